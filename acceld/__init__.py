@@ -1,0 +1,1 @@
+"""acceld makes accelerator kernels faster."""

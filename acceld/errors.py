@@ -1,0 +1,99 @@
+"""Every error acceld raises on purpose.
+
+::
+
+    AcceldError                      exit code 1
+     ├─ UsageError               2   the command line, a file or a value a person gave
+     │   ├─ ConfigError              acceld.toml or an ACCELD_* variable
+     │   ├─ WorkloadError            a workload folder
+     │   └─ PromptError              a prompt file
+     ├─ DaemonError              3   no daemon, or one that does not answer
+     ├─ CredentialError          4   a key is missing or refused
+     ├─ BudgetError              5   a cap would be exceeded
+     ├─ KernelFailure            7   acceld.nki.errors: a kernel that can not be traced or run
+     ├─ ProgramError             7   acceld.nki.errors: bytes that are no program
+     ├─ DeviceError              8   an accelerator, its driver or its tools
+     ├─ DeadlineError          124   a named deadline passed
+     ├─ StoreError                   the database
+     └─ LLMError                     acceld.llm.errors: a model's answer or its absence
+
+A kernel that fails is a value (:class:`acceld.model.Evaluation`), not an error; these are for a broken harness,
+a bad input, or a refusal.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AcceldError(Exception):
+    """Base of all. ``message`` says what is wrong and where, ``hint`` what to do about it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class UsageError(AcceldError):
+    """A command line, file or value that can not be used."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A configuration file or variable that can not be used."""
+
+
+class WorkloadError(UsageError):
+    """A workload folder that can not be used."""
+
+
+class PromptError(UsageError):
+    """A prompt file whose placeholders do not match what it is given."""
+
+
+class DaemonError(AcceldError):
+    """The daemon is not running or does not answer."""
+
+    exit_code = 3
+
+
+class CredentialError(AcceldError):
+    """A key is missing or was refused."""
+
+    exit_code = 4
+
+
+class BudgetError(AcceldError):
+    """Going on would exceed a cap."""
+
+    exit_code = 5
+
+
+class DeviceError(AcceldError):
+    """An accelerator, its driver or its tools are missing or broken."""
+
+    exit_code = 8
+
+
+class DeadlineError(AcceldError):
+    """A named deadline passed."""
+
+    exit_code = 124
+
+
+class StoreError(AcceldError):
+    """The database can not be opened, written or trusted."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` for the nearest known name, empty where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"Did you mean {near[0]!r}?" if near else ""
