@@ -1,1 +1,1 @@
-"""."""
+"""Reports and exports."""

@@ -1,0 +1,7 @@
+"""``python -m acceld`` is the command ``acceld``."""
+
+import sys
+
+from acceld.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,117 @@
+"""The command line: finds the command, runs it, turns errors into messages and exit codes.
+
+A command is a module ``acceld.cli.<module>`` with ``add_arguments(parser)`` and ``run(arguments) -> int``. Only
+the module of the command that runs is imported, so that ``acceld status`` stays light.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acceld.errors import AcceldError, did_you_mean
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command: where it lives and its line in the overview."""
+
+    module: str
+    group: str
+    help: str
+
+
+COMMANDS: dict[str, Command] = {
+    "optimize": Command("optimize", "search", "search for a faster version of a workload's kernel or of a file"),
+    "profile": Command("profile", "search", "check and time one kernel on the simulator"),
+    "suggest": Command("suggest", "search", "what the rewrite rules would change in a kernel; edits nothing"),
+    "workloads": Command("workloads", "search", "list workloads, or show one"),
+    "init": Command("init", "search", "make a workload folder from a kernel of your own"),
+    "runs": Command("runs", "history", "list runs"),
+    "show": Command("show", "history", "show a run, a candidate, an insight or an evaluation"),
+    "best": Command("best", "history", "the best kernel of a run or workload; --apply writes it"),
+    "query": Command("query", "history", "plain SQL over the history, read-only"),
+    "start": Command("start", "daemon", "start the daemon"),
+    "stop": Command("stop", "daemon", "stop the daemon in order"),
+    "restart": Command("restart", "daemon", "stop, then start"),
+    "status": Command("status", "daemon", "what the daemon does now"),
+    "attach": Command("attach", "daemon", "the terminal UI"),
+    "tui": Command("attach", "daemon", "the same as attach"),
+    "config": Command("config", "setup", "show the configuration and where each value comes from"),
+    "trust": Command("trust", "setup", "let a folder's acceld.toml set keys that can send data elsewhere"),
+    "doctor": Command("doctor", "setup", "what this machine offers, and what to install"),
+}
+"""Every command, in the order of the overview."""
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    command = COMMANDS[name]
+    parser = argparse.ArgumentParser(
+        prog=f"acceld {name}", description=command.help[0].upper() + command.help[1:] + ".", allow_abbrev=False
+    )
+    parser.add_argument("--home", metavar="DIR", help="state folder (default: the nearest .acceld upward)")
+    importlib.import_module(f"acceld.cli.{command.module}").add_arguments(parser)
+    return parser
+
+
+def overview() -> str:
+    """The text of ``acceld --help``."""
+    width = max(map(len, COMMANDS))
+    lines = ["usage: acceld COMMAND [options]", "", "Makes accelerator kernels faster."]
+    group = ""
+    for name, command in sorted(COMMANDS.items(), key=lambda item: list(GROUPS).index(item[1].group)):
+        if command.group != group:
+            group = command.group
+            lines += ["", f"{GROUPS[group]}:"]
+        lines.append(f"  {name:{width}}  {command.help}")
+    return "\n".join([*lines, "", "acceld COMMAND --help tells more; every command that prints has --json."])
+
+
+GROUPS = {
+    "search": "Optimize",
+    "history": "Look back",
+    "daemon": "Daemon",
+    "steer": "Steer a run",
+    "setup": "Set up and check",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"acceld {version('acceld')}")
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        print(f"acceld: there is no command {name!r}. {did_you_mean(name, COMMANDS)}".rstrip(), file=sys.stderr)
+        print("acceld --help lists them.", file=sys.stderr)
+        return 2
+    try:
+        arguments = parser_of(name).parse_args(rest)
+        return int(importlib.import_module(f"acceld.cli.{COMMANDS[name].module}").run(arguments))
+    except AcceldError as error:
+        print(f"acceld {name}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

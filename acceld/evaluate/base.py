@@ -1,0 +1,66 @@
+"""What the search asks of an evaluator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from acceld.model import Evaluation, Gate, Kernel
+
+
+class Priority(IntEnum):
+    """Lower goes first."""
+
+    PERSON = 0
+    BASELINE = 1
+    STRICT = 2
+    SEARCH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRequest:
+    """One candidate to judge.
+
+    ``gate`` is how far to go: ``SEARCH`` runs one data set, ``STRICT`` five fresh seeds and all distributions.
+    A candidate slower than ``useful_below_us`` can neither enter the beam nor teach and ends ``untested``.
+    ``run_seed`` names the run, whose secret data set the search gate draws; it is not the search's seed.
+    """
+
+    kernel: Kernel
+    workload: str
+    chip: str
+    run: int = 0
+    candidate: int = 0
+    workload_folder: str = ""
+    gate: Gate = Gate.SEARCH
+    priority: Priority = Priority.SEARCH
+    useful_below_us: float | None = None
+
+    @property
+    def key(self) -> str:
+        """What makes two requests the same work: journalled so that none is done twice."""
+        return f"{self.workload}/{self.chip}/{self.gate}/{self.kernel.sha256}"
+
+
+class Evaluator(Protocol):
+    """Judges candidates. A bad kernel is a value; an exception means that the harness broke."""
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """Wait for a place in the queue, judge, and return the verdict.
+
+        Raises DeviceError when no device can do it, and UsageError for a workload that can not be used.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Start the child processes and find the sandbox level."""
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Give what runs ``grace_s``, then end every child and its tree."""
+        ...
+
+    def statistics(self) -> dict[str, object]:
+        """Depth and age of the queue, slots in use, sandbox level: for the status page."""
+        ...

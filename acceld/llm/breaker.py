@@ -1,0 +1,107 @@
+"""A circuit breaker: a model that fails again and again is left alone, then asked by one call before all others.
+
+Callers wait rather than fail while the circuit is open, because a search has nothing better to do; they fail only when
+several probes in a row found the model still down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from acceld.llm.errors import LLMCircuitOpen, LLMError, LLMRateLimited, LLMTimedOut, LLMUnavailable
+
+State = Literal["closed", "open", "probing"]
+
+
+@dataclass(frozen=True)
+class BreakerSettings:
+    """When to stop asking and when to give up."""
+
+    failures_to_open: int = 5
+    open_s: float = 60.0
+    probes_to_give_up: int = 3
+    """So many failed probes in a row make waiting calls fail instead of waiting on."""
+
+
+class Breaker:
+    """One circuit per model. Callers do ``await enter()``, then exactly one of ``succeeded()``, ``failed(error)``."""
+
+    def __init__(
+        self,
+        model: str,
+        settings: BreakerSettings | None = None,
+        *,
+        now: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.model = model
+        self.settings = settings or BreakerSettings()
+        self.state: State = "closed"
+        self._now = now
+        self._sleep = sleep
+        self._failures = 0
+        self._failed_probes = 0
+        self._opened_at = 0.0
+        self._settled = asyncio.Event()
+
+    async def enter(self) -> None:
+        """Return when a request may be sent.
+
+        :raises LLMCircuitOpen: after ``probes_to_give_up`` failed probes.
+        """
+        while True:
+            if self.state == "closed":
+                return
+            if self._failed_probes >= self.settings.probes_to_give_up and not self._due():
+                raise LLMCircuitOpen(
+                    f"model {self.model!r} failed {self._failures} times in a row and is still failing",
+                    hint=f"It is asked again in {self._wait_s():.0f} s. Try another model for this role meanwhile.",
+                    retry_after_s=self._wait_s(),
+                )
+            if self.state == "open":
+                if self._due():
+                    self.state = "probing"
+                    self._settled.clear()
+                    return
+                await self._sleep(self._wait_s())
+            else:
+                await self._settled.wait()
+
+    def succeeded(self) -> None:
+        """An answer arrived: close the circuit."""
+        self.state = "closed"
+        self._failures = 0
+        self._failed_probes = 0
+        self._settled.set()
+
+    def failed(self, error: LLMError) -> None:
+        """A request failed. Errors that say nothing about the model's health close the circuit like an answer."""
+        if not isinstance(error, LLMUnavailable | LLMRateLimited | LLMTimedOut):
+            self.succeeded()
+            return
+        self._failures += 1
+        if self.state == "probing":
+            self._failed_probes += 1
+            self._open()
+        elif self._failures >= self.settings.failures_to_open:
+            self._open()
+
+    def abandoned(self) -> None:
+        """The call was cancelled: a probe hands its turn to the next caller."""
+        if self.state == "probing":
+            self.state = "open"
+            self._settled.set()
+
+    def _open(self) -> None:
+        self.state = "open"
+        self._opened_at = self._now()
+        self._settled.set()
+
+    def _due(self) -> bool:
+        return self.state == "open" and self._now() - self._opened_at >= self.settings.open_s
+
+    def _wait_s(self) -> float:
+        return max(0.0, self._opened_at + self.settings.open_s - self._now())

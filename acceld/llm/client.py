@@ -1,0 +1,87 @@
+"""What the roles ask of a model, and a scripted model for tests and demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Role = Literal["planner", "executor", "fixer", "summarizer"]
+ROLES: tuple[Role, ...] = ("planner", "executor", "fixer", "summarizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call. ``input_tokens`` counts all of the prompt, cached or not."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    cache_written_tokens: int = 0
+    output_tokens: int = 0
+    """All that was generated, reasoning included."""
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """One call. ``cacheable_prefix`` is the part of the system text that repeats between calls."""
+
+    role: Role
+    model: str
+    system: str
+    user: str
+    max_output_tokens: int
+    temperature: float | None = None
+    seed: int | None = None
+    tags: Mapping[str, int | str] = field(default_factory=dict)
+    """Where the call belongs: run, iteration, parent, plan, attempt, fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer."""
+
+    text: str
+    model: str
+    """The name the provider answered with."""
+    usage: Usage
+    request_id: str = ""
+    finish_reason: str = "stop"
+    reasoning: str = ""
+    first_token_s: float | None = None
+    latency_s: float = 0.0
+    retries: int = 0
+
+
+class LLMClient(Protocol):
+    """A model that answers. Raises acceld.llm.errors.LLMError (and nothing of an SDK's)."""
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The answer to one request."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...
+
+
+class ScriptedClient:
+    """Answers from a function of the request: deterministic, no network.
+
+    The answer's token counts are its characters divided by four.
+    """
+
+    def __init__(self, answer: Callable[[CompletionRequest], str] | Sequence[str]) -> None:
+        self._answer = answer
+        self.requests: list[CompletionRequest] = []
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The scripted answer; IndexError when a list of answers is used up."""
+        self.requests.append(request)
+        answer = self._answer
+        text = answer(request) if callable(answer) else answer[len(self.requests) - 1]
+        prompt = request.system + request.user
+        return Completion(text, request.model, Usage(input_tokens=len(prompt) // 4, output_tokens=len(text) // 4))
+
+    async def close(self) -> None:
+        """Nothing to close."""

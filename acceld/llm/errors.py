@@ -1,0 +1,156 @@
+"""Every way a model call can fail, in acceld's own words.
+
+::
+
+    LLMError                          exit code 1; ``outcome`` is what the ledger stores
+     ├─ LLMRateLimited                429: wait, then try again
+     ├─ LLMUnavailable                no connection, 408, 409, 5xx: wait, then try again
+     │   └─ LLMCircuitOpen            the model failed so often that it is left alone for a while
+     ├─ LLMTimedOut               124 one of the four deadlines passed; ``deadline`` names it
+     ├─ LLMInterrupted                the stream broke off after visible output
+     ├─ LLMRefused                4   401, 403 or no key at all
+     ├─ LLMQuotaExceeded          4   the account has no credit or its own spending limit is reached
+     ├─ LLMBadRequest                 400, 404, 413, 422: the same request would fail again
+     │   ├─ LLMUnknownModel           the endpoint does not serve this model
+     │   ├─ LLMUnsupportedParameter   a setting the endpoint does not know; ``parameter`` names it
+     │   └─ LLMContextTooLong         the prompt does not fit
+     ├─ LLMContentFiltered            the provider withheld the answer
+     └─ LLMEmpty                      an answer without text, or bytes that are no answer
+
+``retryable`` says whether the same request may be sent again; nothing is sent again once visible output has arrived.
+Provider modules translate their SDK's exceptions into these by one table each and nobody above them knows an SDK.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from acceld.errors import AcceldError, CredentialError, DeadlineError
+
+Deadline = Literal["connect_s", "first_token_s", "idle_s", "total_s"]
+"""The four waits of one call: to connect, to the first streamed event, between two events, and for everything."""
+
+
+class LLMError(AcceldError):
+    """A model's answer did not arrive or can not be used."""
+
+    retryable = False
+    outcome = "failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        status: int | None = None,
+        request_id: str | None = None,
+        retry_after_s: float | None = None,
+        partial: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+        self.partial = partial
+        """Visible text that had arrived: kept with the call, because it may have been paid for."""
+        self.tries = 1
+        """How many requests were sent for this call."""
+
+    @property
+    def may_be_retried(self) -> bool:
+        """Whether the same request may be sent again: a passing fault, and nothing visible has arrived."""
+        return self.retryable and not self.partial
+
+
+class LLMRateLimited(LLMError):
+    """The provider asks for fewer requests."""
+
+    retryable = True
+    outcome = "rate_limited"
+
+
+class LLMUnavailable(LLMError):
+    """The provider can not be reached or fails on its side."""
+
+    retryable = True
+    outcome = "unavailable"
+
+
+class LLMCircuitOpen(LLMUnavailable):
+    """The model failed several times in a row and still does."""
+
+    retryable = False
+    outcome = "circuit_open"
+
+
+class LLMTimedOut(LLMError, DeadlineError):
+    """A named deadline passed."""
+
+    outcome = "timed_out"
+
+    def __init__(self, message: str, *, deadline: Deadline, hint: str = "", partial: str = "") -> None:
+        super().__init__(message, hint=hint, partial=partial)
+        self.deadline: Deadline = deadline
+
+    @property
+    def may_be_retried(self) -> bool:
+        """A silent connection may be tried again; a spent total may not."""
+        return self.deadline != "total_s" and not self.partial
+
+
+class LLMInterrupted(LLMError):
+    """The answer broke off in the middle."""
+
+    outcome = "interrupted"
+
+
+class LLMRefused(LLMError, CredentialError):
+    """The key is missing, wrong or not allowed to do this."""
+
+    outcome = "refused"
+
+
+class LLMQuotaExceeded(LLMError, CredentialError):
+    """The account has no credit left."""
+
+    outcome = "quota_exceeded"
+
+
+class LLMBadRequest(LLMError):
+    """The provider can not do what was asked, now or later."""
+
+    outcome = "bad_request"
+
+
+class LLMUnknownModel(LLMBadRequest):
+    """The endpoint does not serve this model."""
+
+    outcome = "unknown_model"
+
+
+class LLMUnsupportedParameter(LLMBadRequest):
+    """The endpoint does not accept one of the settings."""
+
+    outcome = "unsupported_parameter"
+
+    def __init__(self, message: str, *, parameter: str, hint: str = "", status: int | None = None) -> None:
+        super().__init__(message, hint=hint, status=status)
+        self.parameter = parameter
+
+
+class LLMContextTooLong(LLMBadRequest):
+    """Prompt and answer do not fit the model's context."""
+
+    outcome = "context_too_long"
+
+
+class LLMContentFiltered(LLMError):
+    """The provider withheld the answer."""
+
+    outcome = "content_filtered"
+
+
+class LLMEmpty(LLMError):
+    """An answer without text, or bytes that are no answer."""
+
+    outcome = "empty"

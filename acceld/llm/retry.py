@@ -1,0 +1,97 @@
+"""The one retry layer: full jitter, Retry-After in every form, and only before anything visible has arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+from acceld.llm.errors import LLMError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how patiently one request is sent again."""
+
+    max_tries: int = 6
+    """Requests in all, the first one included."""
+    base_s: float = 1.0
+    """The upper end of the first wait; it doubles with every try."""
+    cap_s: float = 60.0
+    """No wait of our own is longer."""
+    retry_after_cap_s: float = 300.0
+    """A provider that asks for more is treated as down: the call fails at once instead of sleeping for hours."""
+
+    def wait_s(self, tries: int, error: LLMError, rng: random.Random) -> float | None:
+        """Seconds to wait after ``tries`` failed requests, or None to give up.
+
+        Full jitter: uniform between 0 and ``min(cap_s, base_s * 2**(tries - 1))``, so that callers which failed together
+        do not come back together. A Retry-After is a lower bound to which the same jitter is added.
+        """
+        if tries >= self.max_tries or not error.may_be_retried:
+            return None
+        jitter_s = rng.uniform(0.0, min(self.cap_s, self.base_s * 2 ** (tries - 1)))
+        if error.retry_after_s is None:
+            return jitter_s
+        if error.retry_after_s > self.retry_after_cap_s:
+            return None
+        return error.retry_after_s + min(jitter_s, self.base_s)
+
+
+def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds a response asks to wait: ``retry-after-ms``, ``retry-after`` in seconds or as an HTTP date; else None.
+
+    A date in the past is 0. Values that are neither are ignored.
+    """
+    values = {name.lower(): value for name, value in headers.items()}
+    try:
+        return max(0.0, float(values["retry-after-ms"]) / 1000.0)
+    except (KeyError, ValueError):
+        pass
+    value = values.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+
+
+async def with_retries(
+    request: Callable[[], Awaitable[T]],
+    policy: RetryPolicy,
+    *,
+    rng: random.Random,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    on_wait: Callable[[LLMError, float], None] | None = None,
+) -> tuple[T, int]:
+    """Send until it works or may not be sent again; the answer and how many requests it took.
+
+    :raises LLMError: the last failure, with ``tries`` set.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await request(), tries
+        except LLMError as error:
+            error.tries = tries
+            wait_s = policy.wait_s(tries, error, rng)
+            if wait_s is None:
+                raise
+            if on_wait is not None:
+                on_wait(error, wait_s)
+        await sleep(wait_s)

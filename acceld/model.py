@@ -1,0 +1,420 @@
+"""The nouns of acceld as frozen records. Standard library only; every other part imports these.
+
+Units stand in names (``latency_us``, ``cost_usd``); ``percent_*`` are 0-100. Row ids are positive integers; a
+record that is not stored yet has id 0. In texts for people ids carry a letter: run r12, candidate c345,
+insight i38, evaluation e901.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+class Status(StrEnum):
+    """What became of an evaluation. A broken harness is an exception, never a status."""
+
+    PASSED = "passed"
+    """Correct, and has a latency."""
+    UNSUPPORTED = "unsupported"
+    """Our simulator lacks a call; the kernel is not to blame, and nothing is learned from it."""
+    COMPILE_ERROR = "compile_error"
+    """It can not be traced or compiled, or breaks a rule of the chip."""
+    RUNTIME_ERROR = "runtime_error"
+    """It failed while it ran."""
+    INCORRECT_SHAPE = "incorrect_shape"
+    """An output is missing or has the wrong shape."""
+    INCORRECT_DTYPE = "incorrect_dtype"
+    """An output has the wrong dtype."""
+    INCORRECT_NUMERICAL = "incorrect_numerical"
+    """An output is beyond the tolerance."""
+    REJECTED = "rejected"
+    """The policy for candidates refuses it."""
+    SUSPECT = "suspect"
+    """Faster than physics allows, or failing an integrity check: a second method or a person decides."""
+    TIMEOUT = "timeout"
+    """A deadline of the evaluation passed."""
+    UNTESTED = "untested"
+    """Not run on data: its simulated latency can neither enter the beam nor teach."""
+    UNCHECKED = "unchecked"
+    """Timed, but there is no reference to check it against."""
+
+
+FAILED = frozenset(Status) - {Status.PASSED, Status.UNTESTED, Status.UNCHECKED, Status.SUSPECT}
+"""Statuses that carry a failure and no profile is needed."""
+
+FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
+    {
+        Status.PASSED: "PASSED",
+        Status.UNSUPPORTED: "COMPILE_ERROR",
+        Status.COMPILE_ERROR: "COMPILE_ERROR",
+        Status.RUNTIME_ERROR: "RUNTIME_ERROR",
+        Status.INCORRECT_SHAPE: "INCORRECT_SHAPE",
+        Status.INCORRECT_DTYPE: "INCORRECT_DTYPE",
+        Status.INCORRECT_NUMERICAL: "INCORRECT_NUMERICAL",
+        Status.REJECTED: "RUNTIME_ERROR",
+        Status.SUSPECT: "INCORRECT_NUMERICAL",
+        Status.TIMEOUT: "TIMEOUT",
+        Status.UNTESTED: "RUNTIME_ERROR",
+        Status.UNCHECKED: "RUNTIME_ERROR",
+    }
+)
+"""flashinfer-bench's word for each status."""
+
+
+class Source(StrEnum):
+    """Where a latency comes from; the two are never compared silently."""
+
+    SIMULATED = "simulated"
+    MEASURED = "measured"
+
+
+class Gate(StrEnum):
+    """How much a candidate's correctness has been tried."""
+
+    SEARCH = "search"
+    STRICT = "strict"
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run will not go on."""
+        return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel's source and how it is launched."""
+
+    text: str
+    api: str
+    entry: str = ""
+    """Name of the kernel function; empty: found by the usual rules."""
+    grid: tuple[int, ...] = ()
+    lnc: int = 1
+    filename: str = "kernel.py"
+    trusted: bool = False
+    """Given by a person: runs in the same jail, without the import policy."""
+    closure: Mapping[str, str] = EMPTY
+    """Modules it imports from its own package, by path relative to the kernel's folder."""
+
+    @property
+    def sha256(self) -> str:
+        """Hash (hex) of everything that decides what the kernel is: text, closure, entry, grid, LNC, API."""
+        digest = hashlib.sha256(f"{self.api}\0{self.entry}\0{self.grid}\0{self.lnc}\0".encode())
+        for name, text in (*sorted(self.closure.items()), ("", self.text)):
+            digest.update(f"{name}\0{len(text)}\0".encode())
+            digest.update(text.encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a kernel did not pass, in terms a person or a fixer can act on."""
+
+    rule: str
+    """Stable class name, such as ``partition_limit`` or ``tolerance``."""
+    message: str
+    line: int = 0
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tried on a kernel's outputs."""
+
+    name: str
+    """Such as ``own/seed 3`` or ``metamorphic/row_permutation``."""
+    passed: bool
+    rel_l2: float | None = None
+    tolerance: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Correctness:
+    """How far a kernel's outputs are from the reference's."""
+
+    gate: Gate
+    rel_l2: float
+    """Greatest relative L2 error over outputs, seeds and distributions."""
+    tolerance: float
+    worst_row: float | None = None
+    checks: tuple[Check, ...] = ()
+    accelopt_verdict: bool | None = None
+    """What the paper's gate (its seeds, its tolerance) says; None where it was not asked."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(check.passed for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Latency and counters of one kernel on one chip, by one method."""
+
+    source: Source
+    chip: str
+    api: str
+    latency_us: float | None
+    """None where the time depends on data whose distribution is unknown."""
+    method: str
+    """How the latency was found, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
+    sdk: str = ""
+    resolution_us: float = 0.0
+    interval_percent: float | None = None
+    """Absolute uncertainty, plus or minus; None where it is not known (``unvalidated``)."""
+    engines_us: Mapping[str, float] = EMPTY
+    """Busy time by engine."""
+    counters: Mapping[str, float] = EMPTY
+    """neuron-profile's names: hbm_read_bytes, spill_save_bytes, hardware_flops, ..."""
+    bound: str = ""
+    """Why it takes this long, such as ``DMA 86 %, 512 B rows``."""
+    notes: tuple[str, ...] = ()
+    samples_us: tuple[float, ...] = ()
+    details: Mapping[str, Any] = EMPTY
+    """The whole timeline or raw summary as JSON-able data (dearest lines, critical path, knobs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The verdict on a candidate. Status and contents agree by construction."""
+
+    status: Status
+    source_sha256: str
+    id: int = 0
+    program_sha256: str = ""
+    failure: Failure | None = None
+    correctness: Correctness | None = None
+    profile: Profile | None = None
+    percent_of_peak: float | None = None
+    percent_of_attainable: float | None = None
+    sandbox_level: str = ""
+    seconds: Mapping[str, float] = EMPTY
+    """Wall clock by stage: trace, verify, timeline, execute, check."""
+    log: str = ""
+    reused: bool = False
+    """The same program had been judged before; nothing was run."""
+
+    def __post_init__(self) -> None:
+        if self.status is Status.PASSED:
+            if self.profile is None or self.correctness is None or not self.correctness.passed:
+                raise ValueError("a passed evaluation has a profile and a correctness that passed")
+            if self.failure is not None:
+                raise ValueError("a passed evaluation has no failure")
+        elif self.status in (Status.UNTESTED, Status.UNCHECKED):
+            if self.profile is None or self.correctness is not None:
+                raise ValueError(f"an evaluation that is {self.status} has a profile and no correctness")
+        elif self.failure is None:
+            raise ValueError(f"an evaluation that is {self.status} says why")
+
+    @property
+    def latency_us(self) -> float | None:
+        """The profile's latency, where there is one."""
+        return self.profile.latency_us if self.profile else None
+
+    @property
+    def gate(self) -> Gate | None:
+        """The highest gate it passed."""
+        return self.correctness.gate if self.status is Status.PASSED and self.correctness else None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One idea in prose for one parent."""
+
+    run: int
+    iteration: int
+    parent: int
+    """Id of the parent candidate."""
+    index: int
+    """Position among the plans of the same parent and iteration, from 0."""
+    text: str
+    title: str = ""
+    change_class: str = "mixed"
+    """loop_order, tile_width, fusion, engine, dma, spill or mixed: decides the paired band."""
+    rule: str = ""
+    """The rewrite rule behind it; empty for a model's plan."""
+    line: int = 0
+    insights: tuple[int, ...] = ()
+    """Ids of the insights the planner was shown."""
+    data: Mapping[str, Any] = EMPTY
+    """What the proposer needs to carry it out (a rule's site and variants); JSON-able."""
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One executor answer to one plan: a kernel's text, or none."""
+
+    plan: int
+    index: int
+    text: str | None
+    """The whole kernel file; None is ``no_code``."""
+    reason: str = ""
+    """Why there is no code."""
+    fix_of: int | None = None
+    """Id of the attempt that this one repairs."""
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        if self.text is None and not self.reason:
+            raise ValueError("an attempt without code says why")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One version of a kernel's source: a node of a run's tree."""
+
+    run: int
+    iteration: int
+    kernel: Kernel
+    parent: int | None
+    """None for a baseline."""
+    plan: int | None = None
+    attempt: int | None = None
+    order: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """(parent's place in the beam, plan, attempt, fix): selection's tie-break, never arrival."""
+    evaluation: Evaluation | None = None
+    id: int = 0
+
+
+class InsightKind(StrEnum):
+    """Whether the rewrite an insight comes from made the kernel faster."""
+
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+
+
+@dataclass(frozen=True, slots=True)
+class Insight:
+    """A strategy distilled from one rewrite; always reads slow -> fast."""
+
+    title: str
+    strategy: str
+    slow: str
+    fast: str
+    speedup: float
+    """Latency of the slow kernel over that of the fast one; > 1."""
+    kind: InsightKind
+    run: int = 0
+    iteration: int = 0
+    slow_candidate: int = 0
+    fast_candidate: int = 0
+    chip: str = ""
+    api: str = ""
+    sdk: str = ""
+    dtype: str = ""
+    bound: str = ""
+    tags: tuple[str, ...] = ()
+    source: Source = Source.SIMULATED
+    uses: int = 0
+    wins: int = 0
+    losses: int = 0
+    pinned: bool = False
+    muted: bool = False
+    withdrawn: bool = False
+    novelty: float = 1.0
+    """1 - similarity to the nearest older insight."""
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchParameters:
+    """The paper's hyper-parameters, and ours. Defaults: the preset ``standard``."""
+
+    beam_width: int = 4
+    """B: candidates kept between iterations."""
+    plans: int = 8
+    """N: plans a parent."""
+    attempts: int = 2
+    """K: attempts a plan."""
+    iterations: int = 8
+    """T."""
+    fixer_steps: int = 0
+    memory: str = "off"
+    """off, fifo, random or value."""
+    top_k: int = 8
+    """New insights an iteration, at most."""
+    memory_size: int = 16
+    """ExpN: insights shown to the planner, at most."""
+    t_pos: float = 1.04
+    t_neg: float = 1.15
+    strategy: str = "beam"
+    """beam, best_of_n, reflexion or random."""
+    seed: int = 0
+    target_percent: float | None = None
+    """Stop when the best reaches this percent of attainable."""
+    patience: int = 3
+    """Stop after this many iterations without a better kernel; 0 never."""
+    budget_usd: float | None = None
+    time_limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("beam_width", "plans", "attempts", "iterations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
+    {
+        "quick": SearchParameters(beam_width=2, plans=4, attempts=2, iterations=4),
+        "standard": SearchParameters(),
+        "paper": SearchParameters(beam_width=6, plans=12, attempts=2, iterations=16, memory="fifo", patience=0),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """What a run is asked to do."""
+
+    workload: str
+    """A workload's name, or ``kernel`` for a kernel without one."""
+    chip: str = "trn1"
+    api: str = "nki_legacy"
+    backend: str = "simulator"
+    proposer: str = "rules"
+    preset: str = "standard"
+    search: SearchParameters = field(default_factory=SearchParameters)
+    root: Kernel | None = None
+    """The kernel to start from; None: the workload's baseline."""
+    workload_folder: str = ""
+    """Folder of a workload outside the known places."""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One search on one workload, start to end."""
+
+    id: int
+    spec: RunSpec
+    state: RunState
+    created_at: float
+    """Seconds since the epoch."""
+    started_at: float | None = None
+    ended_at: float | None = None
+    iteration: int = 0
+    baseline: int | None = None
+    best: int | None = None
+    """Ids of candidates."""
+    message: str = ""
+    """Why it ended or waits."""

@@ -1,0 +1,130 @@
+"""What the search asks of a proposer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is optimized, as far as a proposer may know it."""
+
+    workload: str
+    description: str
+    reference_source: str
+    arguments: tuple[str, ...]
+    """One line an argument: name, shape, dtype."""
+    chip: str
+    api: str
+    sdk: str = ""
+    tags: tuple[str, ...] = ()
+    tolerance: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Ask for ``count`` plans for one parent."""
+
+    problem: Problem
+    run: int
+    iteration: int
+    parent: Candidate
+    place: int
+    """The parent's place in the beam, from 0."""
+    count: int
+    seed: int
+    insights: tuple[Insight, ...] = ()
+    hints: tuple[str, ...] = ()
+    """What a person told the planner."""
+    notes: tuple[str, ...] = ()
+    """What the search tells it, such as plans that repeat."""
+    tried: frozenset[str] = frozenset()
+    """Keys (Plan.text) already planned for this parent's source."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRequest:
+    """Ask for attempt number ``index`` at one plan."""
+
+    problem: Problem
+    plan: Plan
+    parent: Candidate
+    index: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixRequest:
+    """Ask for a repair of a failed candidate."""
+
+    problem: Problem
+    plan: Plan
+    parent: Candidate
+    failed: Candidate
+    evaluation: Evaluation
+    step: int
+    """From 1 to fixer_steps."""
+    earlier: tuple[tuple[str, Evaluation], ...] = ()
+    """The fixer's own earlier tries: text and verdict."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePair:
+    """A slow -> fast pair to distil an insight from."""
+
+    slow: Candidate
+    fast: Candidate
+    speedup: float
+    positive: bool
+    """True: the child is the fast one."""
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """Ask for one insight."""
+
+    problem: Problem
+    run: int
+    iteration: int
+    rewrite: RewritePair
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Plans for one parent; fewer than asked for where the proposer has no more."""
+
+    plans: Sequence[Plan] = field(default_factory=tuple)
+    exhausted: bool = False
+    """Nothing further will come for this parent, however often it is asked."""
+
+
+class Proposer(Protocol):
+    """Fills the roles. Expected failures (a model that answers nothing) are values: fewer plans, no code, None.
+
+    BudgetError and CredentialError end the run; other LLMErrors have been retried and recorded below.
+    """
+
+    name: str
+
+    async def plan(self, request: PlanRequest) -> Planned:
+        """Up to ``request.count`` plans, ids 0, indices from 0."""
+        ...
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """The attempt, or None where the plan has no further variant."""
+        ...
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        """A repaired kernel, or None where this proposer does not repair."""
+        ...
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        """An insight, or None where this proposer does not teach or the model had none."""
+        ...
