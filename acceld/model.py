@@ -76,10 +76,14 @@ class Source(StrEnum):
 
 
 class Gate(StrEnum):
-    """How much a candidate's correctness has been tried."""
+    """How much a candidate has been tried."""
 
+    TIMING = "timing"
+    """Legal and timed by the simulator, not run on data: ends ``untested``."""
     SEARCH = "search"
+    """Right on one secret data set."""
     STRICT = "strict"
+    """Right on fresh seeds and every declared distribution, in fresh processes."""
 
 
 class RunState(StrEnum):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan
@@ -27,7 +26,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Ask for ``count`` plans for one parent."""
+    """Ask for plan number ``index`` for one parent: one call, one plan."""
 
     problem: Problem
     run: int
@@ -35,15 +34,15 @@ class PlanRequest:
     parent: Candidate
     place: int
     """The parent's place in the beam, from 0."""
-    count: int
+    index: int
     seed: int
     insights: tuple[Insight, ...] = ()
     hints: tuple[str, ...] = ()
     """What a person told the planner."""
     notes: tuple[str, ...] = ()
     """What the search tells it, such as plans that repeat."""
-    tried: frozenset[str] = frozenset()
-    """Keys (Plan.text) already planned for this parent's source."""
+    earlier: tuple[Plan, ...] = ()
+    """Plans made for the same source in earlier iterations: a proposer goes on where they end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +95,20 @@ class SummaryRequest:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """Plans for one parent; fewer than asked for where the proposer has no more."""
-
-    plans: Sequence[Plan] = field(default_factory=tuple)
-    exhausted: bool = False
-    """Nothing further will come for this parent, however often it is asked."""
-
-
 class Proposer(Protocol):
-    """Fills the roles. Expected failures (a model that answers nothing) are values: fewer plans, no code, None.
+    """Fills the roles. Expected failures (a model that answers nothing) are values: no plan, no code, None.
 
     BudgetError and CredentialError end the run; other LLMErrors have been retried and recorded below.
     """
 
     name: str
+    repairs: bool
+    """Whether ``fix`` can answer."""
+    teaches: bool
+    """Whether ``summarize`` can answer."""
 
-    async def plan(self, request: PlanRequest) -> Planned:
-        """Up to ``request.count`` plans, ids 0, indices from 0."""
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """The plan (id 0), or None where this proposer has no further one for the parent."""
         ...
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:

@@ -1,0 +1,62 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: run test test-all test-llm check bench bench-sim bench-sandbox bench-search bench-tui faults snapshots wheel clean
+
+run: $(VENV)/.installed
+	$(BIN)/acceld optimize rmsnorm_matmul --preset quick --wait
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not device and not llm"
+
+test-llm: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m llm
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python scripts/bench.py
+
+bench-sim: $(VENV)/.installed-dev
+	$(BIN)/python scripts/bench_sim.py
+
+bench-sandbox: $(VENV)/.installed-dev
+	$(BIN)/python scripts/bench_sandbox.py
+
+bench-search: $(VENV)/.installed-dev
+	$(BIN)/python scripts/bench_search.py
+
+bench-tui: $(VENV)/.installed-dev
+	$(BIN)/python scripts/bench_tui.py
+
+faults: $(VENV)/.installed-dev
+	$(BIN)/python scripts/faults.py
+
+snapshots: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/tui --snapshot-update
+
+wheel: $(VENV)/.installed-dev
+	$(BIN)/python -m pip -q wheel --no-deps -w dist .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

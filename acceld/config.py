@@ -1,0 +1,440 @@
+"""Configuration: one resolved, typed record, and where each value came from.
+
+Order: flags > ``ACCELD_*`` variables > nearest ``acceld.toml`` upward > the user's ``acceld.toml`` in the XDG config
+folder > defaults. The defaults are the fields below; ``default_toml`` prints them, commented, as the file
+``acceld.toml`` at the top of the project. Unknown keys are errors that name the nearest known key.
+
+A project's file may not set keys marked ``trusted`` until its folder has been trusted (``acceld trust DIR``): a
+cloned repository must not be able to send a key to a stranger or to run a hook.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from acceld.errors import ConfigError, did_you_mean
+
+FILE_NAME = "acceld.toml"
+
+
+def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
+    metadata = {"doc": doc, "trusted": trusted}
+    if isinstance(default, list | dict):
+        raise TypeError("defaults are immutable")
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchConfig:
+    """How a search goes where the command line does not say."""
+
+    preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
+    proposer: Literal["rules", "llm"] = _key("rules", "who proposes: rewrite rules (free) or models")
+    strategy: Literal["beam", "best_of_n", "reflexion", "random"] = _key("beam", "how candidates are chosen")
+    chip: Literal["trn1", "trn2", "trn3"] = _key("trn1", "the chip to optimize for")
+    api: Literal["nki_legacy", "nki"] = _key("nki_legacy", "neuronxcc.nki (trn1, trn2) or nki >= 0.3 (trn2, trn3)")
+    seed: int = _key(0, "with rules, the same seed makes the same decisions")
+    memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
+    fixer_steps: int = _key(0, "repairs a failed candidate may get")
+    patience: int = _key(3, "stop after this many iterations without a better kernel; 0 never")
+    target_percent: float | None = _key(None, "stop at this percent of attainable")
+    time_limit_s: float | None = _key(None, "stop a run after this long")
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateConfig:
+    """How candidates are judged."""
+
+    slots: int = _key(0, "evaluations at the same time; 0: min(cores, free memory / memory_gib)")
+    memory_gib: float = _key(8.0, "memory an evaluation may use")
+    build_s: float = _key(60.0, "deadline of tracing or compiling")
+    check_s: float = _key(0.0, "deadline of checking; 0: 20 x the baseline's own, at least 30")
+    time_s: float = _key(60.0, "deadline of timing")
+    max_instructions: int = _key(1_000_000, "instructions a program may have")
+    queue_size: int = _key(64, "candidates that may wait; submitting waits when it is full")
+    sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
+    allow_unsandboxed: bool = _key(False, "run model-written code where no isolation works", trusted=True)
+    strict_legality: bool = _key(False, "refuse what newer compilers refuse, such as block dimensions")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleConfig:
+    """The models of one role."""
+
+    models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
+    max_output_tokens: int = _key(16_384, "longest answer")
+    temperature: float | None = _key(None, "left to the provider where not set")
+    batch: bool = _key(False, "use the provider's batch mode where it has one")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """One model. The key is read from the environment variable ``key_env``."""
+
+    provider: Literal["openai", "anthropic"] = _key("openai", "openai: any OpenAI-compatible endpoint")
+    name: str = _key("", "the provider's name of the model; default: the table's name")
+    protocol: Literal["chat", "responses"] = _key("chat", "for openai")
+    base_url: str = _key("", "another endpoint, such as http://127.0.0.1:8000/v1", trusted=True)
+    key_env: str = _key("", "variable with the key; default OPENAI_API_KEY or ANTHROPIC_API_KEY", trusted=True)
+    concurrency: int = _key(8, "calls at the same time")
+    requests_per_minute: int = _key(0, "0: no limit of ours")
+    tokens_per_minute: int = _key(0, "0: no limit of ours")
+    input_usd_per_mtok: float | None = _key(None, "price; default: genai-prices")
+    cached_usd_per_mtok: float | None = _key(None, "price of a cached input token")
+    output_usd_per_mtok: float | None = _key(None, "price of an output token")
+    thinking_tokens: int = _key(0, "reasoning budget for Anthropic models; 0: off")
+    context_tokens: int = _key(128_000, "longest prompt and answer together")
+
+
+@dataclass(frozen=True, slots=True)
+class LlmConfig:
+    """How models are called."""
+
+    planner: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "proposes plans"})
+    executor: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "writes kernels"})
+    fixer: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "repairs kernels; default: the executor's"})
+    summarizer: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "default: the planner's models"})
+    connect_s: float = _key(10.0, "deadline of connecting")
+    first_token_s: float = _key(300.0, "deadline of the first token")
+    idle_s: float = _key(120.0, "longest silence between tokens")
+    total_s: float = _key(1800.0, "deadline of a whole call")
+    retries: int = _key(4, "further tries after 408, 409, 429, 5xx and broken connections")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """Caps on money. The worst case of a call is reserved before it is made."""
+
+    run_usd: float | None = _key(None, "cap of one run")
+    day_usd: float | None = _key(None, "cap of a calendar day (UTC)")
+    daemon_usd: float | None = _key(None, "cap of a daemon's life")
+    allow_unknown_price: bool = _key(False, "call models without a known price under a cap", trusted=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesConfig:
+    """Which hardware to use."""
+
+    backend: Literal["simulator", "neuron_legacy", "neuron", "cuda", "cpu"] = _key("simulator", "how candidates run")
+    cores: tuple[int, ...] = _key((), "logical cores to use; empty: all that are free")
+    compile_python: str = _key("", "interpreter with the Neuron compiler; empty: found", trusted=True)
+    runner_python: str = _key("", "interpreter with the Neuron runtime; empty: found", trusted=True)
+    usd_per_hour: float | None = _key(None, "price of the machine, for USD per kernel")
+    screen: Literal["off", "simulator"] = _key("off", "drop candidates that the simulator finds clearly slower")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonConfig:
+    """The daemon."""
+
+    runs: int = _key(2, "runs that go on at the same time")
+    idle_exit_s: float = _key(600.0, "a daemon started by optimize ends after this long without runs and clients")
+    grace_s: float = _key(10.0, "time running evaluations get when the daemon stops")
+    tcp: str = _key("", "also listen on a loopback address, such as 127.0.0.1:7431", trusted=True)
+    log_level: Literal["debug", "info", "warning", "error"] = _key("info", "what goes to the log")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchConfig:
+    """Watch mode."""
+
+    mode: Literal["ask", "auto", "off"] = _key("ask", "what a save that passes may start")
+    debounce_ms: int = _key(300, "quiet time after the last change")
+    runs_per_hour: int = _key(6, "searches that saves may start in an hour")
+
+
+@dataclass(frozen=True, slots=True)
+class TuiConfig:
+    """The terminal UI."""
+
+    theme: str = _key("acceld", "a theme's name, or ansi")
+    refresh_hz: float = _key(8.0, "how often the screen follows the events")
+
+
+@dataclass(frozen=True, slots=True)
+class HooksConfig:
+    """Commands run with a JSON object on standard input."""
+
+    on_best: str = _key("", "a better kernel passed the strict gate", trusted=True)
+    on_end: str = _key("", "a run ended", trusted=True)
+    on_alarm: str = _key("", "a budget level, a sick device or a suspect candidate", trusted=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PathsConfig:
+    """Further folders, relative to the file that names them."""
+
+    workloads: tuple[str, ...] = _key((), "folders that hold workload folders")
+    prompts: tuple[str, ...] = _key((), "folders whose prompts replace those of the same name")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All of it, resolved."""
+
+    search: SearchConfig = field(default_factory=SearchConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    devices: DevicesConfig = field(default_factory=DevicesConfig)
+    llm: LlmConfig = field(default_factory=LlmConfig)
+    models: Mapping[str, ModelConfig] = field(default_factory=dict)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    daemon: DaemonConfig = field(default_factory=DaemonConfig)
+    watch: WatchConfig = field(default_factory=WatchConfig)
+    tui: TuiConfig = field(default_factory=TuiConfig)
+    hooks: HooksConfig = field(default_factory=HooksConfig)
+    paths: PathsConfig = field(default_factory=PathsConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A configuration and, for each dotted key that is not a default, where it was set."""
+
+    config: Config
+    origins: Mapping[str, str]
+    files: tuple[Path, ...] = ()
+
+
+def load(
+    folder: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    trusted_folders: frozenset[Path] = frozenset(),
+) -> Resolved:
+    """Resolve the configuration for ``folder`` (default: the current one).
+
+    ``flags`` maps dotted keys to values. ConfigError for a file that can not be read, an unknown key, a value of
+    the wrong type, or a trusted key in a folder that is not.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    files: list[Path] = []
+    project = project_file(folder or Path.cwd())
+    project_trusted = project is not None and project.parent in trusted_folders
+    for path, is_trusted in ((user_file(environ), True), (project, project_trusted)):
+        if path is None or not path.is_file():
+            continue
+        files.append(path)
+        for key, value in _read(path):
+            _, doc_field = _find(key, str(path))
+            if doc_field.metadata.get("trusted") and not is_trusted and value != _default(doc_field):
+                raise ConfigError(
+                    f"{path}: {key} may only be set in a trusted folder",
+                    hint=f"read the file, then run: acceld trust {path.parent}",
+                )
+            if key.startswith("paths."):
+                value = [str((path.parent / entry).resolve()) for entry in value]
+            values[key], origins[key] = value, str(path)
+    for name, text in environ.items():
+        if (known := _variable_key(name)) is not None:
+            hint, _ = _find(known, name)
+            values[known], origins[known] = _from_text(text, hint, name), f"variable {name}"
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _find(key, "flag")
+            values[key], origins[key] = value, "flag"
+    return Resolved(_build(Config, "", values, origins), origins, tuple(files))
+
+
+def project_file(folder: Path) -> Path | None:
+    """The nearest acceld.toml in ``folder`` or above it."""
+    for parent in (folder.resolve(), *folder.resolve().parents):
+        if (parent / FILE_NAME).is_file():
+            return parent / FILE_NAME
+    return None
+
+
+def user_file(environ: Mapping[str, str]) -> Path | None:
+    """The user's own file, which need not exist; None without a home."""
+    base = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")
+    return Path(base) / "acceld" / FILE_NAME if base else None
+
+
+def default_toml() -> str:
+    """The commented file with every key at its default."""
+    lines = [
+        "# acceld's configuration: every key with its default.",
+        "# Flags win over ACCELD_<SECTION>_<KEY> variables, then the nearest acceld.toml, then the user's own",
+        "# (in the XDG config folder), then these defaults. `acceld config show` tells where each value comes from.",
+    ]
+    _render(Config, "", lines)
+    lines += [
+        "",
+        "# A model that roles may name. Any OpenAI-compatible server works, vLLM and llama.cpp included.",
+        "# [models.local]",
+    ]
+    for key in fields(ModelConfig):
+        lines.append(f"# {key.name} = {_toml(_default(key))}  # {key.metadata['doc']}")
+    return "\n".join(lines) + "\n"
+
+
+def keys() -> Iterator[tuple[str, Any, str]]:
+    """Each dotted key with its default and what it means; models' keys as ``models.NAME.key``."""
+    for section, hint in get_type_hints(Config).items():
+        if section == "models":
+            yield from ((f"models.NAME.{f.name}", _default(f), f.metadata["doc"]) for f in fields(ModelConfig))
+        else:
+            yield from _section_keys(hint, section)
+
+
+def _section_keys(kind: type, prefix: str) -> Iterator[tuple[str, Any, str]]:
+    hints = get_type_hints(kind)
+    for f in fields(kind):
+        if is_dataclass(hints[f.name]):
+            yield from _section_keys(hints[f.name], f"{prefix}.{f.name}")
+        else:
+            yield f"{prefix}.{f.name}", _default(f), f.metadata["doc"]
+
+
+def _default(f: Field[Any]) -> Any:
+    return None if f.default is MISSING else f.default
+
+
+def _render(kind: type, prefix: str, lines: list[str]) -> None:
+    hints = get_type_hints(kind)
+    plain = [f for f in fields(kind) if not is_dataclass(hints[f.name]) and kind is not Config]
+    if prefix:
+        lines += ["", f"# {(kind.__doc__ or '').splitlines()[0]}", f"[{prefix}]"]
+    for f in plain:
+        default = _default(f)
+        mark = "# " if default is None or default == "" or default == () else ""
+        lines.append(f"{mark}{f.name} = {_toml(default)}  # {f.metadata['doc']}")
+    for f in fields(kind):
+        if is_dataclass(hints[f.name]):
+            _render(hints[f.name], f"{prefix}.{f.name}" if prefix else f.name, lines)
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '""'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(entry) for entry in value) + "]"
+    return f"{value:_}" if isinstance(value, int) and value >= 100_000 else str(value)
+
+
+def _read(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}", hint="the file must be TOML") from error
+    yield from _flatten(table, "")
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _flatten(value, key + ".")
+        else:
+            yield key, value
+
+
+def _variable_key(name: str) -> str | None:
+    if not name.startswith("ACCELD_"):
+        return None
+    words = name.removeprefix("ACCELD_").lower()
+    for key, _, _ in keys():
+        if key.replace(".", "_") == words:
+            return key
+    return None
+
+
+def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
+    """Type and field of a dotted key; ConfigError naming the nearest one where there is none."""
+    kind: Any = Config
+    parts = key.split(".")
+    for position, part in enumerate(parts):
+        hints = get_type_hints(kind) if is_dataclass(kind) else {}
+        if kind is Config and part == "models" and len(parts) == 3:
+            kind = ModelConfig
+            hints, part = get_type_hints(kind), parts[2]
+            position = len(parts) - 1
+        if part not in hints:
+            known = [known_key for known_key, _, _ in keys()]
+            if parts[0] == "models" and len(parts) == 3:
+                known = [f"models.{parts[1]}.{f.name}" for f in fields(ModelConfig)]
+            raise ConfigError(f"{where}: there is no key {key!r}", hint=did_you_mean(key, known))
+        found = next(f for f in fields(kind) if f.name == part)
+        kind = hints[part]
+        if position == len(parts) - 1:
+            if is_dataclass(kind):
+                raise ConfigError(f"{where}: {key!r} is a section, not a key")
+            return kind, found
+    raise ConfigError(f"{where}: there is no key {key!r}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _from_text(text: str, hint: Any, where: str) -> Any:
+    for option in _options(hint):
+        try:
+            if option is bool and text.lower() in ("1", "0", "true", "false", "yes", "no"):
+                return text.lower() in ("1", "true", "yes")
+            if option is int:
+                return int(text)
+            if option is float:
+                return float(text)
+        except ValueError:
+            continue
+        if option is type(None) and not text:
+            return None
+        if get_origin(option) is tuple:
+            entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+            return [int(entry) for entry in entries] if get_args(option)[0] is int else entries
+        if option is str or get_origin(option) is Literal:
+            return text
+    raise ConfigError(f"{where}: {text!r} is not {_describe(hint)}")
+
+
+def _describe(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "empty"}
+    return " or ".join(str(names.get(option, "a list")) for option in _options(hint))
+
+
+def _checked(key: str, value: Any, hint: Any, where: str) -> Any:
+    for option in _options(hint):
+        if get_origin(option) is Literal and value in get_args(option):
+            return value
+        if get_origin(option) is tuple and isinstance(value, list | tuple):
+            entry_type = get_args(option)[0]
+            if all(type(entry) is entry_type for entry in value):
+                return tuple(value)
+        if option is float and type(value) in (int, float):
+            return float(value)
+        if option is type(None) and value in ("", None):
+            return None
+        if isinstance(option, type) and type(value) is option:
+            return value
+    near = did_you_mean(str(value), map(str, get_args(hint))) if get_origin(hint) is Literal else ""
+    raise ConfigError(f"{where}: {key} = {value!r} is not {_describe(hint)}", hint=near)
+
+
+def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
+    made: dict[str, Any] = {}
+    for f in fields(kind):
+        key, hint = f"{prefix}{f.name}", get_type_hints(kind)[f.name]
+        if kind is Config and f.name == "models":
+            names = {k.split(".")[1]: None for k in values if k.startswith("models.")}
+            made["models"] = {name: _build(ModelConfig, f"models.{name}.", values, origins) for name in names}
+        elif is_dataclass(hint):
+            made[f.name] = _build(hint, key + ".", values, origins)
+        elif key in values:
+            made[f.name] = _checked(key, values[key], hint, origins[key])
+    return kind(**made)
