@@ -1,0 +1,57 @@
+"""Selection: which candidates an iteration starts from. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from acceld.model import Candidate, Status
+
+
+def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
+    """Sort key: latency, then fewer instructions, then program hash, then place; never arrival.
+
+    A candidate without a latency sorts last.
+    """
+    evaluation = candidate.evaluation
+    latency = evaluation.latency_us if evaluation else None
+    if evaluation is None or evaluation.profile is None or latency is None:
+        return (float("inf"), float("inf"), "", candidate.order)
+    instructions = evaluation.profile.counters.get("instruction_count", float("inf"))
+    return (latency, instructions, evaluation.program_sha256, candidate.order)
+
+
+def is_selectable(candidate: Candidate) -> bool:
+    """Whether it passed at least the search gate and has a latency."""
+    evaluation = candidate.evaluation
+    return evaluation is not None and evaluation.status is Status.PASSED and evaluation.latency_us is not None
+
+
+def select(
+    candidates: Iterable[Candidate],
+    width: int,
+    *,
+    pinned: frozenset[int] = frozenset(),
+    vetoed: frozenset[int] = frozenset(),
+) -> tuple[Candidate, ...]:
+    """The beam: at most ``width`` distinct programs, best first (elitist: give parents and children alike).
+
+    ``pinned`` ids come in before others if they are selectable, ``vetoed`` ids never. Of candidates with the same
+    program only the first by :func:`rank` counts.
+    """
+    usable = sorted((c for c in candidates if is_selectable(c) and c.id not in vetoed), key=rank)
+    distinct: dict[str, Candidate] = {}
+    for candidate in usable:
+        assert candidate.evaluation is not None
+        identity = candidate.evaluation.program_sha256 or candidate.evaluation.source_sha256
+        if identity not in distinct or (candidate.id in pinned and distinct[identity].id not in pinned):
+            distinct[identity] = candidate
+    kept = sorted(distinct.values(), key=lambda c: (c.id not in pinned, rank(c)))[:width]
+    return tuple(sorted(kept, key=rank))
+
+
+def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -> bool:
+    """Whether the candidate's latency would win it a place beside ``beam`` (already passed, best first)."""
+    latency = candidate.evaluation.latency_us if candidate.evaluation else None
+    if latency is None:
+        return False
+    return len(beam) < width or rank(candidate) < rank(beam[-1])

@@ -1,0 +1,402 @@
+"""The search: plan, write, (fix), evaluate, select, summarize, iteration after iteration.
+
+Nothing waits for a stage to end inside an iteration: each plan's attempts start when the plan is there, each
+attempt's evaluation when its code is. Selection waits for the iteration and sorts by place, so the same seed makes
+the same decisions whatever finishes first. Every step looks into the store before it acts, so a run that was cut
+off goes on where its rows end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from acceld.errors import BudgetError
+from acceld.evaluate.base import EvaluationRequest, Evaluator, Priority
+from acceld.model import (
+    Attempt,
+    Candidate,
+    Evaluation,
+    Gate,
+    Insight,
+    Kernel,
+    Plan,
+    Run,
+    RunState,
+    Status,
+)
+from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, Proposer
+from acceld.search.beam import could_enter, is_selectable, rank, select
+from acceld.search.control import RunControl
+from acceld.search.journal import Resumed, RunStore
+from acceld.search.strategies import Schedule, derived_seed, schedule
+from acceld.search.teaching import Teacher
+
+FIXABLE = frozenset(
+    {
+        Status.COMPILE_ERROR,
+        Status.RUNTIME_ERROR,
+        Status.INCORRECT_SHAPE,
+        Status.INCORRECT_DTYPE,
+        Status.INCORRECT_NUMERICAL,
+        Status.REJECTED,
+        Status.TIMEOUT,
+    }
+)
+"""Failures a fixer may try to repair; ``unsupported`` is ours, ``suspect`` a person's."""
+
+
+class RunEnded(Exception):
+    """Leaves the loop with the state the run ends in."""
+
+    def __init__(self, state: RunState, message: str) -> None:
+        super().__init__(message)
+        self.state = state
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class SearchParts:
+    """What a search works with."""
+
+    store: RunStore
+    evaluator: Evaluator
+    proposer: Proposer
+    problem: Problem
+    root: Kernel
+    teacher: Teacher | None = None
+
+
+class Search:
+    """One run. ``run()`` ends with the run's final state; an exception means that the harness broke."""
+
+    def __init__(self, run: Run, parts: SearchParts, control: RunControl | None = None) -> None:
+        self.run_record = run
+        self.spec = run.spec
+        self.parameters = run.spec.search
+        self.parts = parts
+        self.control = control or RunControl()
+        self.schedule: Schedule = schedule(self.parameters)
+        self.iteration = 0
+        self.baseline: Candidate | None = None
+        self.best: Candidate | None = None
+        self.beam: tuple[Candidate, ...] = ()
+        self._resumed = Resumed()
+        self._history: dict[int, list[Plan]] = {}
+        self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
+        self._without_progress = 0
+        self._started = time.monotonic()
+
+    async def run(self) -> RunState:
+        """Search until a stop condition holds; the store has every step."""
+        store, run = self.parts.store, self.run_record
+        await store.set_run_state(run.id, RunState.RUNNING)
+        self._resumed = await store.resume_state(run.id)
+        state, message = RunState.FINISHED, ""
+        try:
+            await self._start()
+            while self.iteration < self.schedule.iterations:
+                await self._checkpoint()
+                self.iteration += 1
+                await self._iterate()
+                self._check_stop()
+            message = f"{self.schedule.iterations} iterations done"
+        except* RunEnded as ended:
+            end = _first(ended)
+            assert isinstance(end, RunEnded)
+            state, message = end.state, end.message
+        except* BudgetError as refused:
+            message = str(_first(refused))
+        await store.set_run_state(run.id, state, message)
+        return state
+
+    async def _checkpoint(self) -> None:
+        """Wait while paused; leave when cancelled or out of time."""
+        await self.control.running.wait()
+        if self.control.cancelled:
+            raise RunEnded(RunState.CANCELLED, "cancelled")
+        limit = self.parameters.time_limit_s
+        if limit is not None and time.monotonic() - self._started > limit:
+            raise RunEnded(RunState.FINISHED, f"the time limit of {limit:g} s was reached")
+
+    async def _start(self) -> None:
+        """Judge the baseline, or take up what an earlier daemon left."""
+        resumed = self._resumed
+        if resumed.baseline is None:
+            candidate = Candidate(run=self.run_record.id, iteration=0, kernel=self.parts.root, parent=None)
+            self.baseline = await self.parts.store.write_candidate(candidate)
+        else:
+            self.baseline = resumed.baseline
+        if self.baseline.evaluation is None:
+            self.baseline = await self._evaluate(self.baseline, Gate.STRICT, Priority.BASELINE)
+        evaluation = self.baseline.evaluation
+        assert evaluation is not None
+        if not is_selectable(self.baseline):
+            failure = evaluation.failure
+            why = f": {failure.message}" if failure else ""
+            raise RunEnded(RunState.FAILED, f"the baseline does not pass ({evaluation.status}){why}")
+        self.best = resumed.best or self.baseline
+        if resumed.best is None:
+            await self.parts.store.set_best(self.run_record.id, self.best)
+        self.beam = resumed.beam or (self.baseline,)
+        self.iteration = resumed.finished_iterations
+        for plan in resumed.earlier_plans:
+            self._history.setdefault(plan.parent, []).append(plan)
+
+    async def _iterate(self) -> None:
+        """One iteration: everything in it, then selection and teaching."""
+        store, run = self.parts.store, self.run_record
+        parents = self.schedule.parents(self._need(self.baseline), self.beam)
+        parents = tuple(p for p in parents if p.id not in self.control.vetoed) or (self._need(self.baseline),)
+        parents += tuple(await self._branches(parents))
+        await store.start_iteration(run.id, self.iteration, [parent.id for parent in parents])
+        insights = await self.parts.teacher.shown(self.iteration) if self.parts.teacher else ()
+        before = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
+        children: list[Candidate] = []
+        async with asyncio.TaskGroup() as tasks:
+            for place, parent in enumerate(parents):
+                for index in range(self.schedule.plans):
+                    tasks.create_task(
+                        self._branch(parent, place, index, before[parent.id], insights, children),
+                        name=f"r{run.id} iteration {self.iteration} parent {place} plan {index}",
+                    )
+        children.sort(key=lambda child: child.order)
+        await self._checkpoint()
+        children = await self._select(parents, children)
+        if self.parts.teacher:
+            await self.parts.teacher.learn(self.iteration, [*parents, *children], self._certify)
+
+    async def _branches(self, parents: Iterable[Candidate]) -> list[Candidate]:
+        known = {parent.id for parent in parents}
+        wanted = [number for number in self.control.branches if number not in known]
+        self.control.branches.clear()
+        found = [await self.parts.store.load_candidate(number) for number in wanted]
+        return [candidate for candidate in found if is_selectable(candidate)]
+
+    async def _branch(
+        self,
+        parent: Candidate,
+        place: int,
+        index: int,
+        earlier: tuple[Plan, ...],
+        insights: tuple[Insight, ...],
+        children: list[Candidate],
+    ) -> None:
+        """One plan and everything that comes of it; children are appended as they are judged."""
+        await self._checkpoint()
+        plan = self._resumed.plan(self.iteration, parent.id, index)
+        if plan is None:
+            proposed = await self.parts.proposer.plan(
+                PlanRequest(
+                    problem=self.parts.problem,
+                    run=self.run_record.id,
+                    iteration=self.iteration,
+                    parent=parent,
+                    place=place,
+                    index=index,
+                    seed=derived_seed(self.parameters.seed, self.iteration, place, index),
+                    insights=insights,
+                    hints=tuple(self.control.hints),
+                    notes=self.parts.teacher.notes() if self.parts.teacher else (),
+                    earlier=earlier,
+                )
+            )
+            if proposed is None:
+                return
+            plan = await self.parts.store.write_plan(proposed)
+        self._history.setdefault(parent.id, []).append(plan)
+        async with asyncio.TaskGroup() as tasks:
+            for attempt in range(self.schedule.attempts):
+                tasks.create_task(self._attempt(parent, place, plan, attempt, children))
+
+    async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
+        """One attempt at a plan, judged and, where the proposer repairs, repaired."""
+        await self._checkpoint()
+        attempt = self._resumed.attempt(plan.id, index, None)
+        if attempt is None:
+            seed = derived_seed(self.parameters.seed, self.iteration, place, plan.index, index)
+            made = await self.parts.proposer.attempt(AttemptRequest(self.parts.problem, plan, parent, index, seed))
+            if made is None:
+                return
+            attempt = await self.parts.store.write_attempt(made, run=self.run_record.id)
+        tries: list[tuple[str, Evaluation]] = []
+        for step in range(self.parameters.fixer_steps + 1):
+            if attempt is None or attempt.text is None:
+                return
+            child = await self._judge(parent, place, plan, attempt, step)
+            evaluation = child.evaluation
+            assert evaluation is not None
+            if evaluation.status not in FIXABLE or not self.parts.proposer.repairs:
+                children.append(child)
+                return
+            if step == self.parameters.fixer_steps:
+                children.append(child)
+                return
+            tries.append((attempt.text, evaluation))
+            attempt = await self._fix(parent, place, plan, attempt, child, tries)
+
+    async def _fix(
+        self,
+        parent: Candidate,
+        place: int,
+        plan: Plan,
+        attempt: Attempt,
+        failed: Candidate,
+        tries: list[tuple[str, Evaluation]],
+    ) -> Attempt | None:
+        fixed = self._resumed.attempt(plan.id, attempt.index, attempt.id)
+        if fixed is not None:
+            return fixed
+        assert failed.evaluation is not None
+        step = len(tries)
+        made = await self.parts.proposer.fix(
+            FixRequest(
+                problem=self.parts.problem,
+                plan=plan,
+                parent=parent,
+                failed=failed,
+                evaluation=failed.evaluation,
+                step=step,
+                earlier=tuple(tries[:-1]),
+                seed=derived_seed(self.parameters.seed, self.iteration, place, plan.index, attempt.index, step),
+            )
+        )
+        if made is None:
+            return None
+        return await self.parts.store.write_attempt(replace(made, fix_of=attempt.id), run=self.run_record.id)
+
+    async def _judge(self, parent: Candidate, place: int, plan: Plan, attempt: Attempt, step: int) -> Candidate:
+        """Write the candidate (once) and evaluate it."""
+        assert attempt.text is not None
+        child = self._resumed.candidate(attempt.id)
+        if child is None:
+            child = await self.parts.store.write_candidate(
+                Candidate(
+                    run=self.run_record.id,
+                    iteration=self.iteration,
+                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.name == "rules"),
+                    parent=parent.id,
+                    plan=plan.id,
+                    attempt=attempt.id,
+                    order=(place, plan.index, attempt.index, step),
+                )
+            )
+        if child.evaluation is not None:
+            return child
+        lazy = not self.parts.proposer.repairs and self.spec.backend == "simulator"
+        return await self._evaluate(child, Gate.TIMING if lazy else Gate.SEARCH, Priority.SEARCH)
+
+    async def _evaluate(self, candidate: Candidate, gate: Gate, priority: Priority) -> Candidate:
+        """Judge a candidate at a gate; the same work is done once, also by siblings at the same moment."""
+        request = EvaluationRequest(
+            kernel=candidate.kernel,
+            workload=self.spec.workload,
+            workload_folder=self.spec.workload_folder,
+            chip=self.spec.chip,
+            run=self.run_record.id,
+            candidate=candidate.id,
+            gate=gate,
+            priority=priority,
+        )
+        store = self.parts.store
+        known = await store.find_evaluation(request.key)
+        if known is None and (running := self._inflight.get(request.key)) is not None:
+            known = await asyncio.shield(running)
+        if known is not None:
+            return await store.write_evaluation(
+                candidate, replace(known, id=0, reused=True), request, self.spec.backend
+            )
+        future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        self._inflight[request.key] = future
+        try:
+            evaluation = await self.parts.evaluator.evaluate(request)
+            future.set_result(evaluation)
+        finally:
+            if not future.done():
+                future.cancel()
+            del self._inflight[request.key]
+        return await store.write_evaluation(candidate, evaluation, request, self.spec.backend)
+
+    async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
+        """Choose the next beam; try on data what could enter it, and strictly what would be best."""
+        width, control = self.schedule.width, self.control
+        pool = {c.id: c for c in (self._need(self.baseline), *parents, *children)}
+        pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
+        while True:
+            beam = select(pool.values(), width, pinned=pins, vetoed=vetoes)
+            waiting = [c for c in sorted(pool.values(), key=rank) if _untested(c) and could_enter(c, beam, width)]
+            if waiting:
+                async with asyncio.TaskGroup() as tasks:
+                    checks = [
+                        tasks.create_task(self._evaluate(c, Gate.SEARCH, Priority.SEARCH))
+                        for c in _first_distinct(waiting, width)
+                    ]
+                pool |= {c.result().id: c.result() for c in checks}
+                continue
+            head = beam[0]
+            if head.evaluation is not None and head.evaluation.gate is not Gate.STRICT:
+                head = await self._certify(head)
+                pool[head.id] = head
+                continue
+            break
+        if self.schedule.latest:
+            passed = [pool[c.id] for c in children if is_selectable(pool[c.id])]
+            self.beam = (passed[-1],) if passed else self.beam
+        else:
+            self.beam = beam
+        await self._set_best(head)
+        await self.parts.store.select_beam(
+            self.run_record.id, self.iteration, [c.id for c in self.beam], self._need(self.best).id
+        )
+        return [pool[c.id] for c in children]
+
+    async def _certify(self, candidate: Candidate) -> Candidate:
+        """The candidate after the strict gate."""
+        if candidate.evaluation is not None and candidate.evaluation.gate is Gate.STRICT:
+            return candidate
+        return await self._evaluate(candidate, Gate.STRICT, Priority.STRICT)
+
+    async def _set_best(self, head: Candidate) -> None:
+        best = self._need(self.best)
+        if rank(head)[0] < rank(best)[0]:
+            self.best = head
+            self._without_progress = 0
+            await self.parts.store.set_best(self.run_record.id, head)
+        else:
+            self._without_progress += 1
+
+    def _check_stop(self) -> None:
+        p, best = self.parameters, self._need(self.best)
+        percent = best.evaluation.percent_of_attainable if best.evaluation else None
+        if p.target_percent is not None and percent is not None and percent >= p.target_percent:
+            raise RunEnded(RunState.FINISHED, f"reached {percent:.1f} % of attainable")
+        if p.patience and self._without_progress >= p.patience:
+            raise RunEnded(RunState.FINISHED, f"no better kernel in {p.patience} iterations")
+
+    @staticmethod
+    def _need(candidate: Candidate | None) -> Candidate:
+        assert candidate is not None, "the baseline is judged before the first iteration"
+        return candidate
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first leaf of a tree of exceptions."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _untested(candidate: Candidate) -> bool:
+    return candidate.evaluation is not None and candidate.evaluation.status is Status.UNTESTED
+
+
+def _first_distinct(candidates: list[Candidate], count: int) -> list[Candidate]:
+    """The first ``count`` of them with different programs."""
+    seen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        assert candidate.evaluation is not None
+        seen.setdefault(candidate.evaluation.program_sha256, candidate)
+    return list(seen.values())[:count]

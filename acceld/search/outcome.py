@@ -1,0 +1,152 @@
+"""What a run came to, as the record that ``optimize --json``, the table and the reports share. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from acceld.model import Candidate, Plan, Run, Status
+
+WIN_CLASS = "mixed"
+"""Change class of a chain of rewrites of different classes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    """One step from the baseline to the best kernel."""
+
+    candidate: int
+    title: str
+    rule: str
+    change_class: str
+    latency_us: float | None
+    speedup: float | None
+    """Over its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Figures of a run so far. Latencies are the source's (``simulated`` or ``measured``)."""
+
+    run: int
+    name: str
+    workload: str
+    state: str
+    message: str
+    chip: str
+    api: str
+    source: str
+    method: str
+    proposer: str
+    iteration: int
+    baseline_latency_us: float | None
+    best_latency_us: float | None
+    interval_percent: float | None
+    speedup: float | None
+    """None where nothing passed."""
+    improved: bool
+    """The best is faster than the baseline beyond the tie band."""
+    tie_band: float | None
+    """Half width, in percent, inside which the speed-up would be a tie; None where it is not known."""
+    percent_of_peak_before: float | None
+    percent_of_peak_after: float | None
+    percent_of_attainable_before: float | None
+    percent_of_attainable_after: float | None
+    bound_before: str
+    bound_after: str
+    counts: Mapping[str, int]
+    """Candidates by status; every status is a key."""
+    wins: tuple[Win, ...]
+    baseline: int | None
+    best: int | None
+    elapsed_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-able form."""
+        return asdict(self) | {"counts": dict(self.counts)}
+
+
+def outcome(run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan]) -> Outcome:
+    """The outcome of ``run`` from its candidates and its plans by id."""
+    by_id = {candidate.id: candidate for candidate in candidates}
+    baseline = by_id.get(run.baseline) if run.baseline else next((c for c in candidates if c.parent is None), None)
+    best = by_id.get(run.best) if run.best else None
+    counts = Counter(c.evaluation.status for c in candidates if c.evaluation and c.parent is not None)
+    before = baseline.evaluation if baseline else None
+    after = best.evaluation if best else None
+    passed = before is not None and before.status is Status.PASSED
+    base_us = before.latency_us if before and passed else None
+    best_us = after.latency_us if after else None
+    speedup = base_us / best_us if base_us and best_us else None
+    wins = _chain(best, by_id, plans)
+    band = tie_band(best, wins)
+    profile = (after.profile if after else None) or (before.profile if before else None)
+    end = run.ended_at or time.time()
+    return Outcome(
+        run=run.id,
+        name=run.spec.name,
+        workload=run.spec.workload,
+        state=run.state.value,
+        message=run.message,
+        chip=run.spec.chip,
+        api=run.spec.api,
+        source=profile.source.value if profile else ("simulated" if run.spec.backend == "simulator" else "measured"),
+        method=profile.method if profile else "",
+        proposer=run.spec.proposer,
+        iteration=run.iteration,
+        baseline_latency_us=base_us,
+        best_latency_us=best_us,
+        interval_percent=profile.interval_percent if profile else None,
+        speedup=speedup,
+        improved=speedup is not None and speedup > 1 + (band or 0.0) / 100,
+        tie_band=band,
+        percent_of_peak_before=before.percent_of_peak if before else None,
+        percent_of_peak_after=after.percent_of_peak if after else None,
+        percent_of_attainable_before=before.percent_of_attainable if before else None,
+        percent_of_attainable_after=after.percent_of_attainable if after else None,
+        bound_before=before.profile.bound if before and before.profile else "",
+        bound_after=after.profile.bound if after and after.profile else "",
+        counts={status.value: counts[status] for status in Status},
+        wins=wins,
+        baseline=baseline.id if baseline else None,
+        best=best.id if best else None,
+        elapsed_s=max(0.0, end - (run.started_at or run.created_at)),
+    )
+
+
+def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
+    """The paired uncertainty, in percent, of the changes that led to ``best``.
+
+    One change class has its own band; a chain of several is ``mixed``. None where the profile states none.
+    """
+    if best is None or best.evaluation is None or best.evaluation.profile is None:
+        return None
+    bands = best.evaluation.profile.details.get("paired_band_percent", {})
+    classes = {win.change_class for win in wins}
+    chosen = next(iter(classes)) if len(classes) == 1 else WIN_CLASS
+    value = bands.get(chosen, bands.get(WIN_CLASS))
+    return float(value) if value is not None else None
+
+
+def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mapping[int, Plan]) -> tuple[Win, ...]:
+    wins: list[Win] = []
+    while best is not None and best.parent is not None:
+        parent = by_id.get(best.parent)
+        plan = plans.get(best.plan) if best.plan else None
+        child_us = best.evaluation.latency_us if best.evaluation else None
+        parent_us = parent.evaluation.latency_us if parent and parent.evaluation else None
+        wins.append(
+            Win(
+                candidate=best.id,
+                title=plan.title if plan else "",
+                rule=plan.rule if plan else "",
+                change_class=plan.change_class if plan else WIN_CLASS,
+                latency_us=child_us,
+                speedup=parent_us / child_us if parent_us and child_us else None,
+            )
+        )
+        best = parent
+    return tuple(reversed(wins))
