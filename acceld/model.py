@@ -46,6 +46,9 @@ class Status(StrEnum):
     """Timed, but there is no reference to check it against."""
 
 
+STATUS_ORDER = tuple(Status)
+"""The order in which counts are shown."""
+
 FAILED = frozenset(Status) - {Status.PASSED, Status.UNTESTED, Status.UNCHECKED, Status.SUSPECT}
 """Statuses that carry a failure and no profile is needed."""
 

@@ -1,0 +1,164 @@
+"""Live progress of a run from its events: one block that is redrawn on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TextIO
+
+from acceld import figures
+from acceld.events import Event, EventKind
+from acceld.model import STATUS_ORDER, Status
+
+
+@dataclass
+class ProgressState:
+    """A fold over a run's events; applying one twice changes nothing."""
+
+    chip: str = ""
+    source: str = "simulated"
+    iteration: int = 0
+    iterations: int = 0
+    waiting: int = 0
+    best_us: float | None = None
+    baseline_us: float | None = None
+    percent_of_peak: float | None = None
+    state: str = "queued"
+    message: str = ""
+    notices: list[str] = field(default_factory=list)
+    _seq: int = 0
+    _statuses: dict[int, Status] = field(default_factory=dict)
+    _pending: set[int] = field(default_factory=set)
+
+    @property
+    def counts(self) -> Counter[Status]:
+        """Candidates by their latest status."""
+        return Counter(self._statuses.values())
+
+    def apply(self, event: Event) -> bool:
+        """Take one event in; returns whether it was new."""
+        if event.seq <= self._seq:
+            return False
+        self._seq = event.seq
+        data: Mapping[str, Any] = event.data
+        match event.kind:
+            case EventKind.RUN_CREATED:
+                self.chip = data["chip"]
+                self.source = "simulated" if data["backend"] == "simulator" else "measured"
+                self.iterations = data["search"]["iterations"]
+            case EventKind.RUN_STATE:
+                self.state, self.message = data["state"], data.get("message", "")
+            case EventKind.ITERATION_STARTED:
+                self.iteration = data["iteration"]
+            case EventKind.CANDIDATE_WRITTEN:
+                self._pending.add(data["candidate"])
+            case EventKind.CANDIDATE_EVALUATED:
+                self._pending.discard(data["candidate"])
+                self._statuses[data["candidate"]] = Status(data["status"])
+            case EventKind.BEST_CHANGED:
+                self.best_us, self.percent_of_peak = data["latency_us"], data.get("percent_of_peak")
+                if self.baseline_us is None:
+                    self.baseline_us = self.best_us
+            case EventKind.NOTICE:
+                self.notices.append(data["text"])
+            case _:
+                pass
+        self.waiting = len(self._pending)
+        return True
+
+    def line(self, seconds: float) -> str:
+        """The state in one line."""
+        counts = ", ".join(f"{n} {status}" for status in STATUS_ORDER if (n := self.counts[status]))
+        parts = [f"iteration {self.iteration}/{self.iterations}", counts or "no candidates yet"]
+        if self.waiting:
+            parts.append(f"{self.waiting} waiting")
+        if self.best_us is not None:
+            best = f"best {figures.latency(self.best_us, self.source, self.chip, None).replace(' unvalidated', '')}"
+            if self.baseline_us:
+                best += f" ({self.baseline_us / self.best_us:.2f}x)"
+            parts.append(best)
+        if self.percent_of_peak is not None:
+            parts.append(f"{figures.percent(self.percent_of_peak)} of peak")
+        return " · ".join([*parts, figures.elapsed(seconds)])
+
+
+class Progress(Protocol):
+    """Shows a run while it goes on."""
+
+    def update(self, event: Event) -> None:
+        """Take in one event."""
+        ...
+
+    def tick(self) -> None:
+        """Called now and then, so that the elapsed time moves."""
+        ...
+
+    def close(self) -> None:
+        """Leave the screen in order."""
+        ...
+
+
+class PlainProgress:
+    """A line for each thing worth knowing; for logs and pipes."""
+
+    TELLING = frozenset({EventKind.ITERATION_STARTED, EventKind.BEST_CHANGED, EventKind.BEAM_SELECTED})
+
+    def __init__(self, stream: TextIO) -> None:
+        self.state = ProgressState()
+        self._stream = stream
+        self._started = time.monotonic()
+
+    def update(self, event: Event) -> None:
+        """Print a line where the event is telling."""
+        if not self.state.apply(event):
+            return
+        if event.kind is EventKind.NOTICE:
+            print(event.data["text"], file=self._stream, flush=True)
+        elif event.kind in self.TELLING:
+            print(self.state.line(time.monotonic() - self._started), file=self._stream, flush=True)
+
+    def tick(self) -> None:
+        """Nothing moves between lines."""
+
+    def close(self) -> None:
+        """Nothing to restore."""
+
+
+class TerminalProgress:
+    """One line that is redrawn, above it the notices."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+
+        self.state = ProgressState()
+        self._text = Text
+        self._console = Console(file=stream)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._started = time.monotonic()
+        self._live.start()
+
+    def update(self, event: Event) -> None:
+        """Redraw with the event taken in."""
+        if self.state.apply(event):
+            if event.kind is EventKind.NOTICE:
+                self._console.print(event.data["text"], markup=False)
+            self.tick()
+
+    def tick(self) -> None:
+        """Redraw with the time as it is now."""
+        self._live.update(self._text(self.state.line(time.monotonic() - self._started), overflow="fold"))
+
+    def close(self) -> None:
+        """Remove the line."""
+        self._live.stop()
+
+
+def progress_for(stream: TextIO | None = None) -> Progress:
+    """The right one for a stream (default: standard error)."""
+    stream = stream or sys.stderr
+    return TerminalProgress(stream) if stream.isatty() else PlainProgress(stream)

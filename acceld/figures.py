@@ -1,0 +1,84 @@
+"""How figures are written for people: one way for the command line, the terminal UI and reports."""
+
+from __future__ import annotations
+
+from acceld.model import Source, Status
+
+STATUS_GLYPHS: dict[Status, str] = {
+    Status.PASSED: "✓",
+    Status.UNSUPPORTED: "∅",
+    Status.COMPILE_ERROR: "✗",
+    Status.RUNTIME_ERROR: "✗",
+    Status.INCORRECT_SHAPE: "≠",
+    Status.INCORRECT_DTYPE: "≠",
+    Status.INCORRECT_NUMERICAL: "≠",
+    Status.REJECTED: "⊘",
+    Status.SUSPECT: "?",
+    Status.TIMEOUT: "⧗",
+    Status.UNTESTED: "·",
+    Status.UNCHECKED: "○",
+}
+"""A glyph for each status; the word always stands beside it."""
+
+
+def duration(latency_us: float | None) -> str:
+    """``1.19 ms``, ``870 µs``, ``2.31 s``: three significant digits; ``—`` for None."""
+    if latency_us is None:
+        return "—"
+    for factor, unit in ((1e6, "s"), (1e3, "ms")):
+        if latency_us >= factor * 0.9995:
+            return f"{_three(latency_us / factor)} {unit}"
+    return f"{_three(latency_us)} µs"
+
+
+def latency(latency_us: float | None, source: Source | str, chip: str, interval_percent: float | None = None) -> str:
+    """``≈ 1.19 ms sim trn1 ±12 %`` or ``1.19 ms trn1``: simulated latencies are always labelled."""
+    if latency_us is None:
+        return "—"
+    if Source(source) is Source.MEASURED:
+        band = f" ±{_three(interval_percent)} %" if interval_percent else ""
+        return f"{duration(latency_us)} {chip}{band}"
+    band = f" ±{interval_percent:.0f} %" if interval_percent is not None else " unvalidated"
+    return f"≈ {duration(latency_us)} sim {chip}{band}"
+
+
+def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
+    """``1.42x (1.34 – 1.50)``, or ``1.02x tie`` inside the band; ``—`` for None."""
+    if value is None:
+        return "—"
+    text = f"{value:.2f}x"
+    if not tie_band_percent:
+        return text
+    low, high = value / (1 + tie_band_percent / 100), value * (1 + tie_band_percent / 100)
+    if low <= 1.0 <= high:
+        return f"{text} tie (±{tie_band_percent:.0f} %)"
+    return f"{text} ({low:.2f} – {high:.2f})"
+
+
+def percent(value: float | None) -> str:
+    """``68.7 %``; ``—`` for None."""
+    return "—" if value is None else f"{value:.1f} %"
+
+
+def elapsed(seconds: float) -> str:
+    """``47 s``, ``3 m 05 s``, ``2 h 10 m``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+
+
+def usd(value: float | None) -> str:
+    """``$1.23``, ``$0.0041``, ``?`` where the price is unknown."""
+    if value is None:
+        return "?"
+    return f"${value:.2f}" if value >= 0.1 or value == 0 else f"${value:.4f}"
+
+
+def _three(value: float) -> str:
+    """Three significant digits without an exponent."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
