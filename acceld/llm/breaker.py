@@ -27,7 +27,11 @@ class BreakerSettings:
 
 
 class Breaker:
-    """One circuit per model. Callers do ``await enter()``, then exactly one of ``succeeded()``, ``failed(error)``."""
+    """One circuit per model.
+
+    A caller does ``probe = await enter()``, then exactly one of ``succeeded()``, ``failed(error, probe)`` and
+    ``abandoned(probe)``. Rate limits are no sign of ill health: the limiter slows down for them.
+    """
 
     def __init__(
         self,
@@ -47,14 +51,14 @@ class Breaker:
         self._opened_at = 0.0
         self._settled = asyncio.Event()
 
-    async def enter(self) -> None:
-        """Return when a request may be sent.
+    async def enter(self) -> bool:
+        """Return when a request may be sent: True where it is the probe that decides for all others.
 
         :raises LLMCircuitOpen: after ``probes_to_give_up`` failed probes.
         """
         while True:
             if self.state == "closed":
-                return
+                return False
             if self._failed_probes >= self.settings.probes_to_give_up and not self._due():
                 raise LLMCircuitOpen(
                     f"model {self.model!r} failed {self._failures} times in a row and is still failing",
@@ -65,7 +69,7 @@ class Breaker:
                 if self._due():
                     self.state = "probing"
                     self._settled.clear()
-                    return
+                    return True
                 await self._sleep(self._wait_s())
             else:
                 await self._settled.wait()
@@ -77,21 +81,24 @@ class Breaker:
         self._failed_probes = 0
         self._settled.set()
 
-    def failed(self, error: LLMError) -> None:
-        """A request failed. Errors that say nothing about the model's health close the circuit like an answer."""
-        if not isinstance(error, LLMUnavailable | LLMRateLimited | LLMTimedOut):
+    def failed(self, error: LLMError, probe: bool) -> None:
+        """A request failed; errors that only concern this request count as an answer."""
+        if isinstance(error, LLMRateLimited):
+            self.abandoned(probe)
+        elif not isinstance(error, LLMUnavailable | LLMTimedOut):
             self.succeeded()
-            return
-        self._failures += 1
-        if self.state == "probing":
+        elif probe:
+            self._failures += 1
             self._failed_probes += 1
             self._open()
-        elif self._failures >= self.settings.failures_to_open:
-            self._open()
+        else:
+            self._failures += 1
+            if self.state == "closed" and self._failures >= self.settings.failures_to_open:
+                self._open()
 
-    def abandoned(self) -> None:
-        """The call was cancelled: a probe hands its turn to the next caller."""
-        if self.state == "probing":
+    def abandoned(self, probe: bool) -> None:
+        """The call said nothing about the model (it was cancelled): a probe hands its turn to the next caller."""
+        if probe:
             self.state = "open"
             self._settled.set()
 

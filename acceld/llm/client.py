@@ -20,6 +20,8 @@ class Usage:
     output_tokens: int = 0
     """All that was generated, reasoning included."""
     reasoning_tokens: int = 0
+    estimated: bool = False
+    """The provider did not say; counted from the characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@
      ├─ LLMContentFiltered            the provider withheld the answer
      └─ LLMEmpty                      an answer without text, or bytes that are no answer
 
-``retryable`` says whether the same request may be sent again; nothing is sent again once visible output has arrived.
+``retryable`` says whether the same request may be sent again; nothing is sent again once an answer has begun.
 Provider modules translate their SDK's exceptions into these by one table each and nobody above them knows an SDK.
 """
 
@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Literal
 
 from acceld.errors import AcceldError, CredentialError, DeadlineError
+from acceld.llm.client import Usage
 
 Deadline = Literal["connect_s", "first_token_s", "idle_s", "total_s"]
 """The four waits of one call: to connect, to the first streamed event, between two events, and for everything."""
@@ -53,13 +54,17 @@ class LLMError(AcceldError):
         self.retry_after_s = retry_after_s
         self.partial = partial
         """Visible text that had arrived: kept with the call, because it may have been paid for."""
+        self.usage: Usage | None = None
+        """Tokens the provider reported before it failed."""
+        self.started = bool(partial)
+        """Whether the answer, or its reasoning, had begun: from then on it may have to be paid for."""
         self.tries = 1
         """How many requests were sent for this call."""
 
     @property
     def may_be_retried(self) -> bool:
-        """Whether the same request may be sent again: a passing fault, and nothing visible has arrived."""
-        return self.retryable and not self.partial
+        """Whether the same request may be sent again: a passing fault before the answer began."""
+        return self.retryable and not self.started
 
 
 class LLMRateLimited(LLMError):
@@ -95,7 +100,7 @@ class LLMTimedOut(LLMError, DeadlineError):
     @property
     def may_be_retried(self) -> bool:
         """A silent connection may be tried again; a spent total may not."""
-        return self.deadline != "total_s" and not self.partial
+        return self.deadline != "total_s" and not self.started
 
 
 class LLMInterrupted(LLMError):

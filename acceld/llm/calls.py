@@ -1,0 +1,189 @@
+"""Paid calls: every one is reserved in the budget and written down before it is made, and again before its answer is used.
+
+Order of one call: stored answer? -> reserve the worst case -> intent -> request -> outcome -> settle the budget -> answer.
+A daemon killed anywhere in between loses at most the calls under way, and asks no stored question again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Mapping
+from decimal import Decimal
+from typing import Protocol
+
+from acceld.errors import ConfigError, did_you_mean
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Usage
+from acceld.llm.errors import LLMError, LLMTimedOut
+from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
+from acceld.llm.pricing import FREE, Price, PriceBook
+from acceld.llm.settings import ModelSettings
+from acceld.llm.usage import estimated_usage, most_input_tokens
+
+
+class Reservation(Protocol):
+    """Money set aside for one call."""
+
+    def settle(self, cost_usd: Decimal | None) -> None:
+        """The call cost so much; None where nobody knows."""
+        ...
+
+
+class Purse(Protocol):
+    """Where money is reserved; :class:`acceld.search.budget.Budget` in the daemon."""
+
+    async def reserve(self, run: int | None, worst_usd: Decimal | None) -> Reservation:
+        """Set the worst case aside, waiting while other calls' reservations may still be returned.
+
+        :raises BudgetError: the cap would be exceeded, or the price is unknown under a cap.
+        """
+        ...
+
+
+class Calls:
+    """All models of a daemon as one client that keeps the books. A request's ``model`` is acceld's name of it."""
+
+    def __init__(
+        self,
+        models: Mapping[str, tuple[ModelSettings, LLMClient]],
+        *,
+        ledger: Ledger,
+        purse: Purse,
+        prices: PriceBook | None = None,
+    ) -> None:
+        self._models = dict(models)
+        self._ledger = ledger
+        self._purse = purse
+        self._prices = prices or PriceBook()
+
+    def price(self, name: str, input_tokens: int = 0) -> Price | None:
+        """The price of a call to one model; None where nobody knows it."""
+        settings, _ = self._model(name)
+        if settings.price is not None:
+            return settings.price
+        if not settings.pricing_provider:
+            return None
+        return self._prices.price(settings.pricing_provider, settings.model, input_tokens)
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The answer to one request, stored before it is returned.
+
+        :raises BudgetError: before anything is sent.
+        :raises LLMError: after the failure has been written down.
+        """
+        settings, client = self._model(request.model)
+        key = question_key(request)
+        stored = await self._ledger.answer(key)
+        if stored is not None:
+            return stored
+        most = most_input_tokens(request)
+        price = self.price(request.model, most)
+        worst = None if price is None else price.worst_cost_usd(most, request.max_output_tokens)
+        run = request.tags.get("run")
+        reservation = await self._purse.reserve(run if isinstance(run, int) else None, worst)
+        cost: Decimal | None = Decimal(0)
+        try:
+            call = await self._ledger.intend(
+                CallIntent(
+                    key=key,
+                    role=request.role,
+                    model=request.model,
+                    provider=settings.pricing_provider or settings.provider,
+                    prompt_sha256=prompt_sha256(request),
+                    system=request.system,
+                    user=request.user,
+                    max_output_tokens=request.max_output_tokens,
+                    reserved_usd=None if worst is None else float(worst),
+                    tags=request.tags,
+                )
+            )
+            cost = worst  # until the outcome is known, the worst is assumed
+            started_s = time.monotonic()
+            try:
+                completion = await client.complete(request)
+            except LLMError as error:
+                usage = _spent(request, error)
+                price, cost = self._cost(request.model, usage)
+                await self._ledger.settle(call, _failure(error, usage, price, cost, time.monotonic() - started_s))
+                raise
+            except asyncio.CancelledError:
+                usage = estimated_usage(request, "")
+                price, cost = self._cost(request.model, usage)
+                outcome = CallOutcome("cancelled", usage, _float(cost), price, latency_s=time.monotonic() - started_s)
+                await _finish(self._ledger.settle(call, outcome))
+                raise
+            price, cost = self._cost(request.model, completion.usage)
+            await _finish(self._ledger.settle(call, _success(completion, price, cost)))
+            return completion
+        finally:
+            reservation.settle(cost)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for _, client in self._models.values():
+            await client.close()
+
+    def _model(self, name: str) -> tuple[ModelSettings, LLMClient]:
+        if name not in self._models:
+            raise ConfigError(f"there is no model {name!r}", hint=did_you_mean(name, self._models))
+        return self._models[name]
+
+    def _cost(self, name: str, usage: Usage) -> tuple[Price | None, Decimal | None]:
+        if usage == Usage():
+            return self.price(name) or FREE, Decimal(0)
+        price = self.price(name, usage.input_tokens)
+        return price, None if price is None else price.cost_usd(usage)
+
+
+async def _finish(write: Awaitable[None]) -> None:
+    """Let a write end although the caller is being cancelled: what it says has already been paid for."""
+    task = asyncio.ensure_future(write)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+def _spent(request: CompletionRequest, error: LLMError) -> Usage:
+    """What a failed call used: as reported, else estimated where the provider had begun to work, else nothing."""
+    if error.usage is not None:
+        return error.usage
+    if error.started or isinstance(error, LLMTimedOut):
+        return estimated_usage(request, error.partial)
+    return Usage()
+
+
+def _float(cost: Decimal | None) -> float | None:
+    return None if cost is None else float(cost)
+
+
+def _success(completion: Completion, price: Price | None, cost: Decimal | None) -> CallOutcome:
+    return CallOutcome(
+        "answered",
+        completion.usage,
+        _float(cost),
+        price,
+        text=completion.text,
+        reasoning=completion.reasoning,
+        answered_by=completion.model,
+        request_id=completion.request_id,
+        finish_reason=completion.finish_reason,
+        first_token_s=completion.first_token_s,
+        latency_s=completion.latency_s,
+        retries=completion.retries,
+    )
+
+
+def _failure(error: LLMError, usage: Usage, price: Price | None, cost: Decimal | None, latency_s: float) -> CallOutcome:
+    return CallOutcome(
+        error.outcome,
+        usage,
+        _float(cost),
+        price,
+        text=error.partial,
+        request_id=error.request_id or "",
+        latency_s=latency_s,
+        retries=error.tries - 1,
+        error=error.message,
+    )

@@ -1,0 +1,119 @@
+"""What is written down about each call: the intent before it is made, the outcome before its answer is used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from acceld.llm.client import Completion, CompletionRequest, Role, Usage
+from acceld.llm.pricing import Price
+
+
+@dataclass(frozen=True, slots=True)
+class CallIntent:
+    """A call about to be made."""
+
+    key: str
+    """Identity of the question: same place in the same run, same prompt, same settings."""
+    role: Role
+    model: str
+    """acceld's name of the model."""
+    provider: str
+    prompt_sha256: str
+    system: str
+    user: str
+    max_output_tokens: int
+    reserved_usd: float | None
+    """The worst case; None where the price is unknown."""
+    tags: Mapping[str, int | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What became of a call. ``cost_usd`` is None where the price is unknown."""
+
+    outcome: str
+    """``answered``, ``cancelled``, or an LLMError's ``outcome``."""
+    usage: Usage
+    cost_usd: float | None
+    price: Price | None = None
+    text: str = ""
+    """The raw answer, or what had arrived of it."""
+    reasoning: str = ""
+    answered_by: str = ""
+    request_id: str = ""
+    finish_reason: str = ""
+    first_token_s: float | None = None
+    latency_s: float = 0.0
+    retries: int = 0
+    error: str = ""
+
+
+class Ledger(Protocol):
+    """Where calls are written down. Both writes are durable when they return."""
+
+    async def answer(self, key: str) -> Completion | None:
+        """The stored answer to the same question: a paid answer is never bought twice."""
+        ...
+
+    async def intend(self, intent: CallIntent) -> int:
+        """Write the intent; the call's id."""
+        ...
+
+    async def settle(self, call: int, outcome: CallOutcome) -> None:
+        """Write the outcome."""
+        ...
+
+
+class MemoryLedger:
+    """A ledger in memory, for tests and demonstrations."""
+
+    def __init__(self) -> None:
+        self.intents: dict[int, CallIntent] = {}
+        self.outcomes: dict[int, CallOutcome] = {}
+
+    async def answer(self, key: str) -> Completion | None:
+        """The stored answer to the same question."""
+        for call, intent in self.intents.items():
+            outcome = self.outcomes.get(call)
+            if intent.key == key and outcome is not None and outcome.outcome == "answered":
+                return Completion(
+                    outcome.text,
+                    outcome.answered_by,
+                    outcome.usage,
+                    request_id=outcome.request_id,
+                    finish_reason=outcome.finish_reason,
+                    reasoning=outcome.reasoning,
+                )
+        return None
+
+    async def intend(self, intent: CallIntent) -> int:
+        """Keep the intent."""
+        call = len(self.intents) + 1
+        self.intents[call] = intent
+        return call
+
+    async def settle(self, call: int, outcome: CallOutcome) -> None:
+        """Keep the outcome."""
+        self.outcomes[call] = outcome
+
+
+def prompt_sha256(request: CompletionRequest) -> str:
+    """Hash (hex) of what the model is shown."""
+    digest = hashlib.sha256()
+    for part in (request.system, request.user):
+        digest.update(f"{len(part)}\0".encode())
+        digest.update(part.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def question_key(request: CompletionRequest) -> str:
+    """Hash (hex) of the question: where in which run it is asked, of whom, and the prompt."""
+    digest = hashlib.sha256(prompt_sha256(request).encode())
+    for name, value in sorted(request.tags.items()):
+        digest.update(f"{name}={value}\0".encode())
+    digest.update(f"{request.role}\0{request.model}\0{request.max_output_tokens}\0{request.temperature}\0".encode())
+    digest.update(f"{request.seed}".encode())
+    return digest.hexdigest()

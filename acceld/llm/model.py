@@ -1,0 +1,99 @@
+"""One model as the roles see it: a provider's client behind one limiter, one circuit breaker and one retry layer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+from acceld.llm.anthropic import AnthropicClient
+from acceld.llm.breaker import Breaker
+from acceld.llm.client import Completion, CompletionRequest, LLMClient
+from acceld.llm.errors import LLMContextTooLong, LLMError, LLMRateLimited
+from acceld.llm.limits import Limiter
+from acceld.llm.openai import OpenAIClient
+from acceld.llm.retry import with_retries
+from acceld.llm.settings import ModelSettings
+from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens
+
+
+class Model:
+    """Answers requests, however often the provider stumbles."""
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        client: LLMClient,
+        *,
+        rng: random.Random | None = None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.settings = settings
+        self.limiter = Limiter(settings.limits)
+        self.breaker = Breaker(settings.name, settings.breaker, now=now, sleep=sleep)
+        self._client = client
+        self._rng = rng or random.Random()
+        self._sleep = sleep
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The answer, with the number of retries it took.
+
+        :raises LLMError: the last failure, with ``tries`` set.
+        """
+        prompt_tokens = estimated_tokens(request.system) + estimated_tokens(request.user) + OVERHEAD_TOKENS
+        if prompt_tokens + request.max_output_tokens > self.settings.context_tokens:
+            raise LLMContextTooLong(
+                f"model {self.settings.name!r}: about {prompt_tokens} tokens of prompt and "
+                f"{request.max_output_tokens} of answer do not fit {self.settings.context_tokens}",
+                hint="Use a model with a longer context or lower max_output_tokens.",
+            )
+
+        def on_wait(error: LLMError, wait_s: float) -> None:
+            if isinstance(error, LLMRateLimited):
+                self.limiter.pause(wait_s)
+
+        completion, tries = await with_retries(
+            lambda: self._once(request, prompt_tokens + request.max_output_tokens),
+            self.settings.retry,
+            rng=self._rng,
+            sleep=self._sleep,
+            on_wait=on_wait,
+        )
+        return replace(completion, retries=tries - 1)
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._client.close()
+
+    async def _once(self, request: CompletionRequest, tokens: int) -> Completion:
+        owner = str(request.tags.get("run", ""))
+        while True:
+            probe = await self.breaker.enter()
+            try:
+                async with self.limiter.slot(tokens, owner) as slot:
+                    if not probe and self.breaker.state != "closed":
+                        slot.settle(0)
+                        continue  # it opened while this call waited for its slot
+                    completion = await self._client.complete(request)
+                    slot.settle(completion.usage.input_tokens + completion.usage.output_tokens)
+            except LLMError as error:
+                self.breaker.failed(error, probe)
+                raise
+            except BaseException:  # cancelled, or a defect of ours: either way it says nothing about the model
+                self.breaker.abandoned(probe)
+                raise
+            self.breaker.succeeded()
+            return completion
+
+
+def connect(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> Model:
+    """The model that ``settings`` describe; no connection is made yet.
+
+    :raises LLMRefused: the variable that should hold its key is not set.
+    """
+    if settings.provider == "anthropic":
+        return Model(settings, AnthropicClient(settings, environment))
+    return Model(settings, OpenAIClient(settings, environment))

@@ -1,0 +1,138 @@
+"""What a call costs: the configuration's own prices first, then the table that ships with genai-prices.
+
+A model without a price has cost None, shown as ``?``; it is never counted as free. The price that was used is stored
+with the call, so a later change of the table changes no history. Money is exact (Decimal); budgets count whole
+micro-dollars, rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from acceld.llm.client import Usage
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice
+
+MILLION = Decimal(1_000_000)
+
+
+@dataclass(frozen=True)
+class Price:
+    """USD per million tokens of each kind, as used for one call."""
+
+    input: Decimal
+    cached: Decimal
+    cache_write: Decimal
+    output: Decimal
+    source: str
+    """``config`` or the price table and its version."""
+
+    def cost_usd(self, usage: Usage) -> Decimal:
+        """USD of one call: cached and cache-written tokens at their own rates, the rest of the prompt at the input's."""
+        fresh = usage.input_tokens - usage.cached_tokens - usage.cache_written_tokens
+        return (
+            max(0, fresh) * self.input
+            + usage.cached_tokens * self.cached
+            + usage.cache_written_tokens * self.cache_write
+            + usage.output_tokens * self.output
+        ) / MILLION
+
+    def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """USD if the whole prompt were billed at its dearest rate and the answer used all it may."""
+        return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
+
+    def as_dict(self) -> dict[str, str]:
+        """The snapshot that is stored with a call."""
+        return {
+            "input_usd_per_mtok": str(self.input),
+            "cached_usd_per_mtok": str(self.cached),
+            "cache_write_usd_per_mtok": str(self.cache_write),
+            "output_usd_per_mtok": str(self.output),
+            "source": self.source,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, str]) -> Price:
+        """The inverse of :meth:`as_dict`."""
+        return cls(
+            Decimal(data["input_usd_per_mtok"]),
+            Decimal(data["cached_usd_per_mtok"]),
+            Decimal(data["cache_write_usd_per_mtok"]),
+            Decimal(data["output_usd_per_mtok"]),
+            data["source"],
+        )
+
+    @classmethod
+    def of(
+        cls, input: str | float, output: str | float, *, cached: str | float | None = None, source: str = "config"
+    ) -> Price:
+        """A price from the two or three figures that people write down."""
+        rate = Decimal(str(input))
+        return cls(rate, rate if cached is None else Decimal(str(cached)), rate, Decimal(str(output)), source)
+
+
+FREE = Price(Decimal(0), Decimal(0), Decimal(0), Decimal(0), "config")
+"""A model on one's own machine that is declared to cost nothing."""
+
+
+def micro_usd(usd: Decimal | float) -> int:
+    """Whole micro-dollars, rounded up."""
+    return int((Decimal(str(usd)) * MILLION).to_integral_value(rounding=ROUND_CEILING))
+
+
+class PriceBook:
+    """Looks prices up. ``overrides`` is keyed by ``provider/model`` or by ``model`` alone."""
+
+    def __init__(self, overrides: Mapping[str, Price] | None = None) -> None:
+        self._overrides = dict(overrides or {})
+
+    def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
+        """The price of a call with a prompt of ``input_tokens`` tokens, or None where nobody knows it.
+
+        Some providers charge another rate for the whole call above a prompt size; ``input_tokens`` picks it.
+        """
+        for key in (f"{provider}/{model}", model):
+            if key in self._overrides:
+                return self._overrides[key]
+        found = _lookup(provider, model)
+        return None if found is None else _flat(found, input_tokens)
+
+
+def _lookup(provider: str, model: str) -> ModelPrice | None:
+    from genai_prices import Usage as TableUsage  # takes half a second to import
+    from genai_prices import calc_price
+
+    try:
+        found = calc_price(TableUsage(input_tokens=1, output_tokens=1), model, provider_id=provider).model_price
+    except LookupError:
+        return None
+    return found
+
+
+def _flat(table: ModelPrice, input_tokens: int) -> Price | None:
+    """The rates that hold for one prompt size; None where the table has no rate for input or output."""
+    from genai_prices.types import TieredPrices
+
+    def rate(name: str) -> Decimal | None:
+        value = getattr(table, name, None)
+        if isinstance(value, TieredPrices):
+            reached = [tier.price for tier in value.tiers if input_tokens > tier.start]
+            return reached[-1] if reached else value.base
+        return value if isinstance(value, Decimal) else None
+
+    input_rate, output_rate = rate("input_mtok"), rate("output_mtok")
+    if input_rate is None or output_rate is None:
+        return None
+    cached, written = rate("cache_read_mtok"), rate("cache_write_mtok")
+    return Price(
+        input_rate,
+        input_rate if cached is None else cached,
+        input_rate if written is None else written,
+        output_rate,
+        f"genai-prices {version('genai-prices')}",
+    )

@@ -1,0 +1,200 @@
+"""Money under caps: the worst case of a call is reserved before it is made and settled after it.
+
+Exact: amounts are whole micro-dollars, rounded up. For every scope (a run, a UTC day, the daemon) spent and reserved
+money together never exceed its cap, so nothing is overspent as long as no call costs more than its worst case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from acceld.errors import BudgetError
+from acceld.llm.pricing import micro_usd
+
+LEVELS = (50, 80, 100)
+"""Percent of a cap at which somebody is told."""
+
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLevel:
+    """A cap's ``percent`` has been used (100: or the next call would not fit any more)."""
+
+    scope: str
+    spent_usd: float
+    cap_usd: float
+    percent: int
+    run: int | None = None
+
+
+@dataclass(slots=True)
+class Account:
+    """One scope's money, in micro-dollars."""
+
+    scope: str
+    cap: int | None = None
+    run: int | None = None
+    spent: int = 0
+    reserved: int = 0
+    unpriced_calls: int = 0
+    told: set[int] = field(default_factory=set)
+
+    def fits(self, amount: int) -> bool:
+        """Whether a call with this worst case may be made now."""
+        return self.cap is None or self.spent + self.reserved + amount <= self.cap
+
+    def could_fit(self, amount: int) -> bool:
+        """Whether it may be made once other calls have returned what they do not use."""
+        return self.cap is None or self.spent + amount <= self.cap
+
+
+@dataclass(slots=True)
+class BudgetReservation:
+    """Money set aside for one call; ``settle`` exactly once."""
+
+    budget: Budget
+    accounts: tuple[Account, ...]
+    amount: int
+    open: bool = True
+
+    def settle(self, cost_usd: Decimal | None) -> None:
+        """The call cost so much; None where nobody knows. RuntimeError the second time."""
+        if not self.open:
+            raise RuntimeError("a reservation is settled once")
+        self.open = False
+        self.budget.settled(self, cost_usd)
+
+
+class Budget:
+    """The caps of a daemon. ``on_level`` hears of 50, 80 and 100 % once for each scope."""
+
+    def __init__(
+        self,
+        *,
+        day_usd: float | None = None,
+        daemon_usd: float | None = None,
+        allow_unknown_price: bool = False,
+        spent_today_usd: float = 0.0,
+        on_level: Callable[[BudgetLevel], None] | None = None,
+        today: Callable[[], str] = lambda: datetime.now(UTC).date().isoformat(),
+    ) -> None:
+        self._allow_unknown_price = allow_unknown_price
+        self._on_level = on_level
+        self._today = today
+        self._day_cap = _cap(day_usd)
+        self._daemon = Account("daemon", _cap(daemon_usd))
+        self._days: dict[str, Account] = {}
+        self._runs: dict[int, Account] = {}
+        self._returned: dict[asyncio.Future[None], None] = {}
+        self._day().spent = micro_usd(spent_today_usd)
+
+    def open_run(self, run: int, cap_usd: float | None, spent_usd: float = 0.0) -> None:
+        """Start or change a run's account; ``spent_usd`` is what it had spent before a restart."""
+        account = self._runs.get(run)
+        if account is None:
+            account = self._runs[run] = Account(f"run r{run}", run=run, spent=micro_usd(spent_usd))
+        account.cap = _cap(cap_usd)
+        account.told = {level for level in account.told if _used(account, level)}
+        self._wake()
+
+    def spent_usd(self, run: int | None = None) -> float:
+        """What a run, or the daemon, has spent."""
+        account = self._daemon if run is None else self._runs.get(run, self._daemon)
+        return account.spent / MICRO
+
+    async def reserve(self, run: int | None, worst_usd: Decimal | None) -> BudgetReservation:
+        """Set the worst case aside, waiting while other calls' reservations may still be returned.
+
+        :raises BudgetError: the cap would be exceeded whatever the others return, or the price is unknown under a cap.
+        """
+        while True:
+            reservation = self.try_reserve(run, worst_usd)
+            if reservation is not None:
+                return reservation
+            returned = asyncio.get_running_loop().create_future()
+            self._returned[returned] = None
+            try:
+                await returned
+            finally:
+                self._returned.pop(returned, None)
+
+    def try_reserve(self, run: int | None, worst_usd: Decimal | None) -> BudgetReservation | None:
+        """As :meth:`reserve`, but None instead of waiting."""
+        accounts = self._accounts(run)
+        if worst_usd is None:
+            capped = [account for account in accounts if account.cap is not None]
+            if capped and not self._allow_unknown_price:
+                raise BudgetError(
+                    f"{capped[0].scope} has a budget in USD, but the model's price is unknown",
+                    hint="Set input_usd_per_mtok and output_usd_per_mtok in the model's section, or "
+                    "allow_unknown_price = true under [budget].",
+                )
+            return BudgetReservation(self, accounts, 0)
+        amount = micro_usd(worst_usd)
+        for account in accounts:
+            if not account.could_fit(amount):
+                self._tell(account, 100)
+                raise BudgetError(
+                    f"{account.scope}: {account.spent / MICRO:.4f} of {(account.cap or 0) / MICRO:.4f} USD spent, "
+                    f"and the next call could cost {amount / MICRO:.4f}",
+                    hint="Raise the budget and resume, or choose a cheaper model or a shorter answer.",
+                )
+        if not all(account.fits(amount) for account in accounts):
+            return None
+        for account in accounts:
+            account.reserved += amount
+        return BudgetReservation(self, accounts, amount)
+
+    def settled(self, reservation: BudgetReservation, cost_usd: Decimal | None) -> None:
+        """Book a call's cost (called by the reservation)."""
+        for account in reservation.accounts:
+            account.reserved -= reservation.amount
+            if cost_usd is None:
+                account.unpriced_calls += 1
+            else:
+                account.spent += micro_usd(cost_usd)
+            for level in LEVELS:
+                if _used(account, level):
+                    self._tell(account, level)
+        self._wake()
+
+    def _accounts(self, run: int | None) -> tuple[Account, ...]:
+        accounts = (self._day(), self._daemon)
+        if run is None:
+            return accounts
+        if run not in self._runs:
+            self.open_run(run, None)
+        return (self._runs[run], *accounts)
+
+    def _day(self) -> Account:
+        day = self._today()
+        if day not in self._days:
+            self._days[day] = Account(f"day {day}", self._day_cap)
+        return self._days[day]
+
+    def _tell(self, account: Account, level: int) -> None:
+        if account.cap is None or level in account.told:
+            return
+        account.told.add(level)
+        if self._on_level is not None:
+            spent, cap = account.spent / MICRO, account.cap / MICRO
+            self._on_level(BudgetLevel(account.scope, spent, cap, level, account.run))
+
+    def _wake(self) -> None:
+        for returned in self._returned:
+            if not returned.done():
+                returned.set_result(None)
+
+
+def _cap(usd: float | None) -> int | None:
+    """A cap in micro-dollars, rounded down."""
+    return None if usd is None else int(Decimal(str(usd)) * MICRO)
+
+
+def _used(account: Account, level: int) -> bool:
+    return account.cap is not None and account.spent * 100 >= level * account.cap
