@@ -14,8 +14,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-EMPTY: Mapping[str, Any] = MappingProxyType({})
-
 
 class Status(StrEnum):
     """What became of an evaluation. A broken harness is an exception, never a status."""
@@ -118,7 +116,7 @@ class Kernel:
     filename: str = "kernel.py"
     trusted: bool = False
     """Given by a person: runs in the same jail, without the import policy."""
-    closure: Mapping[str, str] = EMPTY
+    closure: Mapping[str, str] = field(default_factory=dict)
     """Modules it imports from its own package, by path relative to the kernel's folder."""
 
     @property
@@ -188,15 +186,15 @@ class Profile:
     resolution_us: float = 0.0
     interval_percent: float | None = None
     """Absolute uncertainty, plus or minus; None where it is not known (``unvalidated``)."""
-    engines_us: Mapping[str, float] = EMPTY
+    engines_us: Mapping[str, float] = field(default_factory=dict)
     """Busy time by engine."""
-    counters: Mapping[str, float] = EMPTY
+    counters: Mapping[str, float] = field(default_factory=dict)
     """neuron-profile's names: hbm_read_bytes, spill_save_bytes, hardware_flops, ..."""
     bound: str = ""
     """Why it takes this long, such as ``DMA 86 %, 512 B rows``."""
     notes: tuple[str, ...] = ()
     samples_us: tuple[float, ...] = ()
-    details: Mapping[str, Any] = EMPTY
+    details: Mapping[str, Any] = field(default_factory=dict)
     """The whole timeline or raw summary as JSON-able data (dearest lines, critical path, knobs)."""
 
 
@@ -214,7 +212,7 @@ class Evaluation:
     percent_of_peak: float | None = None
     percent_of_attainable: float | None = None
     sandbox_level: str = ""
-    seconds: Mapping[str, float] = EMPTY
+    seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall clock by stage: trace, verify, timeline, execute, check."""
     log: str = ""
     reused: bool = False
@@ -262,7 +260,7 @@ class Plan:
     line: int = 0
     insights: tuple[int, ...] = ()
     """Ids of the insights the planner was shown."""
-    data: Mapping[str, Any] = EMPTY
+    data: Mapping[str, Any] = field(default_factory=dict)
     """What the proposer needs to carry it out (a rule's site and variants); JSON-able."""
     id: int = 0
 
