@@ -1,0 +1,103 @@
+"""A cgroup v2 for each judged tree, where the system delegates one to us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_NEEDED = frozenset({"memory", "pids"})
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """A folder under which cgroups with memory and pids limits can be made; or why there is none."""
+
+    folder: str = ""
+    reason: str = ""
+
+
+def find() -> Delegation:
+    """Look for a delegated cgroup: ours, with the memory and pids controllers handed to its children."""
+    mount = _mount()
+    if mount is None:
+        return Delegation(reason="cgroup v2 is not mounted")
+    own = _own()
+    if own is None:
+        return Delegation(reason="this process is in no cgroup v2")
+    for folder in (mount / own.lstrip("/"), (mount / own.lstrip("/")).parent):
+        controllers = _words(folder / "cgroup.subtree_control")
+        if controllers >= _NEEDED and os.access(folder, os.W_OK):
+            return Delegation(folder=str(folder))
+        if _words(folder / "cgroup.controllers") >= _NEEDED and os.access(folder / "cgroup.subtree_control", os.W_OK):
+            with contextlib.suppress(OSError):
+                (folder / "cgroup.subtree_control").write_text("+memory +pids")
+                return Delegation(folder=str(folder))
+    return Delegation(reason="no cgroup with memory and pids controllers is delegated to this process")
+
+
+def create(folder: str, name: str, *, memory_bytes: int, processes: int) -> str:
+    """Make a cgroup with its limits; its path. OSError if refused."""
+    path = Path(folder) / name
+    path.mkdir()
+    try:
+        (path / "memory.max").write_text(str(memory_bytes))
+        (path / "pids.max").write_text(str(processes))
+        for knob, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
+            with contextlib.suppress(OSError):
+                (path / knob).write_text(value)
+    except OSError:
+        path.rmdir()
+        raise
+    return str(path)
+
+
+def enter(path: str, pid: int) -> None:
+    """Move a process into the cgroup."""
+    (Path(path) / "cgroup.procs").write_text(str(pid))
+
+
+def kill(path: str) -> None:
+    """End every process in the cgroup. OSError where the kernel has no cgroup.kill (before 5.14)."""
+    (Path(path) / "cgroup.kill").write_text("1")
+
+
+def remove(path: str, *, wait_s: float = 1.0) -> bool:
+    """Remove the cgroup once it is empty; False where it is not within ``wait_s``."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            os.rmdir(path)
+            return True
+        except FileNotFoundError:
+            return True
+        except OSError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+
+
+def _mount() -> Path | None:
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as file:
+        for line in file:
+            before, _, after = line.partition(" - ")
+            if after.startswith("cgroup2 "):
+                return Path(before.split()[4])
+    return None
+
+
+def _own() -> str | None:
+    with contextlib.suppress(OSError), open("/proc/self/cgroup", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("0::"):
+                return line[3:].strip()
+    return None
+
+
+def _words(path: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.read_text(encoding="ascii").split())
+    except OSError:
+        return frozenset()

@@ -1,0 +1,100 @@
+"""The Linux calls of the sandbox that Python 3.11 does not offer, through ctypes.
+
+Each function raises OSError with the kernel's errno. Importing this module is safe on any system; the calls
+fail where the system is not Linux.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+
+CLONE_NEWTIME = 0x00000080
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+_NUMBERS = {
+    "x86_64": {"pivot_root": 155, "capset": 126},
+    "aarch64": {"pivot_root": 41, "capset": 91},
+}
+"""Calls without a libc wrapper whose number differs between machines."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def machine() -> str:
+    """``x86_64``, ``aarch64`` or another name for which there is no filter."""
+    name = platform.machine()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def syscall(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
+    """A raw system call; integers are passed as C longs."""
+    converted = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return _checked(_libc.syscall(ctypes.c_long(number), *converted), f"system call {number}")
+
+
+def prctl(option: int, value: int = 0) -> None:
+    """prctl(2) with one argument."""
+    zero = ctypes.c_ulong(0)
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
+
+
+def unshare(flags: int) -> None:
+    """unshare(2)."""
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """mount(2)."""
+    _checked(
+        _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()),
+        f"mount {target}",
+    )
+
+
+def unmount(target: str) -> None:
+    """umount2(2), detached."""
+    _checked(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """pivot_root(2)."""
+    syscall(_NUMBERS[machine()]["pivot_root"], new.encode(), old.encode())
+
+
+def drop_capabilities() -> None:
+    """Give up every capability of this thread (capset(2))."""
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    data = (ctypes.c_uint32 * 6)()
+    number = ctypes.c_long(_NUMBERS[machine()]["capset"])
+    _checked(_libc.syscall(number, ctypes.byref(header), ctypes.byref(data)), "capset")
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result

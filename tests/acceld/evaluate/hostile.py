@@ -1,0 +1,84 @@
+"""Tasks that a zygote under test runs in its jail; each takes the request and a descriptor to answer to."""
+
+import ctypes
+import os
+import signal
+import time
+
+
+def echo(request: bytes, reply: int) -> None:
+    os.write(reply, request)
+
+
+def leave_at_once(request: bytes, reply: int) -> None:
+    os._exit(0)
+
+
+def crash(request: bytes, reply: int) -> None:
+    ctypes.string_at(0)
+
+
+def hang(request: bytes, reply: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+
+
+def spin(request: bytes, reply: int) -> None:
+    while True:
+        pass
+
+
+def escape(request: bytes, reply: int) -> None:
+    """Five double-forked descendants in sessions of their own, each holding the reply and ignoring signals."""
+    for _ in range(5):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                hang(request, reply)
+            os._exit(0)
+    os.write(reply, b"escaped")
+    if request == b"stay":
+        hang(request, reply)
+
+
+def bomb(request: bytes, reply: int) -> None:
+    made = 0
+    while True:
+        try:
+            if os.fork() == 0:
+                time.sleep(60)
+        except OSError:
+            time.sleep(0.001)
+            continue
+        made += 1
+
+
+def allocate(request: bytes, reply: int) -> None:
+    kept = []
+    try:
+        while True:
+            kept.append(b"x" * (16 << 20))
+    except MemoryError:
+        count = len(kept)
+        kept.clear()
+        os.write(reply, f"refused after {count * 16} MiB".encode())
+
+
+def allocate_in_children(request: bytes, reply: int) -> None:
+    for _ in range(4):
+        if os.fork() == 0:
+            kept = []
+            while True:
+                kept.append(b"x" * (8 << 20))
+                time.sleep(0.005)
+    time.sleep(60)
+
+
+def flood(request: bytes, reply: int) -> None:
+    try:
+        while True:
+            os.write(reply, b"y" * (1 << 20))
+    except OSError:
+        os._exit(7)
