@@ -1,0 +1,25 @@
+"""Puts prompts/ and workloads/ into the wheel as acceld/_data/."""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+
+
+class BuildWithData(build_py):
+    """Copies the data folders beside the package's modules; an editable install reads them where they are."""
+
+    def run(self):
+        super().run()
+        if self.editable_mode:
+            return
+        for name in ("prompts", "workloads"):
+            target = Path(self.build_lib) / "acceld" / "_data" / name
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+
+
+setup(cmdclass={"build_py": BuildWithData})
