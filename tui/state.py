@@ -1,0 +1,407 @@
+"""One run as the screens see it: a pure fold over events.
+
+``RunView.apply`` may be given the same event twice and events in any order; the view is the same. So a view can be
+loaded from rows, then take in a backlog that overlaps them. Every fact is kept with the number of the event it came
+from, and a newer fact wins. Counters follow from facts kept by id, never from counting events.
+
+Memory is bounded by the run: about 300 bytes a candidate, one number a model call, and short rings of notices.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from acceld.events import Event, EventKind
+from acceld.model import Status
+
+KEPT_NOTICES = 200
+
+
+@dataclass(slots=True)
+class Recent:
+    """The newest ``limit`` events by number, each once."""
+
+    limit: int
+    seqs: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def add(self, event: Event) -> bool:
+        """Take an event in; whether it is now held and was not before."""
+        if len(self.seqs) >= self.limit and event.seq < self.seqs[0]:
+            return False
+        place = bisect_left(self.seqs, event.seq)
+        if place < len(self.seqs) and self.seqs[place] == event.seq:
+            return False
+        self.seqs.insert(place, event.seq)
+        self.events.insert(place, event)
+        if len(self.seqs) > self.limit:
+            del self.seqs[0], self.events[0]
+        return True
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+
+@dataclass(slots=True)
+class CandidateView:
+    """A node of the tree."""
+
+    id: int
+    parent: int | None = None
+    plan: int | None = None
+    iteration: int = 0
+    sha256: str = ""
+    phase: str = "written"
+    """written, queued, running or judged."""
+    device: str = ""
+    status: Status | None = None
+    """None until it is judged."""
+    latency_us: float | None = None
+    speedup: float | None = None
+    """Over the baseline."""
+    percent_of_peak: float | None = None
+    percent_of_attainable: float | None = None
+    failure: str = ""
+    gate: str = ""
+    bound: str = ""
+    phase_seq: int = -1
+    verdict_seq: int = -1
+
+    @property
+    def waiting(self) -> bool:
+        """Written, and no verdict yet."""
+        return self.status is None
+
+
+@dataclass(slots=True)
+class PlanView:
+    """An idea for one parent, and how many of its attempts gave no code."""
+
+    id: int
+    parent: int = 0
+    iteration: int = 0
+    index: int = 0
+    title: str = ""
+    rule: str = ""
+    no_code: dict[int, str] = field(default_factory=dict)
+    """Reasons by attempt."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Best:
+    """The best kernel from one event on."""
+
+    seq: int
+    candidate: int
+    latency_us: float
+    speedup: float | None = None
+    percent_of_peak: float | None = None
+    at: float = 0.0
+
+
+@dataclass(slots=True)
+class ModelUse:
+    """What one model in one role has cost."""
+
+    calls: int = 0
+    failed: int = 0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_micro_usd: int = 0
+    latency_ms: int = 0
+
+    @property
+    def cost_usd(self) -> float:
+        """Known cost."""
+        return self.cost_micro_usd / 1e6
+
+
+@dataclass(slots=True)
+class RunView:
+    """One run. ``seq`` is the newest event taken in."""
+
+    id: int
+    seq: int = 0
+    workload: str = ""
+    name: str = ""
+    chip: str = ""
+    api: str = ""
+    backend: str = "simulator"
+    proposer: str = ""
+    preset: str = ""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    state: str = "queued"
+    message: str = ""
+    state_seq: int = -1
+    iteration: int = 0
+    candidates: dict[int, CandidateView] = field(default_factory=dict)
+    children: dict[int, list[int]] = field(default_factory=dict)
+    """Ids by parent, ascending; 0 holds the baselines."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Candidates by status."""
+    plans: dict[int, PlanView] = field(default_factory=dict)
+    beams: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    """Event number and candidates by iteration."""
+    bests: list[Best] = field(default_factory=list)
+    insights: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    uses: dict[tuple[str, str], ModelUse] = field(default_factory=dict)
+    """By role and model."""
+    finished_calls: set[int] = field(default_factory=set)
+    running_calls: dict[int, tuple[str, str]] = field(default_factory=dict)
+    marks: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Event number and ``pin`` or ``veto`` by candidate."""
+    steps: Recent = field(default_factory=lambda: Recent(KEPT_NOTICES))
+    """What people did to the run."""
+    notices: Recent = field(default_factory=lambda: Recent(KEPT_NOTICES))
+    budget: tuple[int, Mapping[str, Any]] = (-1, {})
+    started_at: float = 0.0
+    changed_at: float = 0.0
+
+    # -- what the screens ask ------------------------------------------------------------------------------------
+
+    @property
+    def iterations(self) -> int:
+        """How many the run was asked for."""
+        return int(self.search.get("iterations", 0))
+
+    @property
+    def source(self) -> str:
+        """``simulated`` or ``measured``."""
+        return "simulated" if self.backend == "simulator" else "measured"
+
+    @property
+    def best(self) -> Best | None:
+        """The newest best."""
+        return self.bests[-1] if self.bests else None
+
+    @property
+    def baseline(self) -> CandidateView | None:
+        """The first candidate without a parent."""
+        roots = self.children.get(0)
+        return self.candidates.get(roots[0]) if roots else None
+
+    @property
+    def baseline_us(self) -> float | None:
+        """The baseline's latency."""
+        baseline = self.baseline
+        return baseline.latency_us if baseline else None
+
+    @property
+    def beam(self) -> tuple[int, ...]:
+        """The candidates kept by the newest iteration."""
+        return self.beams[max(self.beams)][1] if self.beams else ()
+
+    @property
+    def cost_usd(self) -> float:
+        """Known cost of all model calls."""
+        return sum(use.cost_micro_usd for use in self.uses.values()) / 1e6
+
+    @property
+    def unpriced(self) -> int:
+        """Calls whose price is not known."""
+        return sum(use.unpriced for use in self.uses.values())
+
+    @property
+    def waiting(self) -> int:
+        """Candidates without a verdict."""
+        return len(self.candidates) - self.counts.total()
+
+    def speedup_of(self, candidate: CandidateView) -> float | None:
+        """Over the baseline, computed where the event does not say."""
+        if candidate.speedup is not None:
+            return candidate.speedup
+        base = self.baseline_us
+        return base / candidate.latency_us if base and candidate.latency_us else None
+
+    def path(self, candidate: int) -> tuple[int, ...]:
+        """From the baseline to ``candidate``."""
+        found: list[int] = []
+        at: int | None = candidate
+        while at and at in self.candidates and at not in found:
+            found.append(at)
+            at = self.candidates[at].parent
+        return tuple(reversed(found))
+
+    def mark(self, candidate: int) -> str:
+        """``pin``, ``veto`` or nothing."""
+        return self.marks.get(candidate, (0, ""))[1]
+
+    # -- taking things in ----------------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> bool:
+        """Take one event in; whether anything changed. Events of other runs are ignored."""
+        if event.run != self.id:
+            return False
+        self.seq = max(self.seq, event.seq)
+        self.changed_at = max(self.changed_at, event.at)
+        data, seq = event.data, event.seq
+        match event.kind:
+            case EventKind.RUN_CREATED:
+                return self._created(data, event.at)
+            case EventKind.RUN_STATE:
+                if seq <= self.state_seq:
+                    return False
+                self.state, self.message, self.state_seq = data["state"], data.get("message") or "", seq
+            case EventKind.ITERATION_STARTED:
+                if data["iteration"] <= self.iteration:
+                    return False
+                self.iteration = data["iteration"]
+            case EventKind.PLAN_WRITTEN:
+                plan = self._plan(data["plan"])
+                plan.parent, plan.iteration, plan.index = data["parent"], data["iteration"], data["index"]
+                plan.title, plan.rule = data.get("title") or "", data.get("rule") or ""
+            case EventKind.ATTEMPT_FAILED:
+                self._plan(data["plan"]).no_code[data["index"]] = data.get("reason") or ""
+            case EventKind.CANDIDATE_WRITTEN:
+                self._written(data)
+            case EventKind.CANDIDATE_QUEUED:
+                return self._phase(data["candidate"], "queued", "", seq)
+            case EventKind.CANDIDATE_STARTED:
+                return self._phase(data["candidate"], "running", data.get("device") or "", seq)
+            case EventKind.CANDIDATE_EVALUATED:
+                self._phase(data["candidate"], "judged", "", seq)
+                return self._judged(data["candidate"], data, seq)
+            case EventKind.BEAM_SELECTED:
+                return self._selected(data["iteration"], tuple(data["beam"]), seq)
+            case EventKind.BEST_CHANGED:
+                return self._best(data, seq, event.at)
+            case EventKind.INSIGHT_WRITTEN:
+                self.insights.setdefault(data["insight"], data)
+            case EventKind.LLM_CALL_STARTED:
+                if data["call"] not in self.finished_calls:
+                    self.running_calls[data["call"]] = (data["role"], data["model"])
+            case EventKind.LLM_CALL_FINISHED:
+                return self._call(data)
+            case EventKind.BUDGET_LEVEL:
+                if seq <= self.budget[0]:
+                    return False
+                self.budget = (seq, data)
+            case EventKind.STEERED:
+                return self._steered(event)
+            case EventKind.NOTICE:
+                return self.notices.add(event)
+            case _:
+                return False
+        return True
+
+    def load_candidate(self, row: Mapping[str, Any], seq: int) -> None:
+        """A candidate's row as it stood when event ``seq`` was the newest."""
+        self._written(row | {"candidate": row["id"]})
+        phase = {"evaluated": "judged", "started": "running"}.get(row.get("state") or "", row.get("state") or "written")
+        self._phase(row["id"], "judged" if row.get("status") else phase, row.get("device") or "", seq)
+        if row.get("status"):
+            self._judged(row["id"], row, seq)
+
+    def load_plan(self, row: Mapping[str, Any]) -> None:
+        """A plan's row."""
+        plan = self._plan(row["id"])
+        plan.parent, plan.iteration = row.get("parent") or 0, row.get("iteration") or 0
+        plan.index = row.get("index", row.get("number")) or 0
+        plan.title, plan.rule = row.get("title") or "", row.get("rule") or ""
+
+    def _created(self, data: Mapping[str, Any], at: float) -> bool:
+        self.workload, self.chip, self.api = data["workload"], data["chip"], data["api"]
+        self.backend, self.proposer, self.preset = data["backend"], data["proposer"], data["preset"]
+        self.search = data.get("search") or {}
+        self.name = data.get("name") or ""
+        self.started_at = at
+        return True
+
+    def _plan(self, number: int) -> PlanView:
+        return self.plans.setdefault(number, PlanView(number))
+
+    def _candidate(self, number: int) -> CandidateView:
+        found = self.candidates.get(number)
+        if found is None:
+            found = self.candidates[number] = CandidateView(number)
+        return found
+
+    def _written(self, data: Mapping[str, Any]) -> None:
+        node = self._candidate(data["candidate"])
+        node.parent, node.plan, node.iteration = data.get("parent"), data.get("plan"), data.get("iteration") or 0
+        node.sha256 = data.get("sha256") or ""
+        siblings = self.children.setdefault(node.parent or 0, [])
+        if not siblings or siblings[-1] < node.id:
+            siblings.append(node.id)
+        elif siblings[bisect_left(siblings, node.id)] != node.id:
+            insort(siblings, node.id)
+
+    def _phase(self, number: int, phase: str, device: str, seq: int) -> bool:
+        node = self._candidate(number)
+        if seq <= node.phase_seq:
+            return False
+        node.phase, node.device, node.phase_seq = phase, device, seq
+        return True
+
+    def _judged(self, number: int, data: Mapping[str, Any], seq: int) -> bool:
+        node = self._candidate(number)
+        if seq <= node.verdict_seq:
+            return False
+        if node.status is not None:
+            self.counts[node.status.value] -= 1
+            if not self.counts[node.status.value]:
+                del self.counts[node.status.value]
+        node.verdict_seq, node.status = seq, Status(data["status"])
+        self.counts[node.status.value] += 1
+        node.latency_us, node.speedup = data.get("latency_us"), data.get("speedup")
+        node.percent_of_peak = data.get("percent_of_peak")
+        node.percent_of_attainable = data.get("percent_of_attainable")
+        node.failure, node.gate = failure_text(data.get("failure")), data.get("gate") or ""
+        node.bound = data.get("bound") or ""
+        return True
+
+    def _selected(self, iteration: int, beam: tuple[int, ...], seq: int) -> bool:
+        if iteration in self.beams and self.beams[iteration][0] >= seq:
+            return False
+        self.beams[iteration] = (seq, beam)
+        self.iteration = max(self.iteration, iteration)
+        return True
+
+    def _best(self, data: Mapping[str, Any], seq: int, at: float) -> bool:
+        if data.get("latency_us") is None:
+            return False
+        best = Best(seq, data["candidate"], data["latency_us"], data.get("speedup"), data.get("percent_of_peak"), at)
+        place = bisect_left(self.bests, best.seq, key=lambda known: known.seq)
+        if place < len(self.bests) and self.bests[place].seq == seq:
+            return False
+        self.bests.insert(place, best)
+        return True
+
+    def _call(self, data: Mapping[str, Any]) -> bool:
+        self.running_calls.pop(data["call"], None)
+        if data["call"] in self.finished_calls:
+            return False
+        self.finished_calls.add(data["call"])
+        use = self.uses.setdefault((data["role"], data["model"]), ModelUse())
+        use.calls += 1
+        use.failed += data.get("outcome") not in ("ok", None)
+        use.unpriced += data.get("cost_usd") is None
+        use.input_tokens += data.get("input_tokens") or 0
+        use.output_tokens += data.get("output_tokens") or 0
+        use.cost_micro_usd += round((data.get("cost_usd") or 0.0) * 1e6)
+        use.latency_ms += round((data.get("latency_s") or 0.0) * 1e3)
+        return True
+
+    def _steered(self, event: Event) -> bool:
+        action, candidate = event.data.get("action"), event.data.get("candidate")
+        if action in ("pin", "veto") and isinstance(candidate, int) and self.marks.get(candidate, (-1,))[0] < event.seq:
+            self.marks[candidate] = (event.seq, "" if event.data.get("off") else str(action))
+        return self.steps.add(event)
+
+
+def failure_text(failure: Any) -> str:
+    """One line of a failure, whatever form it came in."""
+    if not failure:
+        return ""
+    if isinstance(failure, Mapping):
+        line = f"line {failure['line']}: " if failure.get("line") else ""
+        return f"{line}{failure.get('message') or failure.get('rule') or ''}".strip()
+    return str(failure)
