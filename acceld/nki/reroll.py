@@ -227,8 +227,8 @@ def _renumbered(program: Program) -> Program:
     loops = {number: place for place, number in enumerate(program.loops)}
     kept = {*program.inputs, *program.outputs}
     for instruction, _ in program.walk():
-        for access in instruction.accesses:
-            kept.update(_used(access))
+        for tile in instruction.accesses:
+            kept.update(_used(tile))
     buffers = {number: place for place, number in enumerate(sorted(kept))}
 
     def affine(value: Affine) -> Affine:
