@@ -1,0 +1,170 @@
+"""Least times from declared work: the paper's roofline, what is attainable, and the physical floor.
+
+- **roofline**: AccelOpt's model, max(bytes / HBM peak, matmul FLOPs / matmul peak, vector FLOPs / vector peak) with
+  the peaks of the paper, so that percent of peak compares with published figures.
+- **attainable**: the same shape with rates kernels have been seen to reach: practical DMA rate of the core's sixteen
+  engines, matmul peak of the workload's dtype (float32 in four passes), one operation a lane and cycle on the vector
+  and the scalar engine together. A kernel that splits float32 products into narrower ones may beat it.
+- **floor**: what physics allows, for suspicion: compulsory bytes at the wire rate of the DMA engines, multiplications
+  in the fastest mode the tolerance allows, no vector work (it can be folded into other instructions).
+
+All are None where a workload declares no work or a chip has no figure; nothing is guessed. All rates are for one
+NeuronCore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+SPLIT_PASSES = 3
+"""bfloat16 passes of a product whose operands are split in two so that the result keeps float32 accuracy."""
+
+NARROW_TOLERANCE = 1e-3
+"""Least relative tolerance that a product of operands rounded to bfloat16 (about 2e-3 relative) could pass."""
+
+
+class Work(Protocol):
+    """Declared work: floating-point operations and compulsory bytes."""
+
+    @property
+    def vector_flops(self) -> int: ...
+    @property
+    def matmul_flops(self) -> int: ...
+    @property
+    def hbm_bytes(self) -> int: ...
+
+
+class Judged(Protocol):
+    """What a least time depends on; a workload has all of it. ``precision`` is a workload's precision policy."""
+
+    @property
+    def work(self) -> Work | None: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def tolerance(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Rates of one core: bytes and floating-point operations per second, with where they are from."""
+
+    hbm_bytes_per_s: float
+    matmul_flops_per_s: Mapping[str, float]
+    """By dtype."""
+    vector_flops_per_s: float
+    source: str
+
+
+def _peaks(hbm: float, vector: float, source: str, **matmul: float) -> Peaks:
+    return Peaks(hbm, MappingProxyType(matmul), vector, source)
+
+
+PAPER_PEAKS: Mapping[str, Peaks] = {
+    "trn1": _peaks(
+        410 * 2**30,
+        2 * 128 * 1.12e9,
+        "AccelOpt, calculate_percentage_of_peak.py: 410 GiB/s, 23.75 TFLOP/s float32, 2 x 128 lanes x 1.12 GHz",
+        float32=23.75e12,
+        bfloat16=95e12,
+        float16=95e12,
+    ),
+    "trn2": _peaks(
+        640.0e9,
+        550.0e9,
+        "AccelOpt paper: 640 GB/s, 19.75 TFLOP/s float32, 550 GFLOP/s vector",
+        float32=19.75e12,
+        bfloat16=79e12,
+        float16=79e12,
+    ),
+}
+"""The paper's peaks. The narrow types are four times float32, as on the tensor engine."""
+
+ATTAINABLE_PEAKS: Mapping[str, Peaks] = {
+    "trn1": _peaks(
+        16 * 17e9,
+        128 * (1.12e9 + 1.4e9),
+        "AWS: 17 B/ns per DMA engine in practice; 128 x 128 array at 2.8 GHz, float32 in four passes; 1.12 + 1.4 GHz",
+        float32=2 * 128 * 128 * 2.8e9 / 4,
+        bfloat16=2 * 128 * 128 * 2.8e9,
+        float16=2 * 128 * 128 * 2.8e9,
+    ),
+    "trn2": _peaks(
+        16 * 23e9,
+        128 * (0.96e9 + 1.2e9),
+        "AWS: 23 B/ns per DMA engine in practice; 128 x 128 array at 2.4 GHz, float32 in four passes; 0.96 + 1.2 GHz",
+        float32=2 * 128 * 128 * 2.4e9 / 4,
+        bfloat16=2 * 128 * 128 * 2.4e9,
+        float16=2 * 128 * 128 * 2.4e9,
+    ),
+    "trn3": _peaks(
+        16 * 33e9,
+        128 * (1.2e9 + 1.2e9),
+        "AWS: 33 B/ns per DMA engine in practice; 128 x 128 array at 2.4 GHz, float32 in four passes; 1.2 + 1.2 GHz",
+        float32=2 * 128 * 128 * 2.4e9 / 4,
+        bfloat16=2 * 128 * 128 * 2.4e9,
+        float16=2 * 128 * 128 * 2.4e9,
+    ),
+}
+"""Rates kernels reach in practice."""
+
+WIRE_BYTES_PER_S: Mapping[str, float] = {"trn1": 16 * 27.2e9, "trn2": 16 * 27.2e9, "trn3": 16 * 38.4e9}
+"""Theoretical rate of one core's sixteen DMA engines (AWS); above it no core can move data."""
+
+
+def roofline_us(judged: Judged, chip: str) -> float | None:
+    """The paper's least time in microseconds, or None."""
+    return _least_us(judged, PAPER_PEAKS.get(chip))
+
+
+def percent_of_peak(judged: Judged, latency_us: float, chip: str) -> float | None:
+    """The paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels, or None."""
+    least_us = roofline_us(judged, chip)
+    return None if least_us is None else 100 * least_us / latency_us
+
+
+def attainable_us(judged: Judged, chip: str) -> float | None:
+    """Least time in microseconds at rates kernels reach in practice, or None."""
+    return _least_us(judged, ATTAINABLE_PEAKS.get(chip))
+
+
+def percent_of_attainable(judged: Judged, latency_us: float, chip: str) -> float | None:
+    """The attainable time as a percentage of ``latency_us``, or None."""
+    least_us = attainable_us(judged, chip)
+    return None if least_us is None else 100 * least_us / latency_us
+
+
+def floor_us(judged: Judged, chip: str) -> float | None:
+    """Physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
+    peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
+    if judged.work is None or peaks is None or wire is None:
+        return None
+    fastest = max(peaks.matmul_flops_per_s.values()) / _fewest_passes(judged)
+    return 1e6 * max(judged.work.hbm_bytes / wire, judged.work.matmul_flops / fastest)
+
+
+def _least_us(judged: Judged, peaks: Peaks | None) -> float | None:
+    work = judged.work
+    if work is None or peaks is None:
+        return None
+    matmul = peaks.matmul_flops_per_s.get(judged.dtype)
+    if matmul is None and work.matmul_flops:
+        return None
+    seconds = [work.hbm_bytes / peaks.hbm_bytes_per_s, work.vector_flops / peaks.vector_flops_per_s]
+    if matmul is not None:
+        seconds.append(work.matmul_flops / matmul)
+    return 1e6 * max(seconds)
+
+
+def _fewest_passes(judged: Judged) -> float:
+    """bfloat16 passes a product of full width needs at the very least."""
+    if judged.dtype != "float32":
+        return 1.0
+    if judged.precision == "any_within_tolerance" and judged.tolerance >= NARROW_TOLERANCE:
+        return 1.0
+    return 4.0 if judged.precision == "fp32_strict" else float(SPLIT_PASSES)

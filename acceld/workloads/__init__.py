@@ -1,0 +1,61 @@
+"""Workloads: operators with fixed shapes, input makers, a numpy reference, a tolerance, declared work and baselines.
+
+A workload is a folder ``workloads/<family>/<name>/`` with ``workload.toml``, ``reference.py`` and one kernel file per
+API; docs/workloads.md describes the format. Importing this package loads neither numpy nor any workload; the
+reference of a workload is imported only by :func:`load_reference`, :func:`make_inputs` and what builds on them.
+"""
+
+from acceld.workloads.checks import MetamorphicPair, metamorphic_pair
+from acceld.workloads.discovery import find_workloads, workload
+from acceld.workloads.inputs import make_inputs, supported_distributions
+from acceld.workloads.loading import load_workload
+from acceld.workloads.oracle import (
+    Reference,
+    kernel_inputs,
+    load_reference,
+    outputs_in_reference_layout,
+    reference_outputs,
+)
+from acceld.workloads.records import (
+    APIS,
+    DISTRIBUTIONS,
+    Anchor,
+    Argument,
+    ArraySpec,
+    DeclaredWork,
+    Distribution,
+    DistributionState,
+    Metamorphic,
+    Output,
+    Precision,
+    Variant,
+    Workload,
+)
+
+__all__ = [
+    "APIS",
+    "DISTRIBUTIONS",
+    "Anchor",
+    "Argument",
+    "ArraySpec",
+    "DeclaredWork",
+    "Distribution",
+    "DistributionState",
+    "Metamorphic",
+    "MetamorphicPair",
+    "Output",
+    "Precision",
+    "Reference",
+    "Variant",
+    "Workload",
+    "find_workloads",
+    "kernel_inputs",
+    "load_reference",
+    "load_workload",
+    "make_inputs",
+    "metamorphic_pair",
+    "outputs_in_reference_layout",
+    "reference_outputs",
+    "supported_distributions",
+    "workload",
+]

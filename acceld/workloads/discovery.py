@@ -1,0 +1,45 @@
+"""Finds workload folders: those of acceld and those a person added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from acceld.errors import WorkloadError, did_you_mean
+from acceld.resources import workloads_folder
+from acceld.workloads.loading import FILE, load_workload
+from acceld.workloads.records import Workload
+
+
+def workload_folders(extra_folders: Iterable[Path | str] = ()) -> dict[str, Path]:
+    """Folders that hold a workload.toml, by folder name, without reading them; later folders win.
+
+    An extra folder may be a workload, a family or a tree of families.
+    """
+    found: dict[str, Path] = {}
+    for root in (workloads_folder(), *map(Path, extra_folders)):
+        for depth in ("", "*/", "*/*/"):
+            for path in sorted(root.glob(depth + FILE)):
+                found[path.parent.resolve().name] = path.parent
+    return found
+
+
+def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Workload]:
+    """Every workload, by name, in the order of families and names. Raises WorkloadError for a broken one."""
+    loaded = [load_workload(folder) for folder in workload_folders(extra_folders).values()]
+    return {one.name: one for one in sorted(loaded, key=lambda one: (one.family, one.name))}
+
+
+def workload(name: str, extra_folders: Iterable[Path | str] = ()) -> Workload:
+    """The workload called ``name``, or in the folder ``name``. Raises WorkloadError with the nearest name."""
+    folder = Path(name)
+    if folder.name and (folder / FILE).is_file():
+        return load_workload(folder)
+    folders = workload_folders(extra_folders)
+    if name in folders:
+        return load_workload(folders[name])
+    known = find_workloads(extra_folders)
+    if name in known:
+        return known[name]
+    hint = did_you_mean(name, known) or "`acceld workloads` lists them."
+    raise WorkloadError(f"there is no workload {name!r}.", hint=hint)

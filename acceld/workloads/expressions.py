@@ -1,0 +1,54 @@
+"""Arithmetic over a workload's symbols, as used for shapes and declared work: ``2*M*N*K``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from acceld.errors import did_you_mean
+
+_LARGEST = 1 << 62
+
+
+def evaluate(expression: str | int, values: Mapping[str, int]) -> int:
+    """The whole number ``expression`` stands for, with ``+ - * // **`` and the symbols in ``values``.
+
+    Raises ValueError with a reason for unknown symbols, other syntax, or a result that is not a whole number.
+    """
+    if isinstance(expression, int):
+        return int(expression)
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except SyntaxError as error:
+        raise ValueError(f"{expression!r} is no expression") from error
+    result = _value(tree.body, expression, values)
+    if abs(result) > _LARGEST:
+        raise ValueError(f"{expression!r} is too large")
+    return result
+
+
+def _value(node: ast.expr, expression: str, values: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        return node.value
+    if isinstance(node, ast.Name):
+        if node.id not in values:
+            hint = did_you_mean(node.id, values) or f"It defines {', '.join(values) or 'nothing'}."
+            raise ValueError(f"{expression!r} uses {node.id!r}, which [values] does not define. {hint}".rstrip())
+        return values[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, expression, values)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, expression, values), _value(node.right, expression, values)
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(node.op, ast.FloorDiv) and right:
+            return left // right
+        if isinstance(node.op, ast.Div) and right and left % right == 0:
+            return left // right
+        if isinstance(node.op, ast.Pow) and 0 <= right <= 8:
+            return int(left**right)
+    raise ValueError(f"{expression!r} may hold only whole numbers, symbols and + - * // **")

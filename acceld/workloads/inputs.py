@@ -1,0 +1,149 @@
+"""Input makers: a workload's own distribution and seven derived from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from acceld.errors import WorkloadError, did_you_mean
+from acceld.workloads.oracle import load_reference
+from acceld.workloads.records import DISTRIBUTIONS, Argument, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Change = Callable[[NDArray[Any], Argument, np.random.Generator], NDArray[Any]]
+
+_INTEGER_LIMIT = 2
+_SPARSE_KEPT = 0.1
+
+
+def supported_distributions(workload: Workload) -> list[str]:
+    """Names of the distributions the workload declares, ``own`` first."""
+    return [name for name in DISTRIBUTIONS if workload.distributions[name].declared]
+
+
+def make_inputs(workload: Workload, seed: int | None, distribution: str = "own", dtype: Any = None) -> list[Any]:
+    """The workload's inputs in order and in the reference's layout, scalars as Python numbers.
+
+    ``seed`` None draws from the operating system; the same seed gives the same inputs. ``own`` seeds numpy's global
+    generator as the published workloads do (so seeds 0, 21, 42, 63, 84 give the published inputs) and puts its state
+    back. ``dtype``, where given, replaces the type of every floating-point array after drawing.
+
+    Raises WorkloadError for an unknown distribution or one the workload refuses.
+    """
+    import numpy as np
+
+    state = workload.distributions.get(distribution)
+    if state is None:
+        hint = did_you_mean(distribution, DISTRIBUTIONS)
+        raise WorkloadError(f"there is no input distribution {distribution!r}.", hint=hint)
+    if not state.declared:
+        raise WorkloadError(f"workload {workload.name!r} refuses {distribution!r} inputs: {state.reason}")
+    if seed is None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0])
+    own = _own(workload, seed)
+    rng = np.random.default_rng([seed, list(DISTRIBUTIONS).index(distribution)])
+    change = _changes().get(distribution)
+    made: list[Any] = []
+    for argument, array in zip(workload.arguments, own, strict=True):
+        if argument.is_scalar:
+            made.append(argument.value)
+            continue
+        if change and argument.distribution and not argument.distribution.fixed:
+            array = change(array.astype(np.float32), argument, rng).astype(array.dtype)
+        if dtype is not None and array.dtype.kind not in "iub":
+            array = array.astype(dtype)
+        made.append(np.ascontiguousarray(array))
+    return made
+
+
+def _own(workload: Workload, seed: int) -> Sequence[Any]:
+    import numpy as np
+
+    reference = load_reference(workload.reference) if workload.reference else None
+    if workload.sample is not None:
+        with np.load(workload.sample, allow_pickle=False) as sample:
+            return [a.value if a.is_scalar else sample[a.name] for a in workload.arguments]
+    if reference is None or reference.get_inputs is None:
+        rng = np.random.default_rng(seed)
+        return [a.value if a.is_scalar else draw(a, rng) for a in workload.arguments]
+    before = np.random.get_state()  # the published inputs come from the global generator
+    try:
+        np.random.seed(seed % 2**32)
+        inputs = list(reference.get_inputs())
+    finally:
+        np.random.set_state(before)
+    if len(inputs) != len(workload.arguments):
+        raise WorkloadError(
+            f"{workload.reference}: get_inputs returned {len(inputs)} values for {len(workload.arguments)} arguments"
+        )
+    for argument, value in zip(workload.arguments, inputs, strict=True):
+        if not argument.is_scalar and (value.shape, value.dtype.name) != (argument.shape, argument.dtype):
+            raise WorkloadError(
+                f"{workload.reference}: get_inputs made {argument.name} as {value.shape} {value.dtype.name}, "
+                f"[arguments.{argument.name}] declares {argument.shape} {argument.dtype}"
+            )
+    return inputs
+
+
+def draw(argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
+    """An array for ``argument`` from its declared distribution."""
+    import numpy as np
+
+    how = argument.distribution
+    assert how is not None, f"{argument.name} is a scalar"
+    if how.kind == "integers":
+        array: NDArray[Any] = rng.integers(int(how.low), int(how.high), argument.shape)
+    elif how.kind == "uniform":
+        array = rng.uniform(how.low, how.high, argument.shape)
+    else:
+        array = rng.normal(how.mean, how.std, argument.shape)
+    return (np.abs(array) if how.absolute else array).astype(numpy_dtype(argument.dtype))
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """numpy's dtype for a dtype name, from ml_dtypes where numpy has none."""
+    import ml_dtypes
+    import numpy as np
+
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)
+
+
+def _changes() -> dict[str, Change]:
+    return {
+        "scaled_up": lambda a, _, __: a * 30,
+        "scaled_down": lambda a, _, __: a * 1e-3,
+        "shifted": lambda a, _, __: a + 3,
+        "integers": _integers,
+        "row_scaled": _row_scaled,
+        "sparse": lambda a, _, rng: a * (rng.random(a.shape) < _SPARSE_KEPT),
+        "special": _special,
+    }
+
+
+def _integers(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
+    """Whole numbers in [-2, 2] ([0, 2] for an array that is never negative): exact in bfloat16 and in sums."""
+    low = 0 if argument.distribution and argument.distribution.absolute else -_INTEGER_LIMIT
+    return rng.integers(low, _INTEGER_LIMIT + 1, array.shape).astype(array.dtype)
+
+
+def _row_scaled(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
+    import numpy as np
+
+    rows = array.shape[:-1] if array.ndim > 1 else array.shape
+    powers = np.exp2(rng.integers(-6, 7, rows)).astype(array.dtype)
+    scaled: NDArray[Any] = array * (powers[..., None] if array.ndim > 1 else powers)
+    return scaled
+
+
+def _special(array: NDArray[Any], argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
+    """One element in 64 becomes 0, -0, the smallest normal float32, one, or a value near 80 (exp's range)."""
+    import numpy as np
+
+    values = np.array([0.0, -0.0, 2.0**-126, -(2.0**-126), 1.0, -1.0, 80.0, -80.0], array.dtype)
+    if argument.distribution and argument.distribution.absolute:
+        values = np.abs(values)
+    chosen = rng.random(array.shape) < 1 / 64
+    return np.where(chosen, rng.choice(values, array.shape), array)

@@ -1,0 +1,343 @@
+"""workload.toml -> Workload, with errors that name file, key and the nearest known key."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from acceld.errors import WorkloadError, did_you_mean
+from acceld.workloads.checks import METAMORPHIC_KINDS
+from acceld.workloads.expressions import evaluate
+from acceld.workloads.records import (
+    APIS,
+    DISTRIBUTIONS,
+    DTYPE_BYTES,
+    Anchor,
+    Argument,
+    DeclaredWork,
+    Distribution,
+    DistributionState,
+    Metamorphic,
+    Output,
+    Precision,
+    Variant,
+    Workload,
+)
+
+FILE = "workload.toml"
+_TOP = (
+    "name family description precision tolerance tags values arguments outputs distributions work baselines "
+    "variants anchors metamorphic reference kernel sample"
+).split()
+
+
+class _Table:
+    """One table of the file: typed reads, and an error for every key nobody asked for."""
+
+    def __init__(self, path: Path, where: str, data: object) -> None:
+        self.path, self.where = path, where
+        if not isinstance(data, dict):
+            raise WorkloadError(f"{path}: {where or 'the file'} must be a table")
+        self.data: dict[str, object] = data
+
+    def fail(self, key: str, problem: str, hint: str = "") -> WorkloadError:
+        place = f"{self.where} " if self.where else ""
+        return WorkloadError(f"{self.path}: {place}{key} {problem}", hint=hint)
+
+    def only(self, known: Iterable[str]) -> None:
+        """Refuse keys that are not ``known``."""
+        known = list(known)
+        for key in self.data:
+            if key not in known:
+                hint = did_you_mean(key, known) or f"Known keys: {', '.join(sorted(known))}."
+                raise self.fail(f"key {key!r}", "is unknown.", hint)
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.data.get(key, default)
+        if value is None:
+            raise self.fail(f"key {key!r}", "is missing")
+        if not isinstance(value, str):
+            raise self.fail(key, f"must be text, not {value!r}")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.data.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.fail(key, f"must be a number, not {value!r}")
+        return float(value)
+
+    def whole(self, key: str, default: int) -> int:
+        value = self.data.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.fail(key, f"must be a whole number, not {value!r}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.data.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fail(key, f"must be true or false, not {value!r}")
+        return value
+
+    def choice(self, key: str, known: Iterable[str], default: str | None = None) -> str:
+        value = self.text(key, default)
+        known = list(known)
+        if value not in known:
+            raise self.fail(
+                key, f"{value!r} is unknown.", did_you_mean(value, known) or f"Known: {', '.join(sorted(known))}."
+            )
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.data.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.fail(key, f"must be a list of texts, not {value!r}")
+        return tuple(value)
+
+    def table(self, key: str) -> _Table:
+        where = f"[{self.where.strip('[]')}.{key}]" if self.where else f"[{key}]"
+        return _Table(self.path, where, self.data.get(key, {}))
+
+    def extents(self, key: str, values: Mapping[str, int], default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """A shape: whole numbers and expressions over the symbols."""
+        value = self.data.get(key)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, list):
+            raise self.fail(key, "must be a list of whole numbers and symbols, such as ['M', 128]")
+        shape = tuple(self.expression(key, item, values) for item in value)
+        if any(extent <= 0 for extent in shape):
+            raise self.fail(key, f"is {shape}; every extent must be positive")
+        return shape
+
+    def expression(self, key: str, value: object, values: Mapping[str, int]) -> int:
+        if not isinstance(value, str | int):
+            raise self.fail(key, f"must hold whole numbers and expressions, not {value!r}")
+        try:
+            return evaluate(value, values)
+        except ValueError as error:
+            raise self.fail(key, f"can not be worked out: {error}") from error
+
+
+def load_workload(folder: Path | str) -> Workload:
+    """The workload in ``folder``. Raises WorkloadError naming the file, the key and the nearest known key."""
+    folder = Path(folder)
+    path = folder / FILE
+    try:
+        raw = path.read_bytes()
+        data = tomllib.loads(raw.decode("utf-8"))
+    except FileNotFoundError as error:
+        raise WorkloadError(f"{path}: there is no such file", hint="`acceld init KERNEL.py` writes one.") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise WorkloadError(f"{path}: {error}") from error
+    top = _Table(path, "", data)
+    top.only(_TOP)
+    values = _values(top.table("values"))
+    arguments = _arguments(top.table("arguments"), values)
+    names = [argument.name for argument in arguments]
+    reference = _reference(top, folder)
+    digest = hashlib.sha256(raw)
+    digest.update(b"\0" + reference.read_bytes() if reference else b"")
+    kernel = top.table("kernel")
+    kernel.only(("entry", "grid", "lnc", "mutates"))
+    tolerance = top.number("tolerance", 2e-5)
+    if not 0 < tolerance < 1:
+        raise top.fail("tolerance", f"is {tolerance}; it must lie between 0 and 1")
+    for name in kernel.texts("mutates"):
+        if name not in names:
+            raise kernel.fail("mutates", f"names {name!r}, which is no argument.", did_you_mean(name, names))
+    return Workload(
+        name=top.text("name", folder.name),
+        family=top.text("family", folder.parent.name),
+        description=top.text("description"),
+        folder=folder,
+        arguments=arguments,
+        outputs=_outputs(top.table("outputs"), values),
+        values=values,
+        work=_work(top.table("work"), values) if "work" in data else None,
+        tolerance=tolerance,
+        precision=Precision(top.choice("precision", list(Precision), Precision.FP32_STRICT)),
+        distributions=_distributions(top.table("distributions")),
+        baselines=_baselines(top.table("baselines"), folder),
+        variants=_variants(top.table("variants"), folder),
+        anchors=_anchors(top),
+        tags=frozenset(top.texts("tags")),
+        metamorphic=_metamorphic(top, names),
+        reference=reference,
+        hash=digest.hexdigest(),
+        entry=kernel.text("entry", "") or None,
+        grid=kernel.extents("grid", values, ()),
+        lnc=kernel.whole("lnc", 1),
+        mutates=kernel.texts("mutates"),
+        sample=_file(top, "sample", folder) if "sample" in data else None,
+    )
+
+
+def _file(table: _Table, key: str, folder: Path) -> Path:
+    path = folder / table.text(key)
+    if not path.is_file():
+        raise table.fail(key, f"names {path.name!r}, which is not in {folder}")
+    return path
+
+
+def _reference(top: _Table, folder: Path) -> Path | None:
+    if top.data.get("reference") is False:
+        return None
+    if "reference" in top.data:
+        return _file(top, "reference", folder)
+    path = folder / "reference.py"
+    if not path.is_file():
+        raise top.fail("reference", f"is missing: {path} does not exist", "Write it, or say `reference = false`.")
+    return path
+
+
+def _values(table: _Table) -> dict[str, int]:
+    values: dict[str, int] = {}
+    for key, value in table.data.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not key.isidentifier():
+            raise table.fail(key, f"must be a symbol with a whole number, not {value!r}")
+        values[key] = value
+    return values
+
+
+def _arguments(table: _Table, values: Mapping[str, int]) -> tuple[Argument, ...]:
+    if not table.data:
+        raise table.fail("", "must hold at least one argument, such as [arguments.x]")
+    return tuple(_argument(name, table.table(name), values) for name in table.data)
+
+
+def _argument(name: str, table: _Table, values: Mapping[str, int]) -> Argument:
+    if "value" in table.data:
+        table.only(("value",))
+        value = table.data["value"]
+        if not isinstance(value, int | float):
+            raise table.fail("value", f"must be a number, not {value!r}")
+        return Argument(name, value=value)
+    table.only(("shape", "dtype", "distribution", "kernel_shape"))
+    shape = table.extents("shape", values)
+    return Argument(
+        name,
+        shape,
+        table.choice("dtype", DTYPE_BYTES, "float32"),
+        _distribution(table),
+        None,
+        _kernel_shape(table, shape, values),
+    )
+
+
+def _kernel_shape(table: _Table, shape: tuple[int, ...], values: Mapping[str, int]) -> tuple[int, ...]:
+    layout = table.extents("kernel_shape", values, shape)
+    if math.prod(layout) != math.prod(shape):
+        raise table.fail("kernel_shape", f"is {layout}, which does not hold as many elements as {shape}")
+    return layout
+
+
+def _distribution(table: _Table) -> Distribution:
+    given = table.data.get("distribution", "normal")
+    inner = _Table(table.path, table.where, {"kind": given} if isinstance(given, str) else given)
+    inner.only(("kind", "mean", "std", "low", "high", "absolute", "fixed"))
+    return Distribution(
+        inner.choice("kind", ("normal", "uniform", "integers")),
+        inner.number("mean", 0.0),
+        inner.number("std", 1.0),
+        inner.number("low", 0.0),
+        inner.number("high", 1.0),
+        inner.flag("absolute"),
+        inner.flag("fixed"),
+    )
+
+
+def _outputs(table: _Table, values: Mapping[str, int]) -> tuple[Output, ...]:
+    if not table.data:
+        raise table.fail("", "must hold at least one output, such as [outputs.out]")
+    outputs = []
+    for name in table.data:
+        one = table.table(name)
+        one.only(("shape", "dtype", "kernel_shape"))
+        shape = one.extents("shape", values)
+        dtype = one.choice("dtype", DTYPE_BYTES, "float32")
+        outputs.append(Output(name, shape, dtype, _kernel_shape(one, shape, values)))
+    return tuple(outputs)
+
+
+def _work(table: _Table, values: Mapping[str, int]) -> DeclaredWork:
+    keys = ("vector_flops", "matmul_flops", "hbm_bytes")
+    table.only(keys)
+    counts = [table.expression(key, table.data.get(key, 0), values) for key in keys]
+    if min(counts) < 0 or counts[2] == 0:
+        raise table.fail("hbm_bytes", "must be positive, and no count negative")
+    return DeclaredWork(*counts)
+
+
+def _distributions(table: _Table) -> dict[str, DistributionState]:
+    table.only(DISTRIBUTIONS)
+    states: dict[str, DistributionState] = {}
+    for name in DISTRIBUTIONS:
+        given = table.data.get(name, "declared" if name == "own" else None)
+        if given == "declared":
+            states[name] = DistributionState(True)
+        elif isinstance(given, dict) and set(given) == {"refused"} and isinstance(given["refused"], str):
+            states[name] = DistributionState(False, given["refused"])
+        elif given is None:
+            raise table.fail(name, "is missing", f'Say {name} = "declared" or {name} = {{ refused = "reason" }}.')
+        else:
+            raise table.fail(name, f'must be "declared" or {{ refused = "reason" }}, not {given!r}')
+    return states
+
+
+def _baselines(table: _Table, folder: Path) -> dict[str, Path]:
+    table.only(APIS)
+    return {api: _file(table, api, folder) for api in table.data}
+
+
+def _variants(table: _Table, folder: Path) -> tuple[Variant, ...]:
+    variants = []
+    for name in table.data:
+        one = table.table(name)
+        one.only(("api", "file", "description"))
+        variants.append(Variant(name, one.choice("api", APIS), _file(one, "file", folder), one.text("description")))
+    return tuple(variants)
+
+
+def _array(top: _Table, key: str) -> list[_Table]:
+    items = top.data.get(key, [])
+    if not isinstance(items, list):
+        raise top.fail(key, f"must be an array of tables, [[{key}]]")
+    return [_Table(top.path, f"[[{key}]] {number + 1}", item) for number, item in enumerate(items)]
+
+
+def _anchors(top: _Table) -> tuple[Anchor, ...]:
+    anchors = []
+    for one in _array(top, "anchors"):
+        one.only(("what", "latency_us", "chip", "sdk", "citation", "api"))
+        latency = one.number("latency_us", 0.0)
+        if latency <= 0:
+            raise one.fail("latency_us", "must be positive")
+        anchors.append(
+            Anchor(
+                one.text("what"),
+                latency,
+                one.text("chip"),
+                one.text("sdk", ""),
+                one.text("citation"),
+                one.text("api", ""),
+            )
+        )
+    return tuple(anchors)
+
+
+def _metamorphic(top: _Table, names: list[str]) -> tuple[Metamorphic, ...]:
+    checks = []
+    for one in _array(top, "metamorphic"):
+        one.only(("kind", "arguments", "axis", "output_axis", "power"))
+        arguments = one.texts("arguments")
+        for name in arguments:
+            if name not in names:
+                raise one.fail("arguments", f"names {name!r}, which is no argument.", did_you_mean(name, names))
+        kind = one.choice("kind", METAMORPHIC_KINDS)
+        checks.append(
+            Metamorphic(kind, arguments, one.whole("axis", 0), one.whole("output_axis", 0), one.whole("power", 1))
+        )
+    return tuple(checks)

@@ -1,0 +1,106 @@
+"""The numpy reference of a workload; used where no candidate code runs."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from acceld.errors import WorkloadError, did_you_mean
+from acceld.workloads.records import Workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "transform_nki_outputs")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The four functions of a reference file; only ``forward`` must be there."""
+
+    forward: Callable[..., Any]
+    get_inputs: Callable[[], Sequence[Any]] | None
+    to_kernel: Callable[[Sequence[Any]], Sequence[Any]] | None
+    from_kernel: Callable[[Any, Any], Any] | None
+
+
+def load_reference(path: Path) -> Reference:
+    """The reference in the file ``path``. Raises WorkloadError if it can not be imported or lacks ``forward``."""
+    module = _module(path)
+    found = {name: getattr(module, name, None) for name in _FUNCTIONS}
+    if not callable(found["forward"]):
+        near = did_you_mean("forward", [name for name in vars(module) if not name.startswith("_")])
+        raise WorkloadError(f"{path}: there is no function 'forward'.", hint=near)
+    return Reference(
+        found["forward"], found["get_inputs"], found["transform_to_nki_inputs"], found["transform_nki_outputs"]
+    )
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"acceld_reference_{path.parent.name}", path)
+    if spec is None or spec.loader is None:
+        raise WorkloadError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a reference is a person's file: whatever it raises is reported with its name
+        raise WorkloadError(f"{path}: importing it raised {type(error).__name__}: {error}") from error
+    return module
+
+
+def reference_of(workload: Workload) -> Reference:
+    """The workload's reference. Raises WorkloadError where it has none."""
+    if workload.reference is None:
+        raise WorkloadError(f"workload {workload.name!r} has no reference")
+    return load_reference(workload.reference)
+
+
+def reference_outputs(workload: Workload, inputs: Sequence[Any], float64: bool = True) -> list[NDArray[Any]]:
+    """The reference's outputs for ``inputs``, in its own layout; in float64 throughout where ``float64``.
+
+    Raises WorkloadError where the reference raises or returns other shapes than the workload declares.
+    """
+    import numpy as np
+
+    given = [_as_float64(one) if float64 else one for one in inputs]
+    try:
+        result = reference_of(workload).forward(*given)
+    except WorkloadError:
+        raise
+    except Exception as error:  # as above: a person's code
+        raise WorkloadError(f"{workload.reference}: forward raised {type(error).__name__}: {error}") from error
+    outputs = [np.asarray(one) for one in (result if isinstance(result, tuple | list) else (result,))]
+    shapes, declared = [o.shape for o in outputs], [o.shape for o in workload.outputs]
+    if shapes != declared:
+        raise WorkloadError(f"{workload.reference}: forward returned shapes {shapes}, [outputs] declares {declared}")
+    return outputs
+
+
+def _as_float64(value: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
+        return value.astype(np.float64)
+    return value
+
+
+def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
+    """``inputs`` in the kernel's layout."""
+    reference = reference_of(workload) if workload.reference else None
+    if reference and reference.to_kernel:
+        return list(reference.to_kernel(inputs))
+    return [
+        one if argument.is_scalar else one.reshape(argument.kernel_shape)
+        for argument, one in zip(workload.arguments, inputs, strict=True)
+    ]
+
+
+def outputs_in_reference_layout(workload: Workload, result: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """A kernel's outputs reshaped to the reference's shapes. Raises ValueError where an output does not fit."""
+    if len(result) != len(workload.outputs):
+        raise ValueError(f"{len(result)} outputs instead of {len(workload.outputs)}")
+    return [one.reshape(output.shape) for output, one in zip(workload.outputs, result, strict=True)]

@@ -1,0 +1,217 @@
+"""What a workload is, as frozen records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+APIS: Mapping[str, str] = {
+    "nki_legacy": "kernel_legacy.py",
+    "nki": "kernel.py",
+    "triton": "kernel_triton.py",
+    "cpu": "kernel_cpu.py",
+}
+"""API generations a baseline may be written for, with the customary file name of each."""
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "float8_e4m3": 1,
+    "float8_e5m2": 1,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint32": 4,
+    "uint16": 2,
+    "uint8": 1,
+    "bool": 1,
+}
+"""Bytes per element of every dtype an argument or output may have."""
+
+DISTRIBUTIONS: Mapping[str, str] = {
+    "own": "as the workload declares",
+    "scaled_up": "times 30",
+    "scaled_down": "times 1e-3",
+    "shifted": "plus 3",
+    "integers": "small whole numbers, whose sums and products are exact",
+    "row_scaled": "each row times its own power of two, 2^-6 to 2^6",
+    "sparse": "nine of ten elements zero",
+    "special": "a few signed zeros, smallest normal and large values, where the reference stays finite",
+}
+"""Input distributions a candidate is checked on, with their meaning."""
+
+
+class Precision(StrEnum):
+    """What arithmetic a candidate may use where the workload's type is float32."""
+
+    FP32_STRICT = "fp32_strict"
+    """Every product and sum in float32."""
+    SPLIT_OK = "split_ok"
+    """Splitting an operand into narrower parts that together carry float32 accuracy is allowed."""
+    ANY_WITHIN_TOLERANCE = "any_within_tolerance"
+    """Anything that passes the tolerance on every distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """Shape and dtype of an array in the kernel's layout, as a tracer needs them."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes the array takes."""
+        count = DTYPE_BYTES[self.dtype]
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How the elements of an array are drawn: ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high)."""
+
+    kind: str = "normal"
+    mean: float = 0.0
+    std: float = 1.0
+    low: float = 0.0
+    high: float = 1.0
+    absolute: bool = False
+    """Elements are never negative; derived distributions keep to that."""
+    fixed: bool = False
+    """Derived distributions leave the array alone (an index, a mask)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of the kernel, in order: an array, or a scalar with a ``value``."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    distribution: Distribution | None = None
+    value: float | int | bool | None = None
+    kernel_shape: tuple[int, ...] = ()
+    """Shape the kernel sees; the same elements in the same order as ``shape``."""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.distribution is None):
+            raise ValueError(f"argument {self.name} must be either an array or a scalar")
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the argument is a number rather than an array."""
+        return self.value is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One result: the reference's shape, and the shape the kernel returns it in."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kernel_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredWork:
+    """The work of the operator itself, whatever the kernel does: floating-point operations and compulsory bytes."""
+
+    vector_flops: int
+    matmul_flops: int
+    hbm_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionState:
+    """Whether candidates are checked on a distribution; ``reason`` says why not."""
+
+    declared: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Metamorphic:
+    """A relation between two runs that the operator keeps; see :mod:`acceld.workloads.checks`."""
+
+    kind: str
+    arguments: tuple[str, ...]
+    axis: int = 0
+    output_axis: int = 0
+    power: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A published or measured latency to compare with; never mixed with simulated ones."""
+
+    what: str
+    latency_us: float
+    chip: str
+    sdk: str
+    citation: str
+    api: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another correct kernel of the workload, kept to compare with: not a baseline, never the root of a search."""
+
+    name: str
+    api: str
+    path: Path
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """An operator with fixed shapes and everything needed to judge a kernel for it."""
+
+    name: str
+    family: str
+    description: str
+    folder: Path
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Output, ...]
+    values: Mapping[str, int]
+    work: DeclaredWork | None
+    tolerance: float
+    """Greatest relative L2 distance of an output from the reference, as published for the workload."""
+    precision: Precision
+    distributions: Mapping[str, DistributionState]
+    baselines: Mapping[str, Path]
+    variants: tuple[Variant, ...]
+    anchors: tuple[Anchor, ...]
+    tags: frozenset[str]
+    metamorphic: tuple[Metamorphic, ...]
+    reference: Path | None
+    """The file of the numpy reference; None where the baseline's own float64 execution is the oracle."""
+    hash: str
+    """sha256 over workload.toml and the reference."""
+    entry: str | None = None
+    grid: tuple[int, ...] = ()
+    lnc: int = 1
+    mutates: tuple[str, ...] = ()
+    sample: Path | None = None
+    """An .npz file that holds the arrays by argument name, instead of drawn ones."""
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of the first array argument."""
+        return next((a.dtype for a in self.arguments if not a.is_scalar), self.outputs[0].dtype)
+
+    def argument(self, name: str) -> Argument:
+        """The argument called ``name``; KeyError if there is none."""
+        for argument in self.arguments:
+            if argument.name == name:
+                return argument
+        raise KeyError(name)
+
+    def kernel_arguments(self) -> tuple[ArraySpec | float | int | bool, ...]:
+        """What the kernel is called with: arrays in the kernel's layout, scalars as they are."""
+        return tuple(a.value if a.value is not None else ArraySpec(a.kernel_shape, a.dtype) for a in self.arguments)

@@ -1,0 +1,24 @@
+"""Batched product in 128 x 512 tiles; the contraction of 64 fills half of the array."""
+
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(lhs, rhs):
+    out = nl.ndarray((16, 32, 128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    h = nl.arange(64)[:, None]
+    c = nl.arange(64)[None, :]
+    f = nl.arange(512)[None, :]
+    for batch in nl.affine_range(16):
+        for row in nl.affine_range(32):
+            lhs_tile = nl.load(lhs[batch, 128 * row + p, c])
+            for column in nl.affine_range(8):
+                rhs_tile = nl.load(rhs[batch, h, 512 * column + f])
+                product = nl.matmul(lhs_tile, rhs_tile)
+                out_tile = nl.copy(product)
+                nl.store(out[batch, row, p, 512 * column + f], value=out_tile)
+    return out

@@ -1,0 +1,34 @@
+"""Matrix product, residual addition, RMS normalization with a gain."""
+
+import numpy as np
+
+M, K, N = 4096, 2048, 2048
+EPS = 1e-5
+
+
+def get_inputs():
+    """Arrays from numpy's global generator, in the order of the arguments."""
+    x = np.random.normal(size=(M, K)).astype(np.float32)
+    w = np.random.normal(size=(K, N)).astype(np.float32)
+    z = np.random.normal(size=(M, N)).astype(np.float32)
+    g = np.random.normal(size=(N)).astype(np.float32)
+    return [x, w, EPS, z, g]
+
+
+def forward(x, w, eps, z, g):
+    """y g / sqrt(mean(y^2) + eps) with y = x @ w + z, the mean over each row."""
+    y = x @ w + z
+    rms = np.sqrt(np.mean(np.square(y), axis=1, keepdims=True) + eps)
+    return y * g / rms
+
+
+def transform_to_nki_inputs(inputs):
+    """The kernel takes the reference's layout."""
+    return list(inputs)
+
+
+def transform_nki_outputs(result, ref):
+    """A kernel's outputs in the reference's shapes."""
+    outputs = result if isinstance(result, (tuple, list)) else (result,)
+    refs = ref if isinstance(ref, (tuple, list)) else (ref,)
+    return [output.reshape(expected.shape) for output, expected in zip(outputs, refs)]

@@ -1,0 +1,61 @@
+"""Gate, up and down products in three nests, one after the other; element-wise work on 128 x 512 tiles."""
+
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, w_up, w_down, w_gate):
+    out = nl.ndarray((32, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    q = nl.arange(128)[:, None, None]
+    eight = nl.arange(8)[None, :, None]
+    inner = nl.arange(128)[None, None, :]
+    f = nl.arange(512)[None, :]
+    c = nl.arange(128)[None, :]
+    identity_hbm = nl.shared_constant(np.identity(128, dtype=np.float32))
+    identity = nl.ndarray((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+    gate = nl.ndarray((32, 6, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    hidden = nl.ndarray((32, 6, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    identity[p, c] = nl.load(identity_hbm[p, c])
+    for row in nl.affine_range(32):
+        x_tile = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
+        x_tile[q, eight, inner] = nl.load(x[row // 4, row % 4, q, eight, inner])
+        for column in nl.affine_range(6):
+            gate_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(8):
+                w_tile = nl.load(w_gate[k, p, 512 * column + f])
+                gate_sum += nl.matmul(x_tile[p, k, c], w_tile)
+            gate[row, column, p, f] = nl.copy(gate_sum)
+    for row in nl.affine_range(32):
+        x_tile = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
+        x_tile[q, eight, inner] = nl.load(x[row // 4, row % 4, q, eight, inner])
+        for column in nl.affine_range(6):
+            up_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+            for k in nl.affine_range(8):
+                w_tile = nl.load(w_up[k, p, 512 * column + f])
+                up_sum += nl.matmul(x_tile[p, k, c], w_tile)
+            up = nl.copy(up_sum)
+            decay = nisa.activation(op=nl.exp, data=gate[row, column, p, f], scale=-1.0)
+            denominator = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)
+            sigmoid = nisa.reciprocal(data=denominator)
+            activated = nl.multiply(gate[row, column, p, f], sigmoid)
+            hidden[row, column, p, f] = nl.multiply(activated, up)
+    for row in nl.affine_range(32):
+        hidden_t = nl.ndarray((24, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+        for n in nl.affine_range(6):
+            for part in nl.affine_range(4):
+                turned = nisa.nc_matmul(
+                    hidden[row, n, p, 128 * part + c], identity[p, c], is_moving_onezero=True, is_transpose=True
+                )
+                hidden_t[4 * n + part, p, c] = nl.copy(turned)
+        for column in nl.affine_range(2):
+            down_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+            for n in nl.affine_range(24):
+                w_tile = nl.load(w_down[n, p, 512 * column + f])
+                down_sum += nisa.nc_matmul(hidden_t[n, p, c], w_tile)
+            out_tile = nl.copy(down_sum)
+            nl.store(out[row, p, 512 * column + f], value=out_tile)
+    return out
