@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from acceld.nki.errors import LimitExceeded
 from acceld.nki.program import (
     MAX_INSTRUCTIONS,
+    Access,
     Buffer,
     Instruction,
     Loop,
@@ -22,10 +23,22 @@ from acceld.nki.program import (
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A loop whose body may still change."""
+
+    loop: Loop
+    body: list[Draft | Instruction]
+
+    def freeze(self) -> Loop:
+        """The loop as a node of a program."""
+        return replace(self.loop, body=frozen(self.body))
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
     """Where an emitted instruction stands, so that a later assignment can change its destination."""
 
-    body: list[Node]
+    body: list[Draft | Instruction]
     index: int
 
     @property
@@ -39,6 +52,10 @@ class Slot:
         """Put ``instruction`` in its place."""
         self.body[self.index] = instruction
 
+    def is_in_open_body(self, builder: ProgramBuilder) -> bool:
+        """Whether instructions emitted now stand in the same body."""
+        return builder.is_open(self.body)
+
 
 class ProgramBuilder:
     """Buffers, loops and instructions in the order a kernel makes them.
@@ -50,7 +67,7 @@ class ProgramBuilder:
         self.buffers: list[Buffer] = []
         self.notices: list[Notice] = []
         self.registers = 0
-        self._bodies: list[list[Node]] = [[]]
+        self._bodies: list[list[Draft | Instruction]] = [[]]
         self._open: list[Loop] = []
         self._loops = 0
         self._instructions = 0
@@ -78,8 +95,9 @@ class ProgramBuilder:
         line: int = 0,
         address: tuple[int, int] | None = None,
         data: bytes | None = None,
+        scope: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """Declare a buffer in the loops now open."""
+        """Declare a buffer in the loops of ``scope``, all that are open unless given."""
         made = Buffer(
             id=len(self.buffers),
             name=name,
@@ -88,7 +106,7 @@ class ProgramBuilder:
             shape=shape,
             partition_axis=partition_axis,
             role=role,
-            scope=self.scope,
+            scope=self.scope if scope is None else scope,
             line=line,
             address=address,
             data=data,
@@ -143,7 +161,11 @@ class ProgramBuilder:
         loop = self._open.pop()
         assert loop.id == number, f"loop {number} is not the innermost one"
         body = self._bodies.pop()
-        self._bodies[-1].append(replace(loop, body=tuple(body)))
+        self._bodies[-1].append(Draft(loop, body))
+
+    def is_open(self, body: list[Draft | Instruction]) -> bool:
+        """Whether ``body`` is that of the innermost open loop."""
+        return body is self._bodies[-1]
 
     def notice(self, line: int, text: str) -> None:
         """Note something legal but costly or deprecated, once."""
@@ -162,18 +184,63 @@ class ProgramBuilder:
         grid: tuple[int, ...] = (),
         lnc: int = 1,
     ) -> Program:
-        """The program; no loop may be open."""
+        """The program, without the buffers that nothing uses; no loop may be open."""
         assert not self._open, "a loop is still open"
+        body = frozen(self._bodies[0])
+        used = {access.buffer for access in _accesses(body)} | {*inputs, *outputs}
+        numbers = {old: new for new, old in enumerate(sorted(used))}
+        if len(used) < len(self.buffers):
+            body = tuple(_renumber(node, numbers) for node in body)
         return Program(
             api=api,
             chip=chip,
             entry=entry,
-            buffers=tuple(self.buffers),
-            body=tuple(self._bodies[0]),
-            inputs=inputs,
-            outputs=outputs,
+            buffers=tuple(replace(self.buffers[old], id=new) for old, new in numbers.items()),
+            body=body,
+            inputs=tuple(numbers[i] for i in inputs),
+            outputs=tuple(numbers[i] for i in outputs),
             grid=grid,
             lnc=lnc,
             registers=self.registers,
             notices=tuple(self.notices),
         )
+
+
+def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
+    """A body as a program holds it."""
+    return tuple(node.freeze() if isinstance(node, Draft) else node for node in body)
+
+
+def _accesses(body: Iterable[Node]) -> Iterator[Access]:
+    """Every access below ``body``, those of index tiles too."""
+    for node in body:
+        if isinstance(node, Loop):
+            yield from _accesses(node.body)
+        else:
+            for access in node.accesses:
+                yield from _with_indices(access)
+
+
+def _with_indices(access: Access) -> Iterator[Access]:
+    yield access
+    for indirect in access.indirect:
+        if indirect.index is not None:
+            yield from _with_indices(indirect.index)
+
+
+def _renumber(node: Node, numbers: dict[int, int]) -> Node:
+    """The node with its buffers' new numbers."""
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_renumber(child, numbers) for child in node.body))
+    return replace(
+        node,
+        dsts=tuple(_renumbered(dst, numbers) for dst in node.dsts),
+        srcs=tuple(_renumbered(src, numbers) if isinstance(src, Access) else src for src in node.srcs),
+    )
+
+
+def _renumbered(access: Access, numbers: dict[int, int]) -> Access:
+    indirect = tuple(
+        replace(i, index=None if i.index is None else _renumbered(i.index, numbers)) for i in access.indirect
+    )
+    return replace(access, buffer=numbers[access.buffer], indirect=indirect)

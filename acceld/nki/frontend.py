@@ -1,0 +1,30 @@
+"""What an API generation gives the tracer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Protocol
+
+from acceld.nki.program import Program
+from acceld.nki.session import Session
+
+
+class FrontEnd(Protocol):
+    """One API generation, for one trace."""
+
+    roots: tuple[str, ...]
+    """Packages that belong to the API: everything below them comes from ``modules`` and nowhere else."""
+
+    prelude: str
+    """Import lines for a kernel file that has none."""
+
+    def __init__(self, session: Session) -> None: ...
+
+    def modules(self) -> Mapping[str, ModuleType]:
+        """The modules a kernel may import, by full name."""
+        ...
+
+    def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
+        """Call the kernel with tensors for its TensorSpecs and finish the program."""
+        ...

@@ -1,0 +1,260 @@
+"""Runs a legacy kernel and finishes its Program."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import prod
+from types import ModuleType
+from typing import Any
+
+from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.legacy import isa, language
+from acceld.nki.legacy.memory import HBM
+from acceld.nki.legacy.state import Retrace, Trace, activate, current, deactivate
+from acceld.nki.legacy.tensor import Tensor, declare
+from acceld.nki.program import LoopKind, Program, Role, Space
+from acceld.nki.session import Session, Site, call_site
+from acceld.nki.shims import ApiModule
+from acceld.nki.tracing_types import TensorSpec
+
+MAX_RETRACES = 200
+PRELUDE = """\
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+import neuronxcc.nki.isa as nisa
+from neuronxcc.nki import trace
+from neuronxcc.nki.language import par_dim
+"""
+
+
+class Kernel:
+    """A function under ``nki.jit``, ``nki.baremetal`` or the like: called in a trace it is traced in place."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", "kernel")
+        self.__doc__ = getattr(function, "__doc__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        current()
+        return self.function(*args, **kwargs)
+
+    def __getitem__(self, grid: object) -> Callable[..., Any]:
+        sizes = grid if isinstance(grid, tuple) else (grid,)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            return launched(self.function, tuple(operator.index(n) for n in sizes), args, kwargs)
+
+        return launch
+
+
+class Launcher:
+    """``nki.jit``, used bare or with options."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, function: object = None, **options: Any) -> Any:
+        if function is None or isinstance(function, str):
+            return lambda decorated: self(decorated)
+        return function if isinstance(function, Kernel) else Kernel(function)  # type: ignore[arg-type]  # any callable
+
+
+def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call ``function`` for all program ids of ``grid``: symbolic ones where that works, else one after another."""
+    trace = current()
+    site, line = call_site(), trace.line()
+    outer_ids, outer_grid = trace.program_ids, trace.grid
+    trace.grid = grid
+    ids: list[object] = []
+    loops: list[int] = []
+    if site in trace.unroll:
+        if prod(grid) > 4096:
+            raise LimitExceeded(f"a launch grid of {prod(grid)} programs", rule="grid_limit", line=line)
+        value = None
+        for number in range(prod(grid)):
+            place = []
+            for size in reversed(grid):
+                place.append(number % size)
+                number //= size
+            trace.program_ids = tuple(reversed(place))
+            again = function(*args, **kwargs)
+            value = _joined(value, again)
+    else:
+        for axis, size in enumerate(grid):
+            loops.append(trace.open(f"program_id({axis})", size, LoopKind.SPMD, site, line))
+            trace.spmd_loops.add(loops[-1])
+            ids.append(trace.variable(loops[-1]))
+        trace.program_ids = tuple(ids)
+        value = function(*args, **kwargs)
+        for loop in reversed(loops):
+            trace.close(loop)
+    trace.program_ids, trace.grid = outer_ids, outer_grid
+    return value
+
+
+def _joined(first: Any, again: Any) -> Any:
+    """The result of all programs: buffers shared by them are declared by each and are one."""
+    return again if first is None else first
+
+
+class LegacyFrontEnd:
+    """``neuronxcc.nki`` for one trace."""
+
+    roots = ("neuronxcc",)
+    prelude = PRELUDE
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def modules(self) -> Mapping[str, ModuleType]:
+        session = self.session
+        nl = ApiModule("neuronxcc.nki.language", session, language.namespace())
+        nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace())
+        typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
+        compiler = ApiModule("neuronxcc.nki.compiler", session, {})
+        launchers = {name: Launcher(name) for name in ("jit", "baremetal", "benchmark", "profile", "trace")}
+        nki = ApiModule(
+            "neuronxcc.nki",
+            session,
+            {
+                **launchers,
+                "simulate_kernel": lambda kernel, *args, **kwargs: kernel(*args, **kwargs),
+                "language": nl,
+                "isa": nisa,
+                "typing": typing,
+                "compiler": compiler,
+            },
+        )
+        top = ApiModule("neuronxcc", session, {"nki": nki})
+        return {module.__name__: module for module in (top, nki, nl, nisa, typing, compiler)}
+
+    def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
+        unroll: frozenset[Site] = frozenset()
+        keep: frozenset[Site] = frozenset()
+        flatten: frozenset[Site] = frozenset()
+        for _ in range(MAX_RETRACES):
+            self.session.reset()
+            trace = Trace(self.session, unroll, keep, flatten)
+            activate(trace)
+            try:
+                return self._once(trace, function, arguments)
+            except Retrace as again:
+                unroll, keep, flatten = unroll | again.unroll, keep | again.keep, flatten | again.flatten
+            finally:
+                deactivate()
+        raise LimitExceeded(
+            "the kernel's control flow does not settle", rule="retrace_limit", line=self.session.last_line
+        )
+
+    def _once(self, trace: Trace, function: Any, arguments: Mapping[str, object]) -> Program:
+        inputs: list[int] = []
+        values: dict[str, object] = {}
+        for name, argument in arguments.items():
+            if isinstance(argument, TensorSpec):
+                tensor = declare(trace, argument.shape, argument.dtype, Space.HBM, name=name, role=Role.INPUT, scope=())
+                inputs.append(tensor.access.buffer)
+                values[name] = tensor
+            else:
+                values[name] = argument
+        target = function.function if isinstance(function, Kernel) else function
+        positional, keyword = bind(target, values)
+        self.session.running = True
+        try:
+            if self.session.grid:
+                value = launched(target, self.session.grid, positional, keyword)
+            else:
+                value = target(*positional, **keyword)
+        finally:
+            self.session.running = False
+        if trace.broken is not None:
+            raise trace.broken
+        outputs = finish_outputs(trace, value)
+        finish_memsets(trace)
+        session = self.session
+        return trace.builder.finish(
+            api=session.api, chip=session.chip, entry=session.entry, inputs=tuple(inputs), outputs=outputs,
+            grid=session.grid, lnc=session.lnc,
+        )  # fmt: skip
+
+
+def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Arguments by position and by name for ``function``."""
+    positional, keyword = [], {}
+    with suppress(ValueError):
+        parameters = inspect.signature(function).parameters
+        for name, value in values.items():
+            if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
+                keyword[name] = value
+            else:
+                positional.append(value)
+    return tuple(positional), keyword
+
+
+def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
+    """The buffers a kernel returns, or the inputs it wrote where it returns nothing."""
+    line = trace.session.last_line
+    written = [number for number in sorted(trace.written_inputs)]
+    outputs: list[int] = []
+    if value is not None:
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if not isinstance(one, Tensor) or one.space is not HBM.space:
+                raise LegalityError(
+                    f"the kernel returns {one!r}; results must be tensors in nl.shared_hbm",
+                    rule="kernel_result",
+                    line=line,
+                    hint="store the tile to a tensor declared with buffer=nl.shared_hbm and return that",
+                )
+            number = one.access.buffer
+            if one.declared.role is Role.SCRATCH:
+                trace.builder.change_buffer(number, role=Role.OUTPUT, scope=())
+            elif one.declared.role is Role.CONSTANT:
+                raise LegalityError("the kernel returns a constant", rule="kernel_result", line=line)
+            outputs.append(number)
+        unreturned = [number for number in written if number not in outputs]
+        if unreturned:
+            label = trace.builder.buffers[unreturned[0]].name
+            trace.builder.notice(line, f"the kernel writes its argument {label!r} without returning it")
+    else:
+        outputs = written
+    if not outputs:
+        raise LegalityError(
+            "the kernel has no result: it returns nothing and stores to none of its arguments",
+            rule="kernel_result",
+            line=line,
+            hint="return the tensor declared with buffer=nl.shared_hbm",
+        )
+    for number in written:
+        trace.builder.change_buffer(number, written_input=True)
+    return tuple(outputs)
+
+
+def finish_memsets(trace: Trace) -> None:
+    """Zeros in PSUM that matrix products alone write cost nothing: the first product overwrites."""
+    for buffer, slot in trace.lazy_candidates.items():
+        if buffer not in trace.engines_written:
+            instruction = slot.instruction
+            attrs = tuple((k, True if k == "lazy" else v) for k, v in instruction.attrs)
+            slot.replace(_with_attrs(instruction, attrs))
+
+
+def _with_attrs(instruction: Any, attrs: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(instruction, attrs=attrs)
+
+
+def typing_namespace() -> dict[str, object]:
+    """``neuronxcc.nki.typing``: annotations that a trace ignores."""
+
+    class Spec:
+        def __getitem__(self, key: object) -> object:
+            return self
+
+    return {"tensor": Spec(), "mutable_tensor": Spec(), "scalar": Spec()}

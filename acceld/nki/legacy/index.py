@@ -1,0 +1,464 @@
+"""Index expressions, masks and ranges: integers affine in loop variables and in the positions of a tile.
+
+``nl.arange(128)[:, None] * 4 + i`` is one :class:`Expr`: a base (affine in the loop variables) and, for each axis
+of the tile it spans, a count and a coefficient.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.legacy.state import Retrace, current
+from acceld.nki.program import Affine, Pattern
+
+NEGATED = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "lt": operator.lt,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+
+
+def as_int(value: object) -> int | None:
+    """``value`` as a Python integer, None where it is not one (a float, a tile, an expression)."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Expr):
+        return value.base.const if value.is_constant else None
+    if hasattr(value, "__index__"):
+        return operator.index(cast("Any", value))
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return None
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape index expressions of these shapes have together. LegalityError where they do not fit."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    out = [1] * rank
+    for shape in shapes:
+        for axis, count in enumerate(shape, start=rank - len(shape)):
+            if count != 1 and out[axis] not in (1, count):
+                raise LegalityError(
+                    f"index expressions of shapes {', '.join(map(str, shapes))} can not be combined",
+                    rule="index_shape",
+                    line=current().line(),
+                    hint="give each nl.arange an axis of its own: nl.arange(n)[:, None] and nl.arange(m)[None, :]",
+                )
+            out[axis] = max(out[axis], count) if count else 0
+    return tuple(out)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expr:
+    """``base + sum(coefs[k] * i_k)`` for positions ``0 <= i_k < shape[k]``; a scalar when ``shape`` is empty."""
+
+    base: Affine
+    shape: tuple[int, ...] = ()
+    coefs: tuple[int, ...] = ()
+    tags: tuple[int, ...] = ()
+
+    __array_ufunc__ = None
+    __hash__ = object.__hash__
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is one number known now."""
+        return not self.base.terms and not any(self.coefs)
+
+    def bounds(self) -> tuple[int, int]:
+        """Least and greatest value over all iterations and positions."""
+        low, high = self.base.bounds(current().trips)
+        for count, coef in zip(self.shape, self.coefs, strict=True):
+            reach = coef * (count - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+    def over(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The coefficients for the axes of ``shape``, which this expression broadcasts to."""
+        return (0,) * (len(shape) - len(self.coefs)) + self.coefs
+
+    def __add__(self, other: object) -> Expr:
+        if isinstance(other, Expr):
+            shape = broadcast(self.shape, other.shape)
+            coefs = tuple(a + b for a, b in zip(self.over(shape), other.over(shape), strict=True))
+            pad, other_pad = len(shape) - len(self.tags), len(shape) - len(other.tags)
+            mine, theirs = (0,) * pad + self.tags, (0,) * other_pad + other.tags
+            tags = tuple(a or b for a, b in zip(mine, theirs, strict=True))
+            return Expr(self.base + other.base, shape, coefs, tags)
+        number = as_int(other)
+        if number is None:
+            return NotImplemented
+        return Expr(self.base + number, self.shape, self.coefs, self.tags)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Expr:
+        return self.scale(-1)
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __sub__(self, other: object) -> Expr:
+        if isinstance(other, Expr):
+            return self + -other
+        number = as_int(other)
+        return NotImplemented if number is None else self + -number
+
+    def __rsub__(self, other: object) -> Expr:
+        return -self + other
+
+    def scale(self, factor: int) -> Expr:
+        """The expression times ``factor``."""
+        return Expr(self.base.scale(factor), self.shape, tuple(coef * factor for coef in self.coefs), self.tags)
+
+    def __mul__(self, other: object) -> Expr:
+        number = as_int(other)
+        if number is not None:
+            return self.scale(number)
+        if isinstance(other, Expr):
+            if self.is_constant:
+                return other.scale(self.base.const)
+            self.refuse_or_unroll(other, "the product of two index expressions is not affine")
+        return NotImplemented
+
+    __rmul__ = __mul__
+
+    def refuse_or_unroll(self, other: Expr | None, why: str) -> None:
+        """Trace again with the loops unrolled on which this depends, or refuse where it depends on positions."""
+        loops = {loop for loop, _ in self.base.terms}
+        if other is not None and not other.base.terms and any(other.coefs):
+            loops = loops if not any(self.coefs) else set()
+        elif other is not None and any(self.coefs) and not any(other.coefs):
+            loops = {loop for loop, _ in other.base.terms}
+        elif any(self.coefs):
+            loops = set()
+        if not loops:
+            raise LegalityError(
+                why, rule="non_affine_index", line=current().line(), hint="use sums and constant factors"
+            )
+        raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
+
+    def split(self, divisor: int) -> tuple[Expr, Expr] | None:
+        """Quotient and remainder by ``divisor`` where both are affine, else None."""
+        low_terms = {loop: coef % divisor for loop, coef in self.base.terms}
+        quotient = Expr(
+            Affine(self.base.const // divisor, tuple((i, c // divisor) for i, c in self.base.terms if c // divisor)),
+            self.shape,
+            tuple(coef // divisor for coef in self.coefs),
+            self.tags,
+        )
+        remainder = Expr(
+            Affine(self.base.const % divisor, tuple((i, c) for i, c in low_terms.items() if c)),
+            self.shape,
+            tuple(coef % divisor for coef in self.coefs),
+            self.tags,
+        )
+        low, high = remainder.bounds()
+        return (quotient, remainder) if low >= 0 and high < divisor else None
+
+    def _divide(self, other: object, word: str, part: int) -> Expr:
+        number = as_int(other)
+        if number is None:
+            return NotImplemented
+        if number == 0:
+            raise ZeroDivisionError("division by zero in an index expression")
+        pieces = self.split(number) if number > 0 else None
+        if pieces is None:
+            self.refuse_or_unroll(None, f"{word} of an index expression over nl.arange is not affine")
+        assert pieces is not None
+        return pieces[part]
+
+    def __floordiv__(self, other: object) -> Expr:
+        return self._divide(other, "the quotient", 0)
+
+    def __mod__(self, other: object) -> Expr:
+        return self._divide(other, "the remainder", 1)
+
+    def __truediv__(self, other: object) -> Expr:
+        number = as_int(other)
+        if number and not any(c % number for c in (self.base.const, *self.coefs, *(c for _, c in self.base.terms))):
+            return self._divide(number, "the quotient", 0)
+        raise LegalityError(
+            "an index expression can not be divided with /",
+            rule="non_affine_index",
+            line=current().line(),
+            hint="use //",
+        )
+
+    def __getitem__(self, key: object) -> Expr:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at, named = keys.index(Ellipsis), sum(k is not None and k is not Ellipsis for k in keys)
+            keys[at : at + 1] = [slice(None)] * (len(self.shape) - named)
+        base, shape, coefs, tags, axis = self.base, list[int](), list[int](), list[int](), 0
+        for one in keys:
+            if one is None:
+                shape, coefs, tags = [*shape, 1], [*coefs, 0], [*tags, 0]
+                continue
+            if axis >= len(self.shape):
+                raise IndexError("too many indices for an index expression")
+            count, coef, tag = self.shape[axis], self.coefs[axis], self.tags[axis]
+            axis += 1
+            if isinstance(one, slice):
+                start, stop, step = one.indices(count)
+                size = len(range(start, stop, step))
+                base, shape, coefs, tags = base + coef * start, [*shape, size], [*coefs, coef * step], [*tags, tag]
+            else:
+                at = range(count)[operator.index(cast("Any", one))]
+                base = base + coef * at
+        rest = slice(axis, None)
+        return Expr(base, (*shape, *self.shape[rest]), (*coefs, *self.coefs[rest]), (*tags, *self.tags[rest]))
+
+    def _compare(self, other: object, cmp: str) -> Predicate:
+        difference = self - other if isinstance(other, Expr) or as_int(other) is not None else None
+        if difference is None:
+            if isinstance(other, float):  # i < 2.5 is i <= 2
+                floor = int(other // 1)
+                exact = {"lt": ("le", floor), "le": ("le", floor), "gt": ("gt", floor), "ge": ("gt", floor)}
+                return self._compare(exact[cmp][1], exact[cmp][0])
+            return NotImplemented
+        return Predicate(((difference, cmp),))
+
+    def __lt__(self, other: object) -> Predicate:
+        return self._compare(other, "lt")
+
+    def __le__(self, other: object) -> Predicate:
+        return self._compare(other, "le")
+
+    def __gt__(self, other: object) -> Predicate:
+        return self._compare(other, "gt")
+
+    def __ge__(self, other: object) -> Predicate:
+        return self._compare(other, "ge")
+
+    def __eq__(self, other: object) -> Predicate:  # type: ignore[override]  # an index compares into a mask
+        return self._compare(other, "eq")
+
+    def __ne__(self, other: object) -> Predicate:  # type: ignore[override]  # an index compares into a mask
+        return self._compare(other, "ne")
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __index__(self) -> int:
+        if self.is_constant and not self.shape:
+            return self.base.const
+        loops = frozenset(loop for loop, _ in self.base.terms)
+        spmd = loops & current().spmd_loops
+        if spmd and not self.shape:
+            raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
+        names = ", ".join(current().loop_name(loop) for loop in sorted(loops)) or "nl.arange"
+        raise LegalityError(
+            f"a plain number is needed here, but this depends on {names}, which has no single value while tracing",
+            rule="symbolic_index",
+            line=current().line(),
+            hint="loop with nl.static_range or range where Python needs the value",
+        )
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    def __repr__(self) -> str:
+        parts = [f"{coef}*{current().loop_name(loop)}" for loop, coef in self.base.terms]
+        parts += [f"{coef}*arange({n})" for n, coef in zip(self.shape, self.coefs, strict=True) if coef]
+        return " + ".join([*parts, str(self.base.const)]) if parts else str(self.base.const)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A conjunction of comparisons of index expressions with zero: a mask, or a condition of Python's ``if``."""
+
+    terms: tuple[tuple[Expr, str], ...]
+
+    __array_ufunc__ = None
+
+    def __and__(self, other: object) -> Predicate:
+        if isinstance(other, Predicate):
+            return Predicate(self.terms + other.terms)
+        if other is True or other is None:
+            return self
+        return NotImplemented
+
+    __rand__ = __and__
+
+    def __or__(self, other: object) -> Predicate:
+        raise LegalityError(
+            "masks are joined with &; | is not supported",
+            rule="mask_form",
+            line=current().line(),
+            hint="issue the instruction once for each alternative",
+        )
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Predicate:
+        if len(self.terms) != 1:
+            raise LegalityError("only a single comparison can be negated", rule="mask_form", line=current().line())
+        expr, cmp = self.terms[0]
+        return Predicate(((expr, NEGATED[cmp]),))
+
+    def __bool__(self) -> bool:
+        unknown: set[int] = set()
+        for expr, cmp in self.terms:
+            known = _decide(expr, cmp)
+            if known is False:
+                return False
+            if known is None:
+                if any(expr.coefs):
+                    raise LegalityError(
+                        "control flow depending on nl.arange or nl.mgrid is not supported",
+                        rule="control_flow",
+                        line=current().line(),
+                        hint="pass the condition as mask= of the instructions",
+                    )
+                unknown |= {loop for loop, _ in expr.base.terms}
+        if unknown:
+            raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in unknown))
+        return True
+
+    def patterns(self, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
+        """The mask over an iteration space of ``shape``.
+
+        The mask's axes stand for the space's last ones, as in broadcasting, or for its first ones where only that
+        fits; ``axes`` names them instead. LegalityError where neither fits.
+        """
+        out = []
+        for expr, cmp in self.terms:
+            for value in _as_not_negative(expr, cmp):
+                if value.bounds()[0] < 0:
+                    out.append(Pattern(value.base, _align(value, shape, axes)))
+        return tuple(out)
+
+
+def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> tuple[int, ...]:
+    lead = len(shape) - len(value.shape)
+    used = [k for k, coef in enumerate(value.coefs) if coef]
+    choices = [dict(enumerate(axes))] if axes is not None else [{k: k + lead for k in used}, {k: k for k in used}]
+    for places in choices:
+        if all(0 <= places.get(k, -1) < len(shape) and shape[places[k]] == value.shape[k] for k in used):
+            coefs = [0] * len(shape)
+            for k in used:
+                coefs[places[k]] += value.coefs[k]
+            return tuple(coefs)
+    raise LegalityError(
+        f"a mask of shape {value.shape} does not fit a tile of shape {shape}",
+        rule="mask_shape",
+        line=current().line(),
+        hint="build the mask from the index expressions of the tile",
+    )
+
+
+def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
+    """Expressions that are all >= 0 exactly where ``expr cmp 0``."""
+    match cmp:
+        case "ge":
+            return [expr]
+        case "gt":
+            return [expr + -1]
+        case "le":
+            return [-expr]
+        case "lt":
+            return [-expr + -1]
+        case "eq":
+            return [expr, -expr]
+    raise LegalityError("!= can not be used in a mask", rule="mask_form", line=current().line(), hint="use < and >")
+
+
+def _decide(expr: Expr, cmp: str) -> bool | None:
+    """Whether ``expr cmp 0`` holds everywhere (True), nowhere (False), or somewhere (None)."""
+    low, high = expr.bounds()
+    match cmp:
+        case "ge" | "lt":
+            answer = True if low >= 0 else False if high < 0 else None
+        case "gt" | "le":
+            answer = True if low > 0 else False if high <= 0 else None
+        case _:
+            answer = True if low == high == 0 else False if low > 0 or high < 0 else None
+    return answer if answer is None or cmp in ("ge", "gt", "eq") else not answer
+
+
+def arange(*args: object) -> Expr:
+    """``nl.arange(stop)``, ``(start, stop)`` or ``(start, stop, step)``: the positions along one axis of a tile."""
+    numbers = [operator.index(cast("Any", arg)) for arg in args if not isinstance(arg, Expr) or arg.is_constant]
+    if len(numbers) != len(args) or not 1 <= len(args) <= 3:
+        raise LegalityError(
+            "nl.arange needs constant bounds", rule="symbolic_index", line=current().line(), hint="add the offset to it"
+        )
+    start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    count = len(range(start, stop, step))
+    return Expr(Affine(start), (count,), (step if count > 1 else 0,), (current().next_tag(),))
+
+
+class Grid(tuple[Expr, ...]):
+    """What ``nl.mgrid[...]`` yields; ``p``, ``x``, ``y``, ``z`` name the first four axes."""
+
+    __slots__ = ()
+
+    @property
+    def p(self) -> Expr:
+        return self[0]
+
+    @property
+    def x(self) -> Expr:
+        return self[1]
+
+    @property
+    def y(self) -> Expr:
+        return self[2]
+
+    @property
+    def z(self) -> Expr:
+        return self[3]
+
+    @property
+    def w(self) -> Expr:
+        return self[4]
+
+
+class MeshGrid:
+    """``nl.mgrid``: ``nl.mgrid[0:128, 0:512]`` is the row and the column index of a 128 x 512 tile."""
+
+    def __getitem__(self, key: object) -> Grid:
+        keys = key if isinstance(key, tuple) else (key,)
+        ranges = []
+        for one in keys:
+            if not isinstance(one, slice) or one.stop is None:
+                raise LegalityError(
+                    "nl.mgrid needs slices with an end",
+                    rule="index_shape",
+                    line=current().line(),
+                    hint="nl.mgrid[0:128, 0:512]",
+                )
+            ranges.append(
+                range(operator.index(one.start or 0), operator.index(one.stop), operator.index(one.step or 1))
+            )
+        shape = tuple(len(r) for r in ranges)
+        out = []
+        for axis, r in enumerate(ranges):
+            coefs = tuple(r.step if k == axis and len(r) > 1 else 0 for k in range(len(shape)))
+            tags = tuple(current().next_tag() if k == axis else 0 for k in range(len(shape)))
+            out.append(Expr(Affine(r.start), shape, coefs, tags))
+        return Grid(out)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSlice:
+    """``nl.ds(start, size)``."""
+
+    start: object
+    size: int
+
+
+def ds(start: object, size: object) -> DynamicSlice:
+    """``size`` elements from ``start``, which may depend on loop variables."""
+    return DynamicSlice(start, operator.index(cast("Any", size)))

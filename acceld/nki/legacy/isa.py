@@ -1,0 +1,292 @@
+"""``neuronxcc.nki.isa``: every name a kernel may use of it."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.legacy import dtypes, memory, products, reductions
+from acceld.nki.legacy.elementwise import (
+    BITWISE,
+    COMPARING,
+    broadcast_shape,
+    expand,
+    is_column,
+    masked,
+    on_chip,
+    operand,
+    result,
+    same_partitions,
+    scalar_operand,
+)
+from acceld.nki.legacy.names import EngineName, activation_function, alu_op, engine_of, reduce_op
+from acceld.nki.legacy.state import current
+from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.program import Attr, Engine
+
+
+class ReduceCommand(IntEnum):
+    """``nisa.reduce_cmd``."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+
+
+def _kind(dtype: object, *operands: Tensor) -> str:
+    return dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*(tile.dtype_name for tile in operands))
+
+
+def activation(
+    op: object,
+    data: object,
+    *,
+    bias: object = None,
+    scale: object = 1.0,
+    reduce_op: object = None,
+    reduce_res: object = None,
+    reduce_cmd: object = None,
+    mask: object = None,
+    dtype: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.activation``: func(data * scale + bias) on the scalar engine."""
+    tile = operand(data, "data", "activation")
+    srcs: list[Any] = [
+        tile,
+        scalar_operand(0.0 if bias is None else bias, "bias", "activation", tile.shape[0]),
+        scalar_operand(scale, "scale", "activation", tile.shape[0]),
+    ]
+    attrs: dict[str, Attr] = {"func": activation_function(op)}
+    return _reducing("activation", Engine.SCALAR, tile, srcs, attrs, dtype, mask, reduce_op, reduce_res, reduce_cmd)
+
+
+def _reducing(
+    op: str,
+    engine: Engine,
+    tile: Tensor,
+    srcs: list[Any],
+    attrs: dict[str, Attr],
+    dtype: object,
+    mask: object,
+    fold: object,
+    reduce_res: object,
+    reduce_cmd: object,
+) -> Tensor:
+    """Emit an instruction that may also fold its result along the free axes into ``reduce_res``."""
+    from acceld.nki.legacy.tensor import conform, fresh, mark_produced
+
+    trace = current()
+    patterns = masked(mask, tile.shape)
+    dst = fresh(trace, tile.shape, _kind(dtype, tile), memory.SBUF.space)
+    dsts = [dst]
+    if fold is not None:
+        attrs["reduce_op"] = reduce_op(fold)
+        attrs["reduce_cmd"] = ReduceCommand(int(reduce_cmd)).name if reduce_cmd is not None else "reset_reduce"  # type: ignore[call-overload]  # an enum member
+        if reduce_res is not None:
+            target = operand(reduce_res, "reduce_res", op)
+            placed = conform(target, (tile.shape[0], 1))
+            if placed is None:
+                raise LegalityError(
+                    f"reduce_res of '{op}' has shape {target.shape}, not {(tile.shape[0], 1)}",
+                    rule="operand_shape",
+                    line=trace.line(),
+                )
+            dsts.append(placed)
+    return mark_produced(trace, dst, trace.emit(op, engine, dsts, srcs, attrs=attrs, mask=patterns))
+
+
+def activation_reduce(
+    op: object,
+    data: object,
+    *,
+    reduce_op: object,
+    reduce_res: object,
+    bias: object = None,
+    scale: object = 1.0,
+    mask: object = None,
+    dtype: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.activation_reduce``."""
+    return activation(
+        op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
+        reduce_cmd=ReduceCommand.reset_reduce, mask=mask, dtype=dtype,
+    )  # fmt: skip
+
+
+def tensor_tensor(
+    data1: object,
+    data2: object,
+    op: object,
+    *,
+    dtype: object = None,
+    mask: object = None,
+    engine: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_tensor``."""
+    name = alu_op(op)
+    left, right = operand(data1, "data1", "tensor_tensor"), operand(data2, "data2", "tensor_tensor")
+    same_partitions("tensor_tensor", ("data1", left), ("data2", right))
+    shape = broadcast_shape(left.shape, right.shape, "tensor_tensor")
+    chosen = engine_of(engine)
+    if chosen is Engine.UNKNOWN:
+        chosen = Engine.GPSIMD if name == "power" else Engine.VECTOR
+    srcs: list[Any] = [expand(left, shape), expand(right, shape)]
+    kind = _kind(dtype, left, right)
+    return result("tensor_tensor", chosen, shape, kind, srcs, attrs={"op": name}, mask=masked(mask, shape))
+
+
+def tensor_scalar(
+    data: object,
+    op0: object,
+    operand0: object,
+    reverse0: bool = False,
+    op1: object = None,
+    operand1: object = None,
+    reverse1: bool = False,
+    *,
+    dtype: object = None,
+    mask: object = None,
+    engine: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_scalar``."""
+    tile = operand(data, "data", "tensor_scalar")
+    first = alu_op(op0)
+    attrs: dict[str, Attr] = {"op0": first, "reverse0": bool(reverse0)}
+    srcs: list[Any] = [tile, scalar_operand(operand0, "operand0", "tensor_scalar", tile.shape[0])]
+    if op1 is not None:
+        second = alu_op(op1)
+        if (first in BITWISE) != (second in BITWISE):
+            raise LegalityError(
+                f"op0 {first} and op1 {second} of 'tensor_scalar' must both be arithmetic or both bitwise",
+                rule="op_mix",
+                line=current().line(),
+            )
+        attrs |= {"op1": second, "reverse1": bool(reverse1)}
+        srcs.append(scalar_operand(operand1, "operand1", "tensor_scalar", tile.shape[0]))
+    return result(
+        "tensor_scalar",
+        engine_of(engine),
+        tile.shape,
+        _kind(dtype, tile),
+        srcs,
+        attrs=attrs,
+        mask=masked(mask, tile.shape),
+    )
+
+
+def tensor_scalar_reduce(
+    *,
+    data: object,
+    op0: object,
+    operand0: object,
+    reduce_op: object,
+    reduce_res: object,
+    reverse0: bool = False,
+    dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_scalar_reduce``."""
+    tile = operand(data, "data", "tensor_scalar_reduce")
+    attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
+    srcs: list[Any] = [tile, scalar_operand(operand0, "operand0", "tensor_scalar_reduce", tile.shape[0])]
+    return _reducing(
+        "tensor_scalar",
+        Engine.VECTOR,
+        tile,
+        srcs,
+        attrs,
+        dtype,
+        mask,
+        reduce_op,
+        reduce_res,
+        ReduceCommand.reset_reduce,
+    )
+
+
+def scalar_tensor_tensor(
+    *,
+    data: object,
+    op0: object,
+    operand0: object,
+    op1: object,
+    operand1: object,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.scalar_tensor_tensor``."""
+    call = "scalar_tensor_tensor"
+    tile, other = operand(data, "data", call), operand(operand1, "operand1", call)
+    same_partitions(call, ("data", tile), ("operand1", other))
+    shape = broadcast_shape(tile.shape, other.shape, call)
+    srcs: list[Any] = [expand(tile, shape), scalar_operand(operand0, "operand0", call, shape[0]), expand(other, shape)]
+    attrs: dict[str, Attr] = {
+        "op0": alu_op(op0), "reverse0": bool(reverse0), "op1": alu_op(op1), "reverse1": bool(reverse1),
+    }  # fmt: skip
+    return result(call, Engine.VECTOR, shape, _kind(dtype, tile, other), srcs, attrs=attrs, mask=masked(mask, shape))
+
+
+def tensor_tensor_scan(
+    data0: object,
+    data1: object,
+    initial: object,
+    op0: object,
+    op1: object,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    *,
+    dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_tensor_scan``."""
+    call = "tensor_tensor_scan"
+    left, right = operand(data0, "data0", call), operand(data1, "data1", call)
+    same_partitions(call, ("data0", left), ("data1", right))
+    shape = broadcast_shape(left.shape, right.shape, call)
+    srcs: list[Any] = [expand(left, shape), expand(right, shape), scalar_operand(initial, "initial", call, shape[0])]
+    attrs: dict[str, Attr] = {
+        "op0": alu_op(op0), "reverse0": bool(reverse0), "op1": alu_op(op1), "reverse1": bool(reverse1),
+    }  # fmt: skip
+    return result("scan", Engine.VECTOR, shape, _kind(dtype, left, right), srcs, attrs=attrs, mask=masked(mask, shape))
+
+
+def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
+    """``nisa.reciprocal``."""
+    tile = operand(data, "data", "reciprocal")
+    return result("reciprocal", Engine.UNKNOWN, tile.shape, _kind(dtype, tile), [tile], mask=masked(mask, tile.shape))
+
+
+def tensor_copy(
+    src: object, *, mask: object = None, dtype: object = None, engine: object = None, **kwargs: Any
+) -> Tensor:
+    """``nisa.tensor_copy``."""
+    tile = operand(src, "src", "tensor_copy")
+    return result("copy", engine_of(engine), tile.shape, _kind(dtype, tile), [tile], mask=masked(mask, tile.shape))
+
+
+def namespace() -> dict[str, object]:
+    """Every attribute of the module."""
+    names: dict[str, object] = {
+        function.__name__: function
+        for function in (
+            activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
+            tensor_tensor_scan, reciprocal, tensor_copy, memory.memset, products.nc_matmul, products.nc_transpose,
+            reductions.tensor_reduce,
+        )
+    }  # fmt: skip
+    names |= {"engine": EngineName, "reduce_cmd": ReduceCommand}
+    names |= {f"{name.name}_engine": name for name in EngineName}
+    return names
+
+
+__all__ = ["COMPARING", "is_column", "namespace", "on_chip"]

@@ -1,0 +1,257 @@
+"""``neuronxcc.nki.language``: every name a kernel may use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.legacy import dtypes, elementwise, index, memory, products, reductions
+from acceld.nki.legacy.state import current
+from acceld.nki.legacy.tensor import ParDim, Tensor
+from acceld.nki.program import LoopKind
+
+UNARY = (
+    "abs arctan ceil cos erf erf_dx exp floor gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx invert log logical_not "
+    "mish negative reciprocal relu rsqrt sigmoid sign silu silu_dx sin softplus sqrt square tan tanh trunc"
+).split()
+BINARY = (
+    "add bitwise_and bitwise_or bitwise_xor divide equal fmod greater greater_equal left_shift less less_equal "
+    "logical_and logical_or logical_xor maximum minimum mod multiply not_equal power right_shift subtract"
+).split()
+REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "max", "min": "min"}
+
+
+def _unary(name: str) -> Callable[..., Tensor]:
+    def call(x: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
+        return elementwise.unary(name, x, dtype=dtype, mask=mask)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def _binary(name: str) -> Callable[..., Tensor]:
+    def call(x: object, y: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
+        if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+            return getattr(np, name)(x, y)
+        return elementwise.binary(name, x, y, dtype=dtype, mask=mask)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def _reduction(name: str, op: str) -> Callable[..., Tensor]:
+    def call(
+        x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False, **kwargs: Any
+    ) -> Tensor:
+        return reductions.reduce(op, x, axis, dtype=dtype, mask=mask, keepdims=keepdims, call=name)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def all(x: object, axis: object, *, dtype: object = bool, mask: object = None, **kwargs: Any) -> Tensor:
+    """``nl.all``: whether all elements along free axes are non-zero."""
+    return reductions.reduce("logical_and", x, axis, dtype=dtype, mask=mask, call="all")
+
+
+def where(
+    condition: object, x: object, y: object, *, dtype: object = None, mask: object = None, **kwargs: Any
+) -> Tensor:
+    """``nl.where``: x where the condition tile is non-zero, else y."""
+    tile = elementwise.operand(condition, "condition", "where")
+    shape = tile.shape
+    for value in (x, y):
+        if isinstance(value, Tensor):
+            shape = elementwise.broadcast_shape(shape, value.shape, "where")
+    srcs: list[Any] = []
+    kinds = [value.dtype_name for value in (x, y) if isinstance(value, Tensor)]
+    for value, name in ((tile, "condition"), (x, "x"), (y, "y")):
+        if isinstance(value, Tensor):
+            wide = elementwise.expand(elementwise.on_chip(value, name, "where"), shape)
+            if wide is None:
+                raise LegalityError(
+                    f"operand '{name}' of 'where' has shape {value.shape}, not {shape}",
+                    rule="shape",
+                    line=current().line(),
+                )
+            srcs.append(wide)
+        else:
+            srcs.append(elementwise.scalar_operand(value, name, "where", shape[0]))
+    kind = dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*kinds) if kinds else "float32"
+    return elementwise.result(
+        "select", elementwise.Engine.VECTOR, shape, kind, srcs, mask=elementwise.masked(mask, shape)
+    )
+
+
+def par_dim(n: object) -> ParDim:
+    """``nl.par_dim(n)``."""
+    return ParDim(n)  # type: ignore[arg-type]  # any integer
+
+
+def affine_range(*args: object, **kwargs: Any) -> object:
+    """``nl.affine_range``."""
+    return current().loop("nl.affine_range", LoopKind.AFFINE, args)
+
+
+def sequential_range(*args: object, **kwargs: Any) -> object:
+    """``nl.sequential_range``."""
+    return current().loop("nl.sequential_range", LoopKind.SEQUENTIAL, args)
+
+
+def static_range(*args: Any, **kwargs: Any) -> range:
+    """``nl.static_range``: Python's range."""
+    return range(*args)
+
+
+def program_id(axis: int) -> object:
+    """``nl.program_id``: this program's index along an axis of the launch grid."""
+    ids = current().program_ids
+    if not ids:
+        return 0
+    if not -len(ids) <= axis < len(ids):
+        raise LegalityError(
+            f"program_id({axis}): the launch grid has {len(ids)} axes", rule="grid_axis", line=current().line()
+        )
+    return ids[axis]
+
+
+def num_programs(axes: int | Sequence[int] | None = None) -> object:
+    """``nl.num_programs``: how many programs there are, in all or along axes."""
+    grid = current().grid
+    if axes is None:
+        return int(np.prod(grid)) if grid else 1
+    if isinstance(axes, int):
+        return grid[axis_of(axes, grid)] if grid else 1
+    return tuple(grid[axis_of(axis, grid)] for axis in axes) if grid else (1,) * len(axes)
+
+
+def axis_of(axis: int, grid: tuple[int, ...]) -> int:
+    """``axis`` if the grid has it."""
+    if not -len(grid) <= axis < len(grid):
+        raise LegalityError(
+            f"the launch grid has {len(grid)} axes, not {axis + 1}", rule="grid_axis", line=current().line()
+        )
+    return axis
+
+
+def program_ndim() -> int:
+    """``nl.program_ndim``."""
+    return len(current().grid)
+
+
+def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) -> None:
+    """``nl.device_print``."""
+    if isinstance(x, Tensor) and x.space is not memory.HBM.space:
+        current().emit("print", elementwise.Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]})
+
+
+def expand_dims(data: Tensor, axis: int, **kwargs: Any) -> Tensor:
+    """``nl.expand_dims``."""
+    return data.expand_dims(axis)
+
+
+def static_cast(input_data: object, dtype: object, **kwargs: Any) -> Tensor:
+    """``nl.static_cast``: a copy in another type."""
+    return elementwise.copy(input_data, dtype=dtype)
+
+
+def finfo(dtype: object) -> Any:
+    """``nl.finfo``: limits of a float type."""
+    return ml_dtypes.finfo(dtypes.NAMED[dtypes.dtype_name(dtype)])
+
+
+def dropout(x: object, rate: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
+    """``nl.dropout``: zeroes elements with probability ``rate``."""
+    tile = elementwise.operand(x, "x", "dropout")
+    chance = elementwise.scalar_operand(rate, "rate", "dropout", tile.shape[0])
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return elementwise.result(
+        "dropout",
+        elementwise.Engine.VECTOR,
+        tile.shape,
+        kind,
+        [tile, chance],
+        mask=elementwise.masked(mask, tile.shape),
+    )
+
+
+def rand(shape: Sequence[int], dtype: object = np.float32, **kwargs: Any) -> Tensor:
+    """``nl.rand``: uniform values in [0, 1)."""
+    return elementwise.result("random", elementwise.Engine.VECTOR, tuple(shape), dtypes.dtype_name(dtype), [])
+
+
+def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
+    """``nl.random_seed``."""
+    value = seed if isinstance(seed, Tensor) else elementwise.as_number(seed)
+    if value is None:
+        raise LegalityError("the seed must be a number or a tile", rule="operand_type", line=current().line())
+    current().emit("random_seed", elementwise.Engine.VECTOR, [], [value])
+
+
+class TileSize:
+    """``nl.tile_size``."""
+
+    pmax = 128
+    psum_fmax = 512
+    gemm_stationary_fmax = 128
+    gemm_moving_fmax = 512
+    bn_stats_fmax = 512
+    psum_min_align = 4
+    sbuf_min_align = 1
+    total_available_sbuf_size = 192 * 1024 - 16 * 1024
+
+
+def _grid(free: int) -> index.Grid:
+    return index.MeshGrid()[0:128, 0:free]
+
+
+def _refused(name: str) -> Callable[..., object]:
+    def call(*args: Any, **kwargs: Any) -> object:
+        raise UnsupportedCall(f"nl.{name} is not simulated: {UNSUPPORTED[name]}", line=current().line())
+
+    call.__name__ = name
+    return call
+
+
+UNSUPPORTED = {
+    "all_reduce": "programs of a launch grid are simulated one after another and do not exchange tiles",
+    "atomic_rmw": "an indexed read-modify-write of HBM needs a rule for colliding indices",
+    "gather_flattened": "a gather through flat indices across partitions",
+}
+
+
+def namespace() -> dict[str, object]:
+    """Every attribute of the module."""
+    names: dict[str, object] = {name: _unary(name) for name in UNARY}
+    names |= {name: _binary(name) for name in BINARY}
+    names |= {name: _reduction(name, op) for name, op in REDUCTIONS.items()}
+    names |= {name: _refused(name) for name in UNSUPPORTED}
+    for function in (
+        all, where, par_dim, affine_range, sequential_range, static_range, program_id, num_programs, program_ndim,
+        device_print, expand_dims, static_cast, finfo, dropout, rand, random_seed, index.arange, index.ds,
+        elementwise.copy, elementwise.broadcast_to, memory.ndarray, memory.full, memory.zeros, memory.ones,
+        memory.empty_like, memory.zeros_like, memory.shared_constant, memory.shared_identity_matrix, memory.load,
+        memory.load_transpose2d, memory.store, products.matmul, products.transpose, reductions.mean, reductions.var,
+        reductions.softmax, reductions.rms_norm, reductions.loop_reduce,
+    ):  # fmt: skip
+        names[function.__name__] = function
+    names |= {
+        "mgrid": index.MeshGrid(),
+        "tile_size": TileSize,
+        "gemm_grid": lambda: _grid(512),
+        "gemm_stationary_grid": lambda: _grid(128),
+        "sbuf": memory.SBUF,
+        "psum": memory.PSUM,
+        "hbm": memory.HBM,
+        "private_hbm": memory.PRIVATE_HBM,
+        "shared_hbm": memory.SHARED_HBM,
+        "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
+        "bool_": dtypes.NAMED["bool"],
+        **{name: kind for name, kind in dtypes.NAMED.items() if name != "bool"},
+    }
+    return names

@@ -1,0 +1,160 @@
+"""Reductions over free axes and over loops, and the operations composed of them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from math import prod
+from typing import Any, cast
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.legacy import dtypes, names
+from acceld.nki.legacy.elementwise import as_number, binary, broadcast_to, masked, operand, result, unary
+from acceld.nki.legacy.index import Expr
+from acceld.nki.legacy.state import current
+from acceld.nki.legacy.tensor import Tensor, fresh, mark_produced
+from acceld.nki.program import Engine, Space
+
+
+def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
+    """The axes of an ``axis=`` argument. LegalityError where the partition axis is among them."""
+    given = axis if isinstance(axis, Sequence) else [axis]
+    axes = tuple(sorted(operator.index(cast("Any", a)) % tile.ndim for a in given))
+    if 0 in axes:
+        raise LegalityError(
+            f"'{call}' can not reduce the partition dimension (axis 0)",
+            rule="reduce_axis",
+            line=current().line(),
+            hint="transpose the tile, or multiply with a vector of ones on the tensor engine",
+        )
+    return axes
+
+
+def reduce(
+    op: object,
+    data: object,
+    axis: object,
+    *,
+    mask: object = None,
+    dtype: object = None,
+    negate: bool = False,
+    keepdims: bool = False,
+    call: str = "tensor_reduce",
+) -> Tensor:
+    """Fold free axes of a tile on the vector engine."""
+    tile = operand(data, "data", call)
+    name = names.reduce_op(op)
+    axes = free_axes(axis, tile, call)
+    if keepdims:
+        shape = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
+    else:
+        shape = tuple(n for k, n in enumerate(tile.shape) if k not in axes)
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result(
+        "tensor_reduce",
+        Engine.VECTOR,
+        shape,
+        kind,
+        [tile],
+        attrs={"op": name, "axes": axes, "negate": bool(negate)},
+        mask=masked(mask, tile.shape),
+    )
+
+
+def tensor_reduce(op: object, data: object, axis: object, **options: Any) -> Tensor:
+    """``nisa.tensor_reduce``."""
+    return reduce(op, data, axis, **options)
+
+
+def mean(
+    x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False, **kwargs: Any
+) -> Tensor:
+    """``nl.mean``: a sum, then a multiplication by 1/n."""
+    tile = operand(x, "x", "mean")
+    count = prod(tile.shape[a] for a in free_axes(axis, tile, "mean"))
+    total = reduce("add", tile, axis, mask=mask, dtype="float32", keepdims=keepdims, call="mean")
+    return binary("multiply", total, 1.0 / count, dtype=dtype or tile.dtype)
+
+
+def var(x: object, axis: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
+    """``nl.var``: the mean of the squared distance from the mean."""
+    tile = operand(x, "x", "var")
+    middle = mean(tile, axis, dtype="float32", mask=mask, keepdims=True)
+    distance = binary("subtract", tile, middle, dtype="float32", mask=mask)
+    return mean(unary("square", distance, mask=mask), axis, dtype=dtype or tile.dtype, mask=mask)
+
+
+def softmax(
+    x: object, axis: object, *, dtype: object = None, compute_dtype: object = None, mask: object = None, **kwargs: Any
+) -> Tensor:
+    """``nl.softmax``: exponentials of the distance from the maximum, over their sum."""
+    tile = operand(x, "x", "softmax")
+    inner = compute_dtype or "float32"
+    top = reduce("max", tile, axis, mask=mask, dtype=inner, keepdims=True, call="softmax")
+    shifted = binary("subtract", tile, top, dtype=inner, mask=mask)
+    raised = unary("exp", shifted, mask=mask)
+    total = reduce("add", raised, axis, mask=mask, keepdims=True, call="softmax")
+    return binary("multiply", raised, unary("reciprocal", total), dtype=dtype or tile.dtype, mask=mask)
+
+
+def rms_norm(
+    x: object,
+    w: object,
+    axis: object,
+    n: object,
+    epsilon: float = 1e-6,
+    *,
+    dtype: object = None,
+    compute_dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nl.rms_norm``: x / sqrt(sum(x²)/n + epsilon) * w."""
+    tile = operand(x, "x", "rms_norm")
+    count = as_number(n)
+    if count is None:
+        raise LegalityError("n of 'rms_norm' must be a number", rule="operand_type", line=current().line())
+    inner = compute_dtype or "float32"
+    squares = unary("square", tile, dtype=inner, mask=mask)
+    total = reduce("add", squares, axis, mask=mask, keepdims=True, call="rms_norm")
+    scaled = binary("add", binary("multiply", total, 1.0 / count), epsilon)
+    normed = binary("multiply", tile, unary("rsqrt", scaled), dtype=inner, mask=mask)
+    if not isinstance(w, Tensor):
+        return binary("multiply", normed, w, dtype=dtype or tile.dtype, mask=mask)
+    weight = broadcast_to(w, shape=tile.shape) if w.shape != tile.shape and w.shape[0] == 1 else w
+    return binary("multiply", normed, weight, dtype=dtype or tile.dtype, mask=mask)
+
+
+def loop_reduce(
+    x: object, op: object, loop_indices: object, *, dtype: object = None, mask: object = None, **kwargs: Any
+) -> Tensor:
+    """``nl.loop_reduce``: folds a tile over enclosing loops; the result belongs outside of them."""
+    trace = current()
+    tile = operand(x, "x", "loop_reduce")
+    given = loop_indices if isinstance(loop_indices, Sequence) else [loop_indices]
+    loops = []
+    for index in given:
+        if not isinstance(index, Expr) or len(index.base.terms) != 1:
+            raise LegalityError(
+                "loop_indices must be variables of enclosing nl.affine_range or nl.sequential_range loops",
+                rule="loop_indices",
+                line=trace.line(),
+            )
+        loops.append(index.base.terms[0][0])
+    missing = [loop for loop in loops if loop not in trace.scope]
+    if missing:
+        raise LegalityError("loop_reduce over a loop that is over", rule="local_scope", line=trace.line())
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    outer = trace.scope[: min(trace.scope.index(loop) for loop in loops)]
+    dst = fresh(trace, tile.shape, kind, Space.SBUF, scope=outer)
+    slot = trace.emit(
+        "loop_reduce",
+        Engine.VECTOR,
+        [dst],
+        [tile],
+        attrs={"op": names.reduce_op(op), "loops": tuple(sorted(loops))},
+        mask=masked(mask, tile.shape),
+        reduced=tuple(loops),
+        accumulates=True,
+    )
+    return mark_produced(trace, dst, slot)

@@ -1,0 +1,353 @@
+"""The state of one trace of a legacy kernel: open loops, what was read and written, where results may be renamed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from acceld.nki.builder import ProgramBuilder, Slot
+from acceld.nki.errors import KernelCrash, LegalityError, LimitExceeded
+from acceld.nki.program import (
+    Access,
+    Affine,
+    Attr,
+    Engine,
+    Instruction,
+    LoopKind,
+    Operand,
+    Pattern,
+    Space,
+)
+from acceld.nki.session import Session, Site, call_site, loop_variable
+
+if TYPE_CHECKING:
+    from acceld.nki.legacy.tensor import Tensor
+
+MAX_TRIPS = 10_000_000
+
+
+class Retrace(BaseException):
+    """Tracing must start again: with loops unrolled, or without renaming the results of some assignments.
+
+    A BaseException, so that a kernel's ``except Exception`` does not stop it.
+    """
+
+    def __init__(
+        self,
+        *,
+        unroll: frozenset[Site] = frozenset(),
+        keep: frozenset[Site] = frozenset(),
+        flatten: frozenset[Site] = frozenset(),
+    ) -> None:
+        super().__init__("trace again")
+        self.unroll = unroll
+        self.keep = keep
+        self.flatten = flatten
+
+
+@dataclass(slots=True)
+class Alias:
+    """A result whose instruction was made to write its place in another tensor instead of a buffer of its own."""
+
+    site: Site
+    access: Access
+    sequence: int
+    scope: tuple[int, ...]
+    reads: list[tuple[int, ...]] = field(default_factory=list)
+
+
+class UnrolledIndex(int):
+    """The value of a loop variable whose loop is unrolled while tracing."""
+
+
+class Trace:
+    """Loops, liveness and emission for one run of a legacy kernel."""
+
+    def __init__(
+        self, session: Session, unroll: frozenset[Site], keep: frozenset[Site], flatten: frozenset[Site]
+    ) -> None:
+        self.session = session
+        self.builder: ProgramBuilder = session.builder
+        self.unroll = unroll
+        self.keep = keep
+        self.flatten = flatten
+        self.trips: dict[int, int] = {}
+        self.kinds: dict[int, LoopKind] = {}
+        self.spmd_loops: set[int] = set()
+        self.program_ids: tuple[object, ...] = ()
+        self.grid: tuple[int, ...] = ()
+        self.sequence = 0
+        self.touched: dict[int, int] = {}
+        self.writes: dict[int, list[tuple[int, Access]]] = {}
+        self.aliases: dict[int, list[Alias]] = {}
+        self.written_inputs: set[int] = set()
+        self.lazy_candidates: dict[int, Slot] = {}
+        self.engines_written: set[int] = set()
+        self.broken: LegalityError | None = None
+        self._keys: dict[int, Site] = {}
+        self._names: dict[int, str] = {}
+        self._tags = 0
+
+    def line(self) -> int:
+        """The kernel's line now running."""
+        return self.session.line()
+
+    def next_tag(self) -> int:
+        """A number for a new index axis."""
+        self._tags += 1
+        return self._tags
+
+    def loop_key(self, loop: int) -> Site:
+        """Where the loop stands in the source."""
+        return self._keys[loop]
+
+    def loop_name(self, loop: int) -> str:
+        """The loop's variable."""
+        return self._names.get(loop, f"loop {loop}")
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """Ids of the open loops."""
+        return self.builder.scope
+
+    def loop(self, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:
+        """The values a range of the kernel yields: one symbol, or each number where the loop must be unrolled."""
+        from acceld.nki.legacy.index import Expr
+
+        for arg in args:
+            if isinstance(arg, Expr) and not arg.is_constant:
+                raise LegalityError(
+                    f"the bounds of {function} must be known while tracing",
+                    rule="symbolic_index",
+                    line=self.line(),
+                    hint="loop over the largest bound and mask, or unroll the outer loop with nl.static_range",
+                )
+        numbers = range(*(operator.index(cast("Any", arg)) for arg in args))
+        if len(numbers) > MAX_TRIPS:
+            raise LimitExceeded(
+                f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+                rule="trip_limit",
+                line=self.line(),
+            )
+        site, name, line = call_site(), loop_variable(), self.line()
+        if site in self.unroll:
+            self.builder.notice(
+                line, f"the loop over {name or 'this range'} is unrolled: its variable decides control flow"
+            )
+            return self._unrolled(numbers)
+        return self._symbolic(name or "i", numbers, kind, site, line)
+
+    def _unrolled(self, numbers: range) -> Iterator[object]:
+        for number in numbers:
+            self.session.check_deadline()
+            yield UnrolledIndex(number)
+
+    def _symbolic(self, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
+        if not numbers:
+            return
+        number = self.open(name, len(numbers), kind, site, line)
+        finished = False
+        try:
+            yield self.variable(number, numbers.start, numbers.step)
+            finished = True
+        finally:
+            if not finished and self.broken is None:
+                self.broken = LegalityError(
+                    f"the loop over {name} is left early; its body is traced once for all iterations",
+                    rule="loop_exit",
+                    line=line,
+                    hint="use nl.static_range where break or return is needed",
+                )
+        self.close(number)
+
+    def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
+        """Open a loop and return its id."""
+        loop = self.builder.open_loop(name, trips, kind, line=line)
+        self.trips[loop.id], self.kinds[loop.id], self._keys[loop.id], self._names[loop.id] = trips, kind, site, name
+        return loop.id
+
+    def close(self, number: int) -> None:
+        """Close the innermost loop."""
+        if self.broken is not None:
+            raise self.broken
+        if not self.scope or self.scope[-1] != number:
+            raise KernelCrash("loops are closed out of order", rule="loop_order", line=self.line())
+        self.builder.close_loop(number)
+
+    def variable(self, loop: int, start: int = 0, step: int = 1) -> object:
+        """The loop's variable as an index expression."""
+        from acceld.nki.legacy.index import Expr
+
+        return Expr(Affine(start, ((loop, step),)))
+
+    # emission
+
+    def emit(
+        self,
+        op: str,
+        engine: Engine,
+        dsts: Sequence[Tensor],
+        srcs: Sequence[Tensor | float | int | Pattern] = (),
+        *,
+        attrs: dict[str, Attr] | None = None,
+        mask: tuple[Pattern, ...] = (),
+        pattern: Pattern | None = None,
+        accumulates: bool = False,
+        reduced: tuple[int, ...] = (),
+    ) -> Slot:
+        """Append an instruction after checking that its tiles may be used here.
+
+        ``accumulates``: the destination is updated, so that loops may miss in its index; ``reduced``: loops over
+        which the instruction itself reduces.
+        """
+        from acceld.nki.legacy.tensor import Tensor
+
+        if self.broken is not None:
+            raise self.broken
+        self.session.check_deadline()
+        self.sequence += 1
+        operands: list[Operand] = []
+        for src in srcs:
+            if isinstance(src, Tensor):
+                operands.append(self.read(src, masked=bool(mask)))
+            else:
+                operands.append(src)
+        accesses = tuple(
+            self.write(dst, op, mask, masked=bool(mask), accumulates=accumulates, reduced=reduced) for dst in dsts
+        )
+        kept = tuple((key, value) for key, value in (attrs or {}).items() if value is not None)
+        return self.builder.emit(
+            Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, self.line())
+        )
+
+    def read(self, tensor: Tensor, *, masked: bool) -> Access:
+        """The access that reads ``tensor`` here."""
+        self._usable(tensor, masked=masked)
+        alias = tensor.alias
+        if alias is not None:
+            for sequence, access in self.writes.get(alias.access.buffer, ()):
+                if sequence > alias.sequence and overlaps(access, alias.access):
+                    raise Retrace(keep=frozenset({alias.site}))
+            alias.reads.append(self.scope)
+        self.touched[tensor.access.buffer] = self.sequence
+        for indirect in tensor.access.indirect:
+            if indirect.index is not None:
+                self.touched[indirect.index.buffer] = self.sequence
+        return tensor.access
+
+    def write(
+        self,
+        tensor: Tensor,
+        op: str,
+        mask: tuple[Pattern, ...],
+        *,
+        masked: bool,
+        accumulates: bool,
+        reduced: tuple[int, ...],
+    ) -> Access:
+        """The access that writes ``tensor`` here. LegalityError where iterations of an affine loop would collide."""
+        self._usable(tensor, masked=masked)
+        access = tensor.access
+        if not accumulates:
+            self.check_dependencies(tensor, mask, reduced)
+        for alias in self.aliases.get(access.buffer, ()):
+            opened = set(self.scope) - set(alias.scope)
+            if any(opened & set(read) for read in alias.reads) and overlaps(access, alias.access):
+                raise Retrace(keep=frozenset({alias.site}))
+        self.touched[access.buffer] = self.sequence
+        self.writes.setdefault(access.buffer, []).append((self.sequence, access))
+        if op != "matmul":
+            self.engines_written.add(access.buffer)
+        return access
+
+    def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
+        """Refuse a write that all iterations of an enclosing affine loop make to the same place."""
+        access = tensor.access
+        used = {loop for start in access.start for loop, _ in start.terms}
+        used |= {loop for pattern in mask for loop, _ in pattern.base.terms} | set(reduced)
+        if access.indirect:
+            return
+        declared = self.builder.buffers[access.buffer].scope
+        missing = [
+            loop
+            for loop in self.scope
+            if loop not in declared
+            and loop not in used
+            and self.trips[loop] > 1
+            and self.kinds[loop] in (LoopKind.AFFINE, LoopKind.SPMD)
+        ]
+        if missing:
+            names = ", ".join(self.loop_name(loop) for loop in missing)
+            raise LegalityError(
+                f"Unexpected output dependencies, missing indices in the dst access: {names}",
+                rule="output_dependency",
+                line=self.line(),
+                hint=f"use {names} in the index of {tensor.label}, or nl.sequential_range where iterations depend on each "
+                "other; only += accumulates across an affine loop",
+            )
+
+    def _usable(self, tensor: Tensor, *, masked: bool) -> None:
+        scope = tensor.scope
+        if scope != self.scope[: len(scope)]:
+            raise LegalityError(
+                f"Local variable {tensor.label} is referenced outside of its parent scope",
+                rule="local_scope",
+                line=self.line(),
+                hint="declare it with nl.ndarray before the loop and assign to it inside",
+            )
+        if tensor.overrun is not None and not masked:
+            dim, low, high, size = tensor.overrun
+            raise LegalityError(
+                f"Out-of-bound access for tensor {tensor.label} on dimension {dim}: index range [{low}, {high}] "
+                f"exceed dimension size of {size}",
+                rule="out_of_bounds",
+                line=self.line(),
+                hint="mask the instruction or change the loop's bounds",
+            )
+
+
+def overlaps(one: Access, other: Access) -> bool:
+    """Whether two accesses of a buffer may share an element; True where that is not plain to see."""
+    if one.indirect or other.indirect:
+        return True
+    for d, (a, b) in enumerate(zip(one.start, other.start, strict=True)):
+        if a.terms != b.terms:
+            continue
+        spans = []
+        for start, access in ((a.const, one), (b.const, other)):
+            reach = [dim.steps[d] * (dim.count - 1) for dim in access.dims]
+            spans.append((start + sum(min(0, r) for r in reach), start + sum(max(0, r) for r in reach)))
+        if spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]:
+            return False
+    return True
+
+
+_current: list[Trace] = []
+
+
+def current() -> Trace:
+    """The trace now running. KernelCrash outside of one (a kernel called while its file loads)."""
+    if not _current:
+        raise KernelCrash(
+            "an NKI function is called while the kernel's file loads, outside of a kernel",
+            rule="outside_kernel",
+            hint="call it inside the kernel function",
+        )
+    return _current[-1]
+
+
+def activate(trace: Trace) -> None:
+    """Make ``trace`` the running one."""
+    _current.append(trace)
+
+
+def deactivate() -> None:
+    """End the running trace."""
+    _current.pop()
+
+
+def is_space(tensor: Tensor, *spaces: Space) -> bool:
+    """Whether the tensor lives in one of ``spaces``."""
+    return tensor.space in spaces
