@@ -1,0 +1,138 @@
+"""Changes to model calls: the intent before a call is made, the outcome before its answer is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from acceld.errors import StoreError
+from acceld.events import EventKind
+from store import rollups
+from store.rows import clean, dump
+from store.tree import finite, keep_text
+from store.writer import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call about to be made. ``key`` is the identity of the question."""
+
+    key: str
+    role: str
+    model: str
+    provider: str
+    prompt_sha256: str
+    system: str
+    user: str
+    reserved_usd: float | None
+    """The worst case; None where the price is unknown."""
+    run: int | None = None
+    iteration: int = 0
+    parent: int | None = None
+    plan: int | None = None
+    attempt: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Settings and any further tags; JSON-able."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What became of a call. ``cost_usd`` is None where the price is unknown."""
+
+    outcome: str
+    """``answered``, ``cancelled``, ``interrupted`` or the name of a failure."""
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """``input_tokens``, ``cached_tokens``, ``cache_written_tokens``, ``output_tokens``, ``reasoning_tokens``."""
+    cost_usd: float | None = None
+    price: Mapping[str, Any] | None = None
+    """The price that was used, as it was then."""
+    answer: str = ""
+    reasoning: str = ""
+    answered_by: str = ""
+    request_id: str = ""
+    finish_reason: str = ""
+    first_token_s: float | None = None
+    latency_s: float = 0.0
+    retries: int = 0
+    error: str = ""
+    estimated: bool = False
+    """The cost is what was reserved, not what was billed."""
+
+
+_TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
+
+
+def begin_call(tx: Transaction, call: NewCall) -> int:
+    """Write the intent; the call's id."""
+    number = tx.insert(
+        "llm_calls",
+        {
+            "key": call.key,
+            "run": call.run,
+            "iteration": call.iteration,
+            "parent": call.parent,
+            "plan": call.plan,
+            "attempt": call.attempt,
+            "role": call.role,
+            "provider": call.provider,
+            "model": call.model,
+            "prompt_sha256": call.prompt_sha256,
+            "system_sha256": keep_text(tx, call.system),
+            "user_sha256": keep_text(tx, call.user),
+            "parameters": dump(call.parameters),
+            "reserved_usd": call.reserved_usd,
+            "started_at": tx.at,
+        },
+    )
+    tx.event(EventKind.LLM_CALL_STARTED, call.run, call=number, role=call.role, model=call.model)
+    return number
+
+
+def end_call(tx: Transaction, number: int, result: CallResult) -> None:
+    """Write the outcome; StoreError for a call that already has one."""
+    row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
+    if row is None or row["outcome"] is not None:
+        raise StoreError(f"call {number} is not under way")
+    tx.update(
+        "llm_calls",
+        number,
+        ended_at=tx.at,
+        outcome=result.outcome,
+        error=clean(result.error),
+        answer=clean(result.answer),
+        reasoning=clean(result.reasoning),
+        answered_by=clean(result.answered_by),
+        request_id=clean(result.request_id),
+        finish_reason=clean(result.finish_reason),
+        price=None if result.price is None else dump(result.price),
+        cost_usd=finite(result.cost_usd),
+        estimated=result.estimated,
+        retries=result.retries,
+        first_token_s=result.first_token_s,
+        latency_s=result.latency_s,
+        **{name: result.tokens.get(name, 0) for name in _TOKENS},
+    )
+    ended = tx.one("SELECT * FROM llm_calls WHERE id = ?", (number,))
+    assert ended is not None, "it was updated a moment ago"
+    rollups.call_ended(tx, ended)
+    tx.event(
+        EventKind.LLM_CALL_FINISHED,
+        ended["run"],
+        call=number,
+        role=ended["role"],
+        model=ended["model"],
+        outcome=result.outcome,
+        input_tokens=ended["input_tokens"],
+        cached_tokens=ended["cached_tokens"],
+        output_tokens=ended["output_tokens"],
+        cost_usd=ended["cost_usd"],
+        latency_s=result.latency_s,
+    )
+
+
+def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
+    """A call that nobody waits for any more: taken to have cost what was reserved for it."""
+    row = tx.one("SELECT reserved_usd FROM llm_calls WHERE id = ?", (number,))
+    cost = row["reserved_usd"] if row else None
+    end_call(tx, number, CallResult("interrupted", cost_usd=cost, error=reason, estimated=True))

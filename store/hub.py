@@ -1,0 +1,95 @@
+"""Committed events, to everybody who listens.
+
+The newest events stay in memory; a subscriber holds nothing but the number of the last event it was given, and reads
+older ones from the database. So a slow subscriber costs no memory and misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from itertools import islice
+
+from acceld.events import Event
+
+KEPT = 4096
+PAGE = 500
+
+
+class Hub:
+    """Publishes from the writer's thread to subscribers on the event loop."""
+
+    def __init__(self, read: Callable[[int, int], Awaitable[list[Event]]], last_seq: int) -> None:
+        self._read = read
+        self._recent: deque[Event] = deque(maxlen=KEPT)
+        self._last_seq = last_seq
+        self._lock = threading.Lock()
+        self._wakers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._closed = False
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest committed event."""
+        return self._last_seq
+
+    @property
+    def subscribers(self) -> int:
+        """How many listen now."""
+        return len(self._wakers)
+
+    def publish(self, events: list[Event]) -> None:
+        """Called after a commit, from the writer's thread; ``events`` are in order of seq."""
+        with self._lock:
+            self._recent.extend(events)
+            self._last_seq = events[-1].seq
+        self._wake()
+
+    def close(self) -> None:
+        """End every subscription after what it still has to be given."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            wakers = list(self._wakers.items())
+        for waker, loop in wakers:
+            with suppress(RuntimeError):  # that loop has ended, and its subscriber with it
+                loop.call_soon_threadsafe(waker.set)
+
+    async def subscribe(self, after_seq: int) -> AsyncIterator[Event]:
+        """Every event after ``after_seq``: first those that exist, then each as it is committed, in order, no gap."""
+        waker = asyncio.Event()
+        with self._lock:
+            self._wakers[waker] = asyncio.get_running_loop()
+        seq = after_seq
+        try:
+            while True:
+                waker.clear()
+                page = self._from_memory(seq)
+                if page is None:
+                    page = await self._read(seq, PAGE)
+                for event in page:
+                    yield event
+                    seq = event.seq
+                if page:
+                    continue
+                if self._closed:
+                    return
+                await waker.wait()
+        finally:
+            with self._lock:
+                self._wakers.pop(waker, None)
+
+    def _from_memory(self, seq: int) -> list[Event] | None:
+        """At most a page of events after ``seq``; None where they are no longer in memory."""
+        with self._lock:
+            if seq >= self._last_seq:
+                return []
+            if not self._recent or self._recent[0].seq > seq + 1:
+                return None
+            skip = seq + 1 - self._recent[0].seq
+            stop = min(len(self._recent), skip + PAGE)
+            return list(islice(self._recent, max(0, skip), stop))

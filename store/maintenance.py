@@ -1,0 +1,170 @@
+"""Looking after the file: size, check, copy, shrink, and forgetting old runs."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.errors import StoreError
+from store.connection import connect_reader
+from store.rollups import EXPECTED, KEYS
+from store.writer import Transaction
+
+
+def compare_totals(connection: sqlite3.Connection) -> list[str]:
+    """Where kept totals differ from the rows they count; empty when all agree."""
+    found: list[str] = []
+    for name, query in EXPECTED.items():
+        table = name.strip()
+        keys = KEYS[table]
+        expected = {tuple(row[key] for key in keys): dict(row) for row in connection.execute(query)}
+        kept = {tuple(row[key] for key in keys): dict(row) for row in connection.execute(f"SELECT * FROM {table}")}
+        for key in expected.keys() | kept.keys():
+            want, have = expected.get(key), kept.get(key)
+            if want is None or have is None:
+                found.append(f"{table} {key}: {'missing' if have is None else 'not expected'}")
+            else:
+                found += [
+                    f"{table} {key}: {column} is {have[column]}, not {value}"
+                    for column, value in want.items()
+                    if have[column] != value
+                ]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What ``acceld db check`` found; ``problems`` is empty for a healthy file."""
+
+    problems: tuple[str, ...]
+    rows: dict[str, int]
+    bytes: int
+    seconds: float
+
+
+def check(path: Path, quick: bool = False) -> CheckReport:
+    """Integrity, references, totals, gaps in the events. StoreError where there is no database."""
+    started = time.monotonic()
+    connection = connect_reader(path)
+    try:
+        pragma = "quick_check" if quick else "integrity_check"
+        problems = [row[0] for row in connection.execute(f"PRAGMA {pragma}") if row[0] != "ok"]
+        problems += [
+            f"{row[0]} row {row[1]} refers to a row of {row[2]} that is not there"
+            for row in connection.execute("PRAGMA foreign_key_check")
+        ]
+        count, first, last = connection.execute("SELECT count(*), min(seq), max(seq) FROM events").fetchone()
+        if count and last - first + 1 != count:
+            problems.append(f"{last - first + 1 - count} events are missing between {first} and {last}")
+        problems += compare_totals(connection)
+        problems += [
+            f"source {row[0][:12]} has no text"
+            for row in connection.execute(
+                "SELECT s.sha256 FROM sources s LEFT JOIN texts t ON t.sha256 = s.text_sha256 WHERE t.sha256 IS NULL"
+            )
+        ]
+        counted = {
+            name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
+            for name in ("runs", "candidates", "evaluations", "llm_calls", "insights", "events")
+        }
+    except sqlite3.DatabaseError as error:
+        problems, counted = [str(error)], {}
+    finally:
+        connection.close()
+    return CheckReport(tuple(problems), counted, size_bytes(path), time.monotonic() - started)
+
+
+def size_bytes(path: Path) -> int:
+    """Size of the database with its write-ahead log."""
+    return sum(part.stat().st_size for part in (path, path.with_name(path.name + "-wal")) if part.exists())
+
+
+def backup(path: Path, target: Path) -> int:
+    """A consistent copy while the daemon writes; its size in bytes. Does not overwrite."""
+    if target.exists():
+        raise StoreError(f"{target} exists", hint="Name another file; a copy never overwrites.")
+    connection = connect_reader(path)
+    part = target.with_name(target.name + ".part")
+    try:
+        part.unlink(missing_ok=True)
+        copy = sqlite3.connect(part)
+        try:
+            connection.backup(copy, pages=-1)  # one step: a stepped copy starts again with every commit
+        finally:
+            copy.close()
+        part.rename(target)
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"can not copy to {target}: {error}", hint="Is there space, and may you write there?"
+        ) from error
+    finally:
+        connection.close()
+        part.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def forget_runs(tx: Transaction, ended_before: float) -> dict[str, int]:
+    """Delete runs that ended before a time (epoch seconds), keeping insights; counts of what went."""
+    tx.execute("PRAGMA defer_foreign_keys = ON")
+    old = [
+        row["id"]
+        for row in tx.execute("SELECT id FROM runs WHERE ended_at IS NOT NULL AND ended_at < ?", (ended_before,))
+    ]
+    counts = {"runs": len(old), "candidates": 0, "evaluations": 0, "texts": 0}
+    for run in old:
+        counts["candidates"] += _forget(tx, run)
+    counts["evaluations"] = (
+        tx.execute(
+            "DELETE FROM evaluations WHERE id NOT IN (SELECT evaluation FROM candidates WHERE evaluation IS NOT NULL)"
+        ).rowcount
+        if old
+        else 0
+    )
+    if old:
+        tx.execute(
+            "DELETE FROM sources WHERE sha256 NOT IN (SELECT source FROM candidates) "
+            "AND sha256 NOT IN (SELECT root_sha256 FROM runs WHERE root_sha256 IS NOT NULL)"
+        )
+        counts["texts"] = tx.execute(
+            "DELETE FROM texts WHERE sha256 NOT IN (SELECT text_sha256 FROM sources) "
+            "AND sha256 NOT IN (SELECT text_sha256 FROM attempts WHERE text_sha256 IS NOT NULL) "
+            "AND sha256 NOT IN (SELECT system_sha256 FROM llm_calls) AND sha256 NOT IN (SELECT user_sha256 FROM llm_calls) "
+            "AND sha256 NOT IN (SELECT value FROM sources, json_each(sources.closure))"
+        ).rowcount
+        rebuild_totals(tx)
+    return counts
+
+
+def _forget(tx: Transaction, run: int) -> int:
+    tx.execute("UPDATE runs SET baseline = NULL, best = NULL WHERE id = ?", (run,))
+    tx.execute("DELETE FROM beams WHERE run = ?", (run,))
+    tx.execute("DELETE FROM iterations WHERE run = ?", (run,))
+    tx.execute("DELETE FROM insight_uses WHERE run = ?", (run,))
+    gone = tx.execute("DELETE FROM candidates WHERE run = ?", (run,)).rowcount
+    tx.execute("DELETE FROM attempts WHERE plan IN (SELECT id FROM plans WHERE run = ?)", (run,))
+    tx.execute("DELETE FROM plans WHERE run = ?", (run,))
+    tx.execute("DELETE FROM llm_calls WHERE run = ?", (run,))
+    tx.execute("DELETE FROM runs WHERE id = ?", (run,))
+    return gone
+
+
+def rebuild_totals(tx: Transaction) -> None:
+    """Recompute every kept total from the rows it counts."""
+    for table in ("run_statuses", "failure_totals", "rule_totals", "evaluation_keys"):
+        _replace(tx, table, EXPECTED[table])
+    for query in (EXPECTED["run_totals"], EXPECTED["run_totals "]):
+        for row in tx.execute(query).fetchall():
+            values: dict[str, Any] = dict(row)
+            run = values.pop("run")
+            sets = ", ".join(f"{name} = ?" for name in values)
+            tx.execute(f"UPDATE run_totals SET {sets} WHERE run = ?", (*values.values(), run))
+
+
+def _replace(tx: Transaction, table: str, query: str) -> None:
+    rows = [dict(row) for row in tx.execute(query)]
+    tx.execute(f"DELETE FROM {table}")
+    for row in rows:
+        tx.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", tuple(row.values()))

@@ -1,0 +1,100 @@
+"""The database's migrations: named functions, applied in order, never edited after a release.
+
+Each runs in one transaction together with the record of it and the new ``user_version``. An existing file is
+copied before it is changed. A file written by a newer acceld is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlite_utils import Database, Migrations
+
+from acceld.errors import StoreError
+from store.tables import SEARCH_INDEXES, TABLES
+from store.views import VIEWS
+
+APPLICATION_ID = 0x61636C64
+"""``acld``: lets ``file`` and :func:`migrate` tell acceld's databases from others."""
+
+migrations = Migrations("acceld")
+
+
+def statements(script: str) -> Iterator[str]:
+    """The single statements of an SQL script; triggers with their inner semicolons stay whole."""
+    pending = ""
+    for line in script.splitlines():
+        pending += line + "\n"
+        if sqlite3.complete_statement(pending):
+            yield pending.strip()
+            pending = ""
+    if pending.strip():
+        raise ValueError(f"unfinished SQL statement: {pending.strip()[:80]!r}")
+
+
+def _run(db: Database, script: str) -> None:
+    for statement in statements(script):
+        db.conn.execute(statement)  # one at a time: executescript would commit
+
+
+@migrations()
+def m001_initial(db: Database) -> None:
+    """Every table, index, full-text index and view of the first release."""
+    _run(db, TABLES)
+    _run(db, SEARCH_INDEXES)
+    _run(db, VIEWS)
+    db.conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.conn.execute("PRAGMA user_version = 1")
+
+
+def names() -> list[str]:
+    """The names of all migrations, in order."""
+    return [migration.name for migration in migrations._migrations]
+
+
+SCHEMA_VERSION = len(names())
+"""What ``user_version`` is after every migration."""
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """The file's schema version. Raises StoreError for a newer one and for somebody else's database."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has schema version {version}; this acceld knows {SCHEMA_VERSION}",
+            hint="It was written by a newer acceld: upgrade acceld, or use another state folder with --home.",
+        )
+    if tables and application not in (0, APPLICATION_ID):
+        raise StoreError(f"{path} is a database of another program", hint="Use another state folder with --home.")
+    return version
+
+
+def backup_path(path: Path, version: int) -> Path:
+    """Where the copy of schema ``version`` goes: beside the database, in ``backups/``."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    folder = path.parent / "backups"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    place = folder / f"{path.stem}-v{version}-{stamp}.db"
+    number = 1
+    while place.exists():
+        number += 1
+        place = folder / f"{path.stem}-v{version}-{stamp}-{number}.db"
+    return place
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
+    """Bring the file to the newest schema; the path of the copy made before, if one was needed."""
+    version = check_version(connection, path)
+    if version == SCHEMA_VERSION:
+        return None
+    copy: Path | None = None
+    if version > 0:
+        copy = backup_path(path, version)
+        connection.execute("VACUUM INTO ?", (str(copy),))
+    migrations.apply(Database(connection, execute_plugins=False))
+    return copy

@@ -1,0 +1,282 @@
+"""Records to rows and back. Every record that is written reads back equal (a property test).
+
+Numbers that are not finite become NULL in JSON; a ``rel_l2`` of NaN is stored as NULL and reads back as NaN.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from acceld.events import Event, EventKind
+from acceld.model import (
+    Attempt,
+    Candidate,
+    Check,
+    Correctness,
+    Evaluation,
+    Failure,
+    Gate,
+    Insight,
+    InsightKind,
+    Kernel,
+    Plan,
+    Profile,
+    Run,
+    RunSpec,
+    RunState,
+    SearchParameters,
+    Source,
+    Status,
+)
+
+Row = sqlite3.Row
+
+
+def dump(value: Any) -> str:
+    """Compact JSON that SQLite's json functions accept."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=_plain)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=True, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: mappings, sets and paths."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if hasattr(value, "item"):
+        return value.item()  # a numpy scalar
+    return str(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def load(text: str | None) -> Any:
+    """The inverse of :func:`dump`."""
+    return None if text is None else json.loads(text)
+
+
+def mapping(text: str | None) -> dict[str, Any]:
+    """A JSON object; an empty one where there is none."""
+    value: dict[str, Any] = load(text) or {}
+    return value
+
+
+def text_value(text: str) -> str | bytes:
+    """``text`` as SQLite can hold it: lone surrogates are kept as bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def text_of(value: str | bytes) -> str:
+    """The inverse of :func:`text_value`."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
+
+
+def clean(text: str) -> str:
+    """``text`` for a plain column: lone surrogates replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def run_of(row: Row, root: Kernel | None) -> Run:
+    """A row of ``runs`` as a record."""
+    search = SearchParameters(**load(row["search"]))
+    spec = RunSpec(
+        workload=row["workload"],
+        chip=row["chip"],
+        api=row["api"],
+        backend=row["backend"],
+        proposer=row["proposer"],
+        preset=row["preset"],
+        search=search,
+        root=root,
+        workload_folder=row["workload_folder"],
+        name=row["name"],
+    )
+    return Run(
+        id=row["id"],
+        spec=spec,
+        state=RunState(row["state"]),
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        iteration=row["iteration"],
+        baseline=row["baseline"],
+        best=row["best"],
+        message=row["message"],
+    )
+
+
+def plan_of(row: Row) -> Plan:
+    """A row of ``plans`` as a record."""
+    return Plan(
+        run=row["run"],
+        iteration=row["iteration"],
+        parent=row["parent"],
+        index=row["number"],
+        text=row["text"],
+        title=row["title"],
+        change_class=row["change_class"],
+        rule=row["rule"],
+        line=row["line"],
+        insights=tuple(load(row["insights"])),
+        data=mapping(row["data"]),
+        id=row["id"],
+    )
+
+
+def attempt_of(row: Row, text: str | None) -> Attempt:
+    """A row of ``attempts`` as a record, with its text."""
+    return Attempt(
+        plan=row["plan"], index=row["number"], text=text, reason=row["reason"], fix_of=row["fix_of"], id=row["id"]
+    )
+
+
+def kernel_of(row: Row, text: str, closure: Mapping[str, str]) -> Kernel:
+    """A row with the columns of ``sources`` and ``filename``, ``trusted``."""
+    return Kernel(
+        text=text,
+        api=row["api"],
+        entry=row["entry"],
+        grid=tuple(load(row["grid"])),
+        lnc=row["lnc"],
+        filename=row["filename"],
+        trusted=bool(row["trusted"]),
+        closure=closure,
+    )
+
+
+def candidate_of(row: Row, kernel: Kernel, evaluation: Evaluation | None) -> Candidate:
+    """A row of ``candidates`` as a record."""
+    return Candidate(
+        run=row["run"],
+        iteration=row["iteration"],
+        kernel=kernel,
+        parent=row["parent"],
+        plan=row["plan"],
+        attempt=row["attempt"],
+        order=(row["place"], row["plan_number"], row["attempt_number"], row["fix_number"]),
+        evaluation=evaluation,
+        id=row["id"],
+    )
+
+
+def evaluation_of(row: Row, checks: tuple[Check, ...], profile: Profile | None) -> Evaluation:
+    """A row of ``evaluations`` as a record, with its checks and profile."""
+    failure = None
+    if row["failure_rule"] is not None:
+        failure = Failure(row["failure_rule"], row["failure_message"], row["failure_line"], row["failure_hint"])
+    correctness = None
+    if row["tolerance"] is not None:
+        correctness = Correctness(
+            gate=Gate(row["gate"]),
+            rel_l2=math.nan if row["rel_l2"] is None else row["rel_l2"],
+            tolerance=row["tolerance"],
+            worst_row=row["worst_row"],
+            checks=checks,
+            accelopt_verdict=None if row["accelopt_verdict"] is None else bool(row["accelopt_verdict"]),
+        )
+    return Evaluation(
+        status=Status(row["status"]),
+        source_sha256=row["source_sha256"],
+        id=row["id"],
+        program_sha256=row["program_sha256"],
+        failure=failure,
+        correctness=correctness,
+        profile=profile,
+        percent_of_peak=row["percent_of_peak"],
+        percent_of_attainable=row["percent_of_attainable"],
+        sandbox_level=row["sandbox_level"],
+        seconds=mapping(row["seconds"]),
+        log=row["log"],
+        reused=bool(row["reused"]),
+    )
+
+
+def check_of(row: Row) -> Check:
+    """A row of ``checks`` as a record."""
+    return Check(row["name"], bool(row["passed"]), row["rel_l2"], row["tolerance"], row["detail"])
+
+
+def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any]) -> Profile:
+    """A row of ``profiles`` as a record."""
+    return Profile(
+        source=Source(row["source"]),
+        chip=row["chip"],
+        api=row["api"],
+        latency_us=row["latency_us"],
+        method=row["method"],
+        sdk=row["sdk"],
+        resolution_us=row["resolution_us"],
+        interval_percent=row["interval_percent"],
+        engines_us=mapping(row["engines_us"]),
+        counters=mapping(row["counters"]),
+        bound=row["bound"],
+        notes=tuple(load(row["notes"])),
+        samples_us=samples,
+        details=details,
+    )
+
+
+_INSIGHT_PLAIN = (
+    "title strategy slow fast speedup iteration chip api sdk dtype bound uses wins losses novelty id".split()
+)
+
+
+def insight_of(row: Row) -> Insight:
+    """A row of ``insights`` as a record."""
+    return Insight(
+        kind=InsightKind(row["kind"]),
+        run=row["run"] or 0,
+        slow_candidate=row["slow_candidate"] or 0,
+        fast_candidate=row["fast_candidate"] or 0,
+        tags=tuple(load(row["tags"])),
+        source=Source(row["source"]),
+        pinned=bool(row["pinned"]),
+        muted=bool(row["muted"]),
+        withdrawn=bool(row["withdrawn"]),
+        **{name: row[name] for name in _INSIGHT_PLAIN},
+    )
+
+
+def insight_values(insight: Insight) -> dict[str, Any]:
+    """The columns of ``insights`` for a record."""
+    values = {field.name: getattr(insight, field.name) for field in fields(insight) if field.name != "id"}
+    values["run"] = insight.run or None
+    values["slow_candidate"] = insight.slow_candidate or None
+    values["fast_candidate"] = insight.fast_candidate or None
+    values["tags"] = dump(insight.tags)
+    return values
+
+
+def event_of(row: Row) -> Event:
+    """A row of ``events`` as a record."""
+    return Event(EventKind(row["kind"]), row["run"], load(row["data"]), row["seq"], row["at"])
+
+
+def search_values(search: SearchParameters) -> str:
+    """Search parameters as JSON."""
+    return dump(asdict(search))
+
+
+def with_id(record: Any, row_id: int) -> Any:
+    """The same record, with the id of its row."""
+    return replace(record, id=row_id)

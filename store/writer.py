@@ -1,0 +1,271 @@
+"""The writer: one thread, one connection, a bounded queue; acknowledged after commit.
+
+Changes that wait together share one commit (at most ``GROUP`` of them), each inside a savepoint of its own, so that a
+change which fails takes none with it. A full disk or an I/O error does not lose a change: the group is rolled back,
+the reserve file is given up, and the group is tried again until it commits or the store closes. Until then callers
+wait, and with them the search.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acceld.errors import AcceldError, StoreError
+from acceld.events import Event, EventKind
+from store.rows import clean, dump
+
+log = logging.getLogger(__name__)
+
+CAPACITY = 1024
+GROUP = 64
+RETRY_S = 1.0
+_PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
+"""Primary result codes that may go away."""
+
+
+class Transaction:
+    """What a change sees: SQL, and the events it tells of."""
+
+    def __init__(self, connection: sqlite3.Connection, at: float, redact: Callable[[str], str] | None) -> None:
+        self.connection = connection
+        self.at = at
+        """Seconds since the epoch, one for the whole change."""
+        self.events: list[Event] = []
+        self._redact = redact
+
+    def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
+        """Run one statement."""
+        if self._redact is not None:
+            values = self._redacted(values, self._redact)
+        return self.connection.execute(sql, values)
+
+    def insert(self, table: str, values: dict[str, Any]) -> int:
+        """Insert one row and return its id."""
+        columns = ", ".join(values)
+        holes = ", ".join("?" * len(values))
+        row = self.execute(f"INSERT INTO {table} ({columns}) VALUES ({holes})", tuple(values.values())).lastrowid
+        assert row is not None
+        return row
+
+    def update(self, table: str, row_id: int, **values: Any) -> None:
+        """Change columns of one row. StoreError where there is no such row."""
+        sets = ", ".join(f"{name} = ?" for name in values)
+        if self.execute(f"UPDATE {table} SET {sets} WHERE id = ?", (*values.values(), row_id)).rowcount != 1:
+            raise StoreError(f"there is no row {row_id} in {table}")
+
+    def one(self, sql: str, values: Any = ()) -> sqlite3.Row | None:
+        """The first row, if there is one."""
+        row: sqlite3.Row | None = self.execute(sql, values).fetchone()
+        return row
+
+    def event(self, kind: EventKind, run: int | None = None, /, **data: Any) -> Event:
+        """Write an event in this transaction; it is published after the commit."""
+        text = clean(dump(data))
+        seq = self.insert("events", {"at": self.at, "kind": kind, "run": run, "data": text})
+        event = Event(kind, run, data, seq, self.at)
+        self.events.append(event)
+        return event
+
+    @staticmethod
+    def _redacted(values: Any, redact: Callable[[str], str]) -> Any:
+        if isinstance(values, dict):
+            return {name: redact(value) if isinstance(value, str) else value for name, value in values.items()}
+        return tuple(redact(value) if isinstance(value, str) else value for value in values)
+
+
+Change = Callable[[Transaction], Any]
+
+
+@dataclass(eq=False)
+class _Item:
+    change: Change
+    done: Callable[[Any, BaseException | None], None]
+    result: Any = None
+    error: BaseException | None = None
+    events: list[Event] = field(default_factory=list)
+
+
+class Writer:
+    """Runs changes one after another on its own thread."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        publish: Callable[[list[Event]], None],
+        *,
+        reserve: Path | None = None,
+        reserve_bytes: int = 0,
+        redact: Callable[[str], str] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._publish = publish
+        self._reserve = reserve
+        self._reserve_bytes = reserve_bytes
+        self._redact = redact
+        self._queue: queue.Queue[_Item | None] = queue.Queue()
+        self._places = asyncio.Semaphore(CAPACITY)
+        self._closing = threading.Event()
+        self.degraded = ""
+        """Why writing does not work now; empty while it does."""
+        self.commits = 0
+        self._thread = threading.Thread(target=self._work, name="acceld-store", daemon=True)
+        self._thread.start()
+
+    async def submit(self, change: Change) -> Any:
+        """Run ``change`` in a transaction; its result, after the commit."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        future.add_done_callback(_retrieve)
+
+        def done(result: Any, error: BaseException | None) -> None:
+            def resolve() -> None:
+                if not future.cancelled():
+                    if error is None:
+                        future.set_result(result)
+                    else:
+                        future.set_exception(error)
+
+            loop.call_soon_threadsafe(resolve)
+
+        async with self._places:
+            if self._closing.is_set():
+                raise StoreError("the database is closed")
+            self._queue.put_nowait(_Item(change, done))
+            # A change that was asked for is made: cancelling the caller does not tear it.
+            return await asyncio.shield(future)
+
+    def waiting(self) -> int:
+        """Changes in the queue."""
+        return self._queue.qsize()
+
+    def close(self) -> None:
+        """Finish what waits, then end the thread. Blocks."""
+        self._closing.set()
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        self._fill_reserve()
+        ending = False
+        while not ending:
+            first = self._queue.get()
+            if first is None:
+                break
+            group = [first]
+            while len(group) < GROUP:
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if item is None:
+                    ending = True
+                    break
+                group.append(item)
+            self._settle(group)
+
+    def _settle(self, group: list[_Item]) -> None:
+        """Commit the group, trying again while the trouble may pass; then tell everybody."""
+        while True:
+            try:
+                self._commit(group)
+                break
+            except sqlite3.Error as error:
+                self._roll_back()
+                if not self._may_pass(error) or self._closing.is_set():
+                    failure = StoreError(f"the database refused a change: {error}", hint="acceld db check tells more.")
+                    for item in group:
+                        item.result, item.error, item.events = None, failure, []
+                    break
+                self._suffer(error)
+            except Exception as error:  # noqa: BLE001 - a broken change must not end the thread: callers would wait for ever
+                self._roll_back()
+                for item in group:
+                    item.result, item.error, item.events = None, error, []
+                break
+        events = [event for item in group for event in item.events]
+        if events:
+            self._publish(events)
+        for item in group:
+            item.done(item.result, item.error)
+
+    def _commit(self, group: list[_Item]) -> None:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        for item in group:
+            transaction = Transaction(connection, time.time(), self._redact)
+            connection.execute("SAVEPOINT change")
+            try:
+                item.result, item.error = item.change(transaction), None
+                item.events = transaction.events
+            except (AcceldError, ValueError, KeyError, TypeError, sqlite3.IntegrityError) as error:
+                connection.execute("ROLLBACK TO change")
+                item.result, item.error, item.events = None, _told(error), []
+            connection.execute("RELEASE change")
+        if self.degraded:
+            recovered = Transaction(connection, time.time(), None)
+            recovered.event(
+                EventKind.NOTICE, None, level="info", text=f"Storage works again ({self.degraded})", hint=""
+            )
+        connection.execute("COMMIT")
+        self.commits += 1
+        if self.degraded:
+            self._publish(recovered.events)
+            self.degraded = ""
+            self._fill_reserve()
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                log.warning("rollback failed: %s", error)
+
+    @staticmethod
+    def _may_pass(error: sqlite3.Error) -> bool:
+        return (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _PASSING
+
+    def _suffer(self, error: sqlite3.Error) -> None:
+        """Storage does not work now: give up the reserve, wait, let the caller try again."""
+        if not self.degraded:
+            log.error("storage is degraded: %s", error)
+        self.degraded = str(error)
+        if self._reserve is not None and self._reserve.exists():
+            self._reserve.unlink()
+            return
+        self._closing.wait(RETRY_S)
+
+    def _fill_reserve(self) -> None:
+        """Keep some space to give up when the disk is full."""
+        if self._reserve is None or not self._reserve_bytes or self._reserve.exists():
+            return
+        try:
+            descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, self._reserve_bytes)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            log.warning("no reserve of %d bytes: %s", self._reserve_bytes, error.strerror)
+            self._reserve.unlink(missing_ok=True)
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """A caller that was cancelled does not ask for its change's error."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _told(error: Exception) -> Exception:
+    if isinstance(error, sqlite3.IntegrityError):
+        return StoreError(f"the database refused a change: {error}")
+    return error

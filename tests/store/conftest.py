@@ -1,0 +1,25 @@
+"""A real database on a temporary path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from store.database import Store
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Where the database of a test is."""
+    return tmp_path / "acceld.db"
+
+
+@pytest.fixture
+async def store(database: Path) -> AsyncIterator[Store]:
+    """An open store."""
+    opened = await asyncio.to_thread(Store.open, database)
+    yield opened
+    await opened.close()

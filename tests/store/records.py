@@ -1,0 +1,190 @@
+"""Records for tests of the store and of everything that reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from acceld.model import (
+    Attempt,
+    Candidate,
+    Check,
+    Correctness,
+    Evaluation,
+    Failure,
+    Gate,
+    Insight,
+    InsightKind,
+    Kernel,
+    Plan,
+    Profile,
+    Run,
+    RunSpec,
+    RunState,
+    SearchParameters,
+    Source,
+    Status,
+)
+from store.calls import CallResult, NewCall
+from store.database import Store
+
+SPEC = RunSpec(workload="nkibench/silu", preset="quick", search=SearchParameters(iterations=2), name="first")
+
+
+def kernel(text: str = "def kernel(x):\n    return x\n") -> Kernel:
+    """A kernel's source."""
+    return Kernel(text=text, api="nki_legacy", entry="kernel", grid=(2,), filename="kernel_legacy.py")
+
+
+def profile(latency_us: float = 100.0) -> Profile:
+    """A simulated profile."""
+    return Profile(
+        source=Source.SIMULATED,
+        chip="trn1",
+        api="nki_legacy",
+        latency_us=latency_us,
+        method="compiler_legacy",
+        sdk="2.21",
+        interval_percent=12.0,
+        engines_us={"pe": 10.0, "dma": latency_us},
+        counters={"hbm_read_bytes": 4096.0},
+        bound="DMA 86 %, 512 B rows",
+        notes=("rows of 512 B",),
+        samples_us=(latency_us, latency_us + 1),
+        details={"lines": [[3, 0.5]], "paired_band_percent": {"mixed": 4.0}},
+    )
+
+
+def passed(latency_us: float = 100.0, gate: Gate = Gate.SEARCH, sha256: str = "a" * 64) -> Evaluation:
+    """A verdict of a kernel that is right."""
+    return Evaluation(
+        status=Status.PASSED,
+        source_sha256=sha256,
+        program_sha256=sha256[::-1],
+        correctness=Correctness(
+            gate=gate, rel_l2=1e-7, tolerance=2e-6, worst_row=3e-7, checks=(Check("own/seed 0", True, 1e-7, 2e-6),)
+        ),
+        profile=profile(latency_us),
+        percent_of_peak=10.0,
+        percent_of_attainable=50.0,
+        sandbox_level="L3",
+        seconds={"trace": 0.1},
+        log="fine",
+    )
+
+
+def failed(
+    status: Status = Status.COMPILE_ERROR, message: str = "free size 1024 exceeds the limit of 512"
+) -> Evaluation:
+    """A verdict of a kernel that is not."""
+    return Evaluation(
+        status=status,
+        source_sha256="b" * 64,
+        failure=Failure("moving_free_limit", message, 7, "tile it"),
+        sandbox_level="L3",
+    )
+
+
+def insight(run: int = 0, title: str = "Hoist loop-invariant loads") -> Insight:
+    """A positive insight."""
+    return Insight(
+        title=title,
+        strategy="Load what does not depend on the loop before the loop.",
+        slow="for i: load(k)",
+        fast="load(k)\nfor i: ...",
+        speedup=1.3,
+        kind=InsightKind.POSITIVE,
+        run=run,
+        iteration=1,
+        chip="trn1",
+        api="nki_legacy",
+        tags=("dma", "loop"),
+    )
+
+
+def call(run: int | None = None, key: str = "question", model: str = "small") -> NewCall:
+    """A model call."""
+    return NewCall(
+        key=key,
+        role="planner",
+        model=model,
+        provider="openai",
+        prompt_sha256="c" * 64,
+        system="You plan.",
+        user="Plan!",
+        reserved_usd=0.02,
+        run=run,
+        iteration=1,
+    )
+
+
+ANSWER = CallResult(
+    "answered",
+    tokens={"input_tokens": 900, "cached_tokens": 100, "output_tokens": 50},
+    cost_usd=0.0125,
+    price={"input_usd_per_mtok": "3"},
+    answer="Hoist the loads.",
+    answered_by="small-2026",
+    request_id="req_1",
+    latency_s=1.5,
+)
+
+
+def key_of(candidate: Candidate, gate: Gate = Gate.SEARCH) -> str:
+    """What makes two evaluations the same work."""
+    return f"nkibench/silu/trn1/{gate}/{candidate.kernel.sha256}"
+
+
+async def judge(store: Store, candidate: Candidate, evaluation: Evaluation, gate: Gate = Gate.SEARCH) -> Candidate:
+    """Store a verdict."""
+    return await store.write_evaluation(
+        candidate, evaluation, workload="nkibench/silu", backend="simulator", chip="trn1", key=key_of(candidate, gate)
+    )
+
+
+async def begin(store: Store, spec: RunSpec = SPEC) -> tuple[Run, Candidate]:
+    """A run with a baseline of 100 us."""
+    run = await store.create_run(spec)
+    await store.set_run_state(run.id, RunState.RUNNING)
+    baseline = await store.write_candidate(Candidate(run.id, 0, kernel(), None))
+    baseline = await judge(store, baseline, passed(100.0, Gate.STRICT), Gate.STRICT)
+    await store.set_best(run.id, baseline.id)
+    return await store.run(run.id), baseline
+
+
+async def child_of(
+    store: Store, parent: Candidate, number: int, iteration: int = 1, rule: str = "widen_tiles"
+) -> Candidate:
+    """A candidate of plan ``number`` for ``parent``, not judged."""
+    plan = await store.write_plan(
+        Plan(parent.run, iteration, parent.id, number, f"Widen the tiles, way {number}.", title="Widen", rule=rule)
+    )
+    attempt = await store.write_attempt(Attempt(plan.id, 0, f"def kernel(x):\n    return x  # {iteration} {number}\n"))
+    return await store.write_candidate(
+        Candidate(
+            run=parent.run,
+            iteration=iteration,
+            kernel=replace(parent.kernel, text=attempt.text or ""),
+            parent=parent.id,
+            plan=plan.id,
+            attempt=attempt.id,
+            order=(0, number, 0, 0),
+        )
+    )
+
+
+async def small_run(store: Store, spec: RunSpec = SPEC) -> Run:
+    """A finished run of one iteration: a win of 80 us, a failure, an attempt without code, one insight, one call."""
+    run, baseline = await begin(store, spec)
+    lesson = await store.write_insight(insight(run.id))
+    number = await store.begin_call(call(run.id))
+    await store.end_call(number, ANSWER)
+    await store.start_iteration(run.id, 1, [baseline.id])
+    fast = await judge(store, await child_of(store, baseline, 0), passed(80.0))
+    await judge(store, await child_of(store, baseline, 1), failed())
+    silent = await store.write_plan(Plan(run.id, 1, baseline.id, 2, "Say nothing.", insights=(lesson.id,)))
+    await store.write_attempt(Attempt(silent.id, 0, None, reason="no fenced block"))
+    fast = await judge(store, fast, passed(80.0, Gate.STRICT), Gate.STRICT)
+    await store.set_best(run.id, fast.id)
+    await store.select_beam(run.id, 1, [fast.id, baseline.id], fast.id)
+    await store.set_run_state(run.id, RunState.FINISHED, "1 iterations done")
+    return await store.run(run.id)
