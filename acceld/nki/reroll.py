@@ -113,7 +113,7 @@ class _Roller:
                 loop = run[at]
                 body = tuple(_advanced(node, loop.id, advance) for node in loop.body)
                 yield replace(
-                    loop, name=loop.name.removeprefix(MARK), trips=length, kind=LoopKind.SEQUENTIAL, body=body
+                    loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body
                 )
             at += length
 

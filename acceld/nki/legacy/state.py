@@ -99,6 +99,12 @@ class Trace:
         self._tags += 1
         return self._tags
 
+    def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
+        """A view of the API's own class."""
+        from acceld.nki.legacy.tensor import Tensor
+
+        return Tensor(access, scope)
+
     def loop_key(self, loop: int) -> Site:
         """Where the loop stands in the source."""
         return self._keys[loop]

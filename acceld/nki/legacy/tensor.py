@@ -130,7 +130,7 @@ class Tensor:
     def like(self, access: Access) -> Tensor:
         """Another view of the same buffer."""
         self.produced = None
-        made = Tensor(access, self.scope)
+        made = type(self)(access, self.scope)
         made.alias, made.overrun = self.alias, self.overrun
         return made
 
@@ -333,7 +333,7 @@ def declare(
         name or assigned_name(), space, dtype, sizes, partition_axis=axis, role=role, line=line, address=address, data=data,
         scope=scope,
     )  # fmt: skip
-    tensor = Tensor(whole_access(buffer), buffer.scope)
+    tensor = trace.tensor(whole_access(buffer), buffer.scope)
     tensor.whole = True
     return tensor
 

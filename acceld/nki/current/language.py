@@ -1,0 +1,340 @@
+"""``nki.language``: declarations, loops, and the thin wrappers that return a tile in SBUF."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, IntEnum
+from types import SimpleNamespace
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from acceld.nki.current.registers import register_alloc
+from acceld.nki.current.state import current_trace
+from acceld.nki.current.tensor import Register
+from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
+from acceld.nki.legacy import dtypes, elementwise, language, memory
+from acceld.nki.legacy.names import EngineName
+from acceld.nki.legacy.state import MAX_TRIPS, Trace, current
+from acceld.nki.legacy.tensor import Tensor, declare
+from acceld.nki.program import Engine, LoopKind, Space
+from acceld.nki.reroll import mark
+from acceld.nki.session import loop_variable
+
+UNARY = (*(name for name in language.UNARY if name not in ("invert", "logical_not")), "gelu_apprx_sigmoid_dx")
+BINARY = (*language.BINARY, "abs_max", "abs_min")
+
+
+class NcVersion(IntEnum):
+    """Generations of NeuronCores."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+class ReduceCommand(Enum):
+    """What an instruction does with its reduction registers."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class OobMode(Enum):
+    """What a DMA does with an index outside of the tensor."""
+
+    error = 0
+    skip = 1
+
+
+class DgeMode(Enum):
+    """Who builds descriptors."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class MatmulPerfMode(Enum):
+    """Modes of the tensor engine."""
+
+    none = 0
+    double_row = 1
+
+
+def _unrolled(function: str) -> Callable[..., Iterator[int]]:
+    """A range whose iterations are marked, so that the program gets its loop back."""
+
+    def call(*args: Any, **kwargs: Any) -> Iterator[int]:
+        trace = current()
+        bounds = [
+            operator.index(cast("Any", a)) for a in (*args, *(kwargs[k] for k in ("stop", "step") if k in kwargs))
+        ]
+        numbers = range(*bounds)
+        if len(numbers) > MAX_TRIPS:
+            raise LimitExceeded(
+                f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+                rule="trip_limit",
+                line=trace.line(),
+            )
+        return _iterations(trace, loop_variable() or "i", numbers)
+
+    call.__name__ = call.__qualname__ = function
+    return call
+
+
+def _iterations(trace: Trace, name: str, numbers: range) -> Iterator[int]:
+    line = trace.line()
+    for number in numbers:
+        trace.session.check_deadline()
+        loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
+        try:
+            yield number
+        finally:
+            if trace.scope and trace.scope[-1] == loop:
+                trace.close(loop)
+
+
+def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
+    """A loop whose bounds may be registers; ``body_fun`` is called with the index."""
+    trace = current()
+    if not any(isinstance(bound, Register) for bound in (lower, upper, step)):
+        for number in _unrolled("fori_loop")(lower, upper, step):
+            body_fun(number)
+        return
+    if not isinstance(upper, Register) or lower != 0 or step != 1:
+        raise UnsupportedCall(
+            "fori_loop with a run-time lower bound or step", line=trace.line(), hint="count from 0 in steps of 1"
+        )
+    counter = register_alloc(0)
+    assert isinstance(counter, Register)
+    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=trace.line(), trips_register=upper.number)
+    trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, LoopKind.DYNAMIC
+    body_fun(counter)
+    current().emit(
+        "register_alu", Engine.SYNC, [], [1], attrs={"register": counter.number, "source": counter.number, "op": "add"}
+    )
+    trace.close(loop.id)
+
+
+def while_loop(init: object, body_fun: object) -> None:
+    """Refused: its trip count has no bound the simulator could check."""
+    raise UnsupportedCall("nl.while_loop is not simulated", line=current().line(), hint="use nl.fori_loop")
+
+
+def ndarray(
+    shape: Sequence[object],
+    dtype: object,
+    buffer: object = None,
+    name: str = "",
+    address: tuple[int, int] | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """An undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
+    trace = current_trace()
+    kind = memory.buffer_kind(buffer)
+    sizes = tuple(operator.index(cast("Any", n)) for n in memory.as_shape(shape))
+    if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
+        return known
+    scope = () if kind.shared else None
+    placed = None if address is None else (operator.index(address[0]), operator.index(address[1]))
+    made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
+    if kind.shared:
+        trace.shared_tensors.append(made)
+    return made
+
+
+def full(
+    shape: Sequence[object], fill_value: object, dtype: object, buffer: object = None, name: str = "", **kwargs: Any
+) -> Tensor:
+    """A tensor filled with one value."""
+    number = elementwise.as_number(fill_value)
+    if number is None:
+        raise LegalityError("fill_value must be a number", rule="operand_type", line=current().line())
+    made = ndarray(shape, dtype, buffer, name)
+    memory.fill(current(), made, number, lazy=False)
+    return made
+
+
+def zeros(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype, buffer, name)
+
+
+def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1, dtype, buffer, name)
+
+
+def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """An undefined tensor of the same shape."""
+    return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
+
+
+def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """Zeros of the same shape."""
+    return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
+
+
+def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
+    """An n x n identity: a constant in HBM, loaded to ``dst`` where given."""
+    constant = memory.shared_identity_matrix(n, dtype)
+    if dst is None:
+        return constant
+    from acceld.nki.current.moves import dma_copy
+
+    dma_copy(dst, constant)
+    return dst
+
+
+def is_hbm(buffer: object) -> bool:
+    """Whether a buffer is in HBM."""
+    return memory.buffer_kind(buffer).space is Space.HBM
+
+
+def is_sbuf(buffer: object) -> bool:
+    """Whether a buffer is SBUF."""
+    return memory.buffer_kind(buffer).space is Space.SBUF
+
+
+def is_psum(buffer: object) -> bool:
+    """Whether a buffer is PSUM."""
+    return memory.buffer_kind(buffer).space is Space.PSUM
+
+
+def is_on_chip(buffer: object) -> bool:
+    """Whether a buffer is SBUF or PSUM."""
+    return not is_hbm(buffer)
+
+
+class no_reorder:  # the API's name
+    """Keeps program order, which the simulator keeps anyway."""
+
+    def __enter__(self) -> None:
+        current()
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _wrapped(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
+    """A wrapper of the legacy form without its ``mask``."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "mask" in kwargs:
+            raise LegalityError(
+                f"{name} takes no mask in this API", rule="mask_form", line=current().line(), hint="use slices"
+            )
+        return maker(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def namespace() -> dict[str, object]:
+    """Everything ``nki.language`` offers here."""
+    legacy = language.namespace()
+    kept = {
+        name: _wrapped(name, cast("Callable[..., Any]", legacy[name]))
+        for name in (
+            "load store copy where all sum prod max min mean var softmax rms_norm expand_dims broadcast_to transpose "
+            "matmul load_transpose2d gather_flattened dropout rand random_seed program_id num_programs program_ndim "
+            "shared_constant device_print ds finfo"
+        ).split()
+        if name in legacy
+    }
+    types = {name: dtypes.NAMED[name] for name in dtypes.NAMED if name != "bool"} | {"bool_": dtypes.NAMED["bool"]}
+    own = {
+        "affine_range": _unrolled("nl.affine_range"),
+        "sequential_range": _unrolled("nl.sequential_range"),
+        "static_range": _unrolled("nl.static_range"),
+        "fori_loop": fori_loop,
+        "while_loop": while_loop,
+        "dynamic_range": _dynamic_range,
+        "ndarray": ndarray,
+        "full": full,
+        "zeros": zeros,
+        "ones": ones,
+        "empty_like": empty_like,
+        "zeros_like": zeros_like,
+        "shared_identity_matrix": shared_identity_matrix,
+        "is_hbm": is_hbm,
+        "is_sbuf": is_sbuf,
+        "is_psum": is_psum,
+        "is_on_chip": is_on_chip,
+        "no_reorder": no_reorder,
+        "sbuf": memory.SBUF,
+        "psum": memory.PSUM,
+        "hbm": memory.HBM,
+        "private_hbm": memory.PRIVATE_HBM,
+        "shared_hbm": memory.SHARED_HBM,
+        "tile_size": TileSize(),
+        "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+        "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
+    }
+    unary = {name: _wrapped(name, language._unary(name)) for name in UNARY}
+    binary = {name: _wrapped(name, language._binary(name)) for name in BINARY}
+    unary["logical_not"] = _wrapped("logical_not", language._unary("logical_not"))
+    unary["invert"] = _wrapped("invert", language._unary("invert"))
+    return {**kept, **types, **unary, **binary, **own}
+
+
+def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
+    if any(isinstance(bound, Register) for bound in args):
+        raise UnsupportedCall(
+            "nl.dynamic_range over a register", line=current().line(), hint="use nl.fori_loop, which replaces it"
+        )
+    return _unrolled("nl.dynamic_range")(*args, **kwargs)
+
+
+class TileSize:
+    """``nl.tile_size`` for the chip the kernel is traced for."""
+
+    pmax = 128
+    psum_fmax = 512
+    gemm_stationary_fmax = 128
+    gemm_moving_fmax = 512
+    bn_stats_fmax = 512
+    psum_min_align = 4
+    sbuf_min_align = 1
+    psum_bank_fmax = 512
+    psum_bank_fmax_bytes = 2048
+    psum_num_banks = 8
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """Bytes a partition has."""
+        return {"trn1": 192, "trn2": 224, "trn3": 256}[current().session.chip] * 1024
+
+    sbuf_fmax_bytes = sbuf_size_bytes
+    total_available_sbuf_size = sbuf_size_bytes
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """float32 elements a partition has."""
+        return self.sbuf_size_bytes // 4
+
+
+def isa_namespace() -> dict[str, object]:
+    """Everything ``nki.isa`` offers here."""
+    from acceld.nki.current import isa
+
+    enums = {
+        "reduce_cmd": ReduceCommand,
+        "oob_mode": OobMode,
+        "dge_mode": DgeMode,
+        "engine": EngineName,
+        "nc_version": NcVersion,
+        "matmul_perf_mode": MatmulPerfMode,
+        "tensor_engine": EngineName.tensor,
+        "vector_engine": EngineName.vector,
+        "scalar_engine": EngineName.scalar,
+        "gpsimd_engine": EngineName.gpsimd,
+        "unknown_engine": EngineName.unknown,
+    }
+    return {**{name: getattr(isa, name) for name in isa.__all__}, **enums}

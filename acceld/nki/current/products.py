@@ -1,0 +1,119 @@
+"""The tensor engine: matrix products and transposes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from acceld.nki.current.operands import (
+    destination,
+    emit,
+    integers,
+    word_of,
+)
+from acceld.nki.errors import LegalityError
+from acceld.nki.legacy.elementwise import operand
+from acceld.nki.legacy.names import engine_of
+from acceld.nki.legacy.products import flat, in_sbuf
+from acceld.nki.legacy.state import current
+from acceld.nki.program import Engine, Space
+
+
+def nc_matmul(
+    dst: object,
+    stationary: object,
+    moving: object,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: bool | None = None,
+    tile_position: object = (),
+    tile_size: object = (),
+    perf_mode: object = None,
+    name: str | None = None,
+) -> None:
+    """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; without ``accumulate`` the group's first product overwrites."""
+    target, left, right = (
+        destination(dst, "nc_matmul"),
+        operand(stationary, "stationary", "nc_matmul"),
+        operand(moving, "moving", "nc_matmul"),
+    )
+    in_sbuf(left, "stationary", "nc_matmul")
+    in_sbuf(right, "moving", "nc_matmul")
+    if target.space is not Space.PSUM:
+        raise LegalityError(
+            f"Matmult dst tensor is not psum: {target.label}",
+            rule="address_space",
+            line=current().line(),
+            hint="declare it with buffer=nl.psum",
+        )
+    if left.shape[0] != right.shape[0]:
+        raise LegalityError(
+            f"number of partitions differs: stationary{list(left.shape)}, moving{list(right.shape)} of 'nc_matmul'",
+            rule="partition_mismatch",
+            line=current().line(),
+            hint="both operands hold the contraction dimension on the partitions",
+        )
+    result = flat(target)
+    rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
+    if (result.shape[0], prod(result.shape[1:])) != (rows, columns):
+        raise LegalityError(
+            f"dst{list(target.shape)} of 'nc_matmul' should be [{rows}, {columns}]", rule="shape", line=current().line()
+        )
+    mode = {None: "auto", True: "yes", False: "no"}[accumulate]
+    emit(
+        "matmul",
+        Engine.TENSOR,
+        [result],
+        [flat(left), flat(right)],
+        accumulate="no" if is_transpose else mode,
+        transpose=bool(is_transpose),
+        stationary_onezero=bool(is_stationary_onezero),
+        moving_onezero=bool(is_moving_onezero),
+        tile_position=integers(tile_position),
+        tile_size=integers(tile_size),
+        perf_mode=word_of(perf_mode) if word_of(perf_mode) != "none" else None,
+    )
+
+
+def nc_matmul_mx(
+    dst: object,
+    stationary: object,
+    moving: object,
+    stationary_scale: object,
+    moving_scale: object,
+    tile_position: object = None,
+    tile_size: object = None,
+    accumulate: bool | None = None,
+    name: str | None = None,
+) -> None:
+    """Matrix product of microscaled operands (trn3)."""
+    words = ("stationary", "moving", "stationary_scale", "moving_scale")
+    tiles = [
+        operand(v, w, "nc_matmul_mx")
+        for v, w in zip((stationary, moving, stationary_scale, moving_scale), words, strict=True)
+    ]
+    mode = {None: "auto", True: "yes", False: "no"}[accumulate]
+    emit(
+        "matmul_mx",
+        Engine.TENSOR,
+        [destination(dst, "nc_matmul_mx")],
+        tiles,
+        accumulate=mode,
+        tile_position=integers(tile_position),
+        tile_size=integers(tile_size),
+    )
+
+
+def nc_transpose(dst: object, data: object, engine: object = None, name: str | None = None) -> None:
+    """dst[F, P] = data[P, F]: through the tensor engine into PSUM, or 32 x 32 blocks on the vector engine."""
+    target, source = flat(destination(dst, "nc_transpose")), flat(operand(data, "data", "nc_transpose"))
+    chosen = engine_of(engine)
+    if chosen is Engine.UNKNOWN:
+        chosen = Engine.TENSOR if target.space is Space.PSUM else Engine.VECTOR
+    if target.shape != tuple(reversed(source.shape)):
+        raise LegalityError(
+            f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}",
+            rule="shape",
+            line=current().line(),
+        )
+    emit("transpose", chosen, [target], [source])

@@ -1,0 +1,44 @@
+"""The state of one trace of a kernel of the current API."""
+
+from __future__ import annotations
+
+from acceld.nki.current.tensor import NkiTensor
+from acceld.nki.errors import UnsupportedCall
+from acceld.nki.legacy.state import Trace, current
+from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.program import Access
+from acceld.nki.session import Session, Site
+
+
+class CurrentTrace(Trace):
+    """A trace whose tensors have the current API's methods and whose programs share their HBM tensors."""
+
+    def __init__(self, session: Session, keep: frozenset[Site]) -> None:
+        super().__init__(session, frozenset(), keep, frozenset())
+        self.shared_tensors: list[Tensor] = []
+        self._shared_next: int | None = None
+
+    def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
+        """A view with the current API's methods."""
+        return NkiTensor(access, scope)
+
+    def next_program(self) -> None:
+        """From here on, tensors in shared HBM are those the first program declared, in order."""
+        self._shared_next = 0
+
+    def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
+        """The tensor the first program declared at this place."""
+        if self._shared_next is None:
+            return None
+        if self._shared_next >= len(self.shared_tensors):
+            raise UnsupportedCall("programs of one launch declare different tensors in shared HBM", line=self.line())
+        known = self.shared_tensors[self._shared_next]
+        self._shared_next += 1
+        return known
+
+
+def current_trace() -> CurrentTrace:
+    """The running trace, which is one of the current API."""
+    trace = current()
+    assert isinstance(trace, CurrentTrace)
+    return trace
