@@ -119,7 +119,7 @@ class Planner:
         uses: Sequence[Use],
         *,
         order: Sequence[int] | None = None,
-        fill: float | int | None = None,
+        fill: float | None = None,
     ) -> Layout:
         """The layout of ``buffer``. ``uses`` are its accesses (without the memset that ``fill`` stands for);
         ``order`` the dimensions from slowest to fastest; loops in ``kept_loops`` are never dropped but spread."""

@@ -11,7 +11,7 @@ none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -72,7 +72,7 @@ def round_tfloat32(values: Array) -> Array:
     return np.where(special, bits, rounded).view(np.float32).reshape(np.shape(values))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _integer_range(dtype: np.dtype[Any]) -> tuple[float, float]:
     info = np.iinfo(dtype)
     return float(info.min), float(info.max)

@@ -107,7 +107,7 @@ def _product_space(srcs: list[tuple[int, ...] | None], dsts: list[tuple[int, ...
     maps = [(0, 1) if len(stationary) == 2 else None, (0, 2) if len(moving) == 2 else None]
     return Space(
         shape,
-        tuple([*maps, *(None for _ in srcs[2:])]),
+        (*maps, *(None for _ in srcs[2:])),
         tuple((1, 2) if len(dst) == 2 else None for dst in dsts),
     )
 
