@@ -30,9 +30,10 @@ from acceld.model import (
 from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, Proposer
 from acceld.search.beam import could_enter, is_selectable, rank, select
 from acceld.search.control import RunControl
-from acceld.search.journal import Resumed, RunStore
+from acceld.search.resume import OpenIteration
 from acceld.search.strategies import Schedule, derived_seed, schedule
 from acceld.search.teaching import Teacher
+from store.database import Store
 
 FIXABLE = frozenset(
     {
@@ -61,7 +62,7 @@ class RunEnded(Exception):
 class SearchParts:
     """What a search works with."""
 
-    store: RunStore
+    store: Store
     evaluator: Evaluator
     proposer: Proposer
     problem: Problem
@@ -83,7 +84,7 @@ class Search:
         self.baseline: Candidate | None = None
         self.best: Candidate | None = None
         self.beam: tuple[Candidate, ...] = ()
-        self._resumed = Resumed()
+        self._resumed: OpenIteration | None = None
         self._history: dict[int, list[Plan]] = {}
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self._without_progress = 0
@@ -93,7 +94,7 @@ class Search:
         """Search until a stop condition holds; the store has every step."""
         store, run = self.parts.store, self.run_record
         await store.set_run_state(run.id, RunState.RUNNING)
-        self._resumed = await store.resume_state(run.id)
+        self._resumed = OpenIteration(await store.resume_state(run.id))
         state, message = RunState.FINISHED, ""
         try:
             await self._start()
@@ -123,7 +124,7 @@ class Search:
 
     async def _start(self) -> None:
         """Judge the baseline, or take up what an earlier daemon left."""
-        resumed = self._resumed
+        resumed = self._open_iteration.state
         if resumed.baseline is None:
             candidate = Candidate(run=self.run_record.id, iteration=0, kernel=self.parts.root, parent=None)
             self.baseline = await self.parts.store.write_candidate(candidate)
@@ -139,7 +140,7 @@ class Search:
             raise RunEnded(RunState.FAILED, f"the baseline does not pass ({evaluation.status}){why}")
         self.best = resumed.best or self.baseline
         if resumed.best is None:
-            await self.parts.store.set_best(self.run_record.id, self.best)
+            await self.parts.store.set_best(self.run_record.id, self.best.id)
         self.beam = resumed.beam or (self.baseline,)
         self.iteration = resumed.finished_iterations
         for plan in resumed.earlier_plans:
@@ -172,7 +173,7 @@ class Search:
         known = {parent.id for parent in parents}
         wanted = [number for number in self.control.branches if number not in known]
         self.control.branches.clear()
-        found = [await self.parts.store.load_candidate(number) for number in wanted]
+        found = [await self.parts.store.candidate(number) for number in wanted]
         return [candidate for candidate in found if is_selectable(candidate)]
 
     async def _branch(
@@ -186,7 +187,7 @@ class Search:
     ) -> None:
         """One plan and everything that comes of it; children are appended as they are judged."""
         await self._checkpoint()
-        plan = self._resumed.plan(self.iteration, parent.id, index)
+        plan = self._open_iteration.plan(self.iteration, parent.id, index)
         if plan is None:
             proposed = await self.parts.proposer.plan(
                 PlanRequest(
@@ -214,13 +215,13 @@ class Search:
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
         """One attempt at a plan, judged and, where the proposer repairs, repaired."""
         await self._checkpoint()
-        attempt = self._resumed.attempt(plan.id, index, None)
+        attempt = self._open_iteration.attempt(plan.id, index, None)
         if attempt is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, plan.index, index)
             made = await self.parts.proposer.attempt(AttemptRequest(self.parts.problem, plan, parent, index, seed))
             if made is None:
                 return
-            attempt = await self.parts.store.write_attempt(made, run=self.run_record.id)
+            attempt = await self.parts.store.write_attempt(made)
         tries: list[tuple[str, Evaluation]] = []
         for step in range(self.parameters.fixer_steps + 1):
             if attempt is None or attempt.text is None:
@@ -246,7 +247,7 @@ class Search:
         failed: Candidate,
         tries: list[tuple[str, Evaluation]],
     ) -> Attempt | None:
-        fixed = self._resumed.attempt(plan.id, attempt.index, attempt.id)
+        fixed = self._open_iteration.attempt(plan.id, attempt.index, attempt.id)
         if fixed is not None:
             return fixed
         assert failed.evaluation is not None
@@ -265,12 +266,12 @@ class Search:
         )
         if made is None:
             return None
-        return await self.parts.store.write_attempt(replace(made, fix_of=attempt.id), run=self.run_record.id)
+        return await self.parts.store.write_attempt(replace(made, fix_of=attempt.id))
 
     async def _judge(self, parent: Candidate, place: int, plan: Plan, attempt: Attempt, step: int) -> Candidate:
         """Write the candidate (once) and evaluate it."""
         assert attempt.text is not None
-        child = self._resumed.candidate(attempt.id)
+        child = self._open_iteration.candidate(attempt.id)
         if child is None:
             child = await self.parts.store.write_candidate(
                 Candidate(
@@ -305,9 +306,7 @@ class Search:
         if known is None and (running := self._inflight.get(request.key)) is not None:
             known = await asyncio.shield(running)
         if known is not None:
-            return await store.write_evaluation(
-                candidate, replace(known, id=0, reused=True), request, self.spec.backend
-            )
+            return await self._write(candidate, replace(known, id=0, reused=True), request)
         future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
         self._inflight[request.key] = future
         try:
@@ -317,7 +316,17 @@ class Search:
             if not future.done():
                 future.cancel()
             del self._inflight[request.key]
-        return await store.write_evaluation(candidate, evaluation, request, self.spec.backend)
+        return await self._write(candidate, evaluation, request)
+
+    async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
+        return await self.parts.store.write_evaluation(
+            candidate,
+            evaluation,
+            workload=request.workload,
+            backend=self.spec.backend,
+            chip=request.chip,
+            key=request.key,
+        )
 
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
         """Choose the next beam; try on data what could enter it, and strictly what would be best."""
@@ -363,7 +372,7 @@ class Search:
         if rank(head)[0] < rank(best)[0]:
             self.best = head
             self._without_progress = 0
-            await self.parts.store.set_best(self.run_record.id, head)
+            await self.parts.store.set_best(self.run_record.id, head.id)
         else:
             self._without_progress += 1
 
@@ -374,6 +383,11 @@ class Search:
             raise RunEnded(RunState.FINISHED, f"reached {percent:.1f} % of attainable")
         if p.patience and self._without_progress >= p.patience:
             raise RunEnded(RunState.FINISHED, f"no better kernel in {p.patience} iterations")
+
+    @property
+    def _open_iteration(self) -> OpenIteration:
+        assert self._resumed is not None, "run() reads it first"
+        return self._resumed
 
     @staticmethod
     def _need(candidate: Candidate | None) -> Candidate:

@@ -1,0 +1,150 @@
+"""A real store, a judge that reads the latency off the kernel's text, and a proposer with a list of ideas."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from acceld.errors import BudgetError
+from acceld.evaluate.base import EvaluationRequest
+from acceld.model import (
+    Attempt,
+    Check,
+    Correctness,
+    Evaluation,
+    Failure,
+    Gate,
+    Insight,
+    Kernel,
+    Plan,
+    Profile,
+    Run,
+    RunSpec,
+    SearchParameters,
+    Source,
+    Status,
+)
+from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.search.control import RunControl
+from acceld.search.loop import Search, SearchParts
+from store.database import Store
+
+
+def kernel_text(latency_us: float, note: str = "") -> str:
+    """A kernel whose latency the scripted judge can read."""
+    return f"latency {latency_us}\n{note}\n"
+
+
+class ScriptedJudge:
+    """Reads status and latency off the text, after a random delay; counts what it did."""
+
+    def __init__(self, seed: int = 0, delay_s: float = 0.0) -> None:
+        self.rng = random.Random(seed)
+        self.delay_s = delay_s
+        self.done: Counter[str] = Counter()
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+    def statistics(self) -> dict[str, object]:
+        return {}
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        await asyncio.sleep(self.rng.random() * self.delay_s)
+        self.done[request.key] += 1
+        text = request.kernel.text
+        latency = float(text.split()[1])
+        profile = Profile(Source.SIMULATED, request.chip, "nki_legacy", latency, "scripted")
+        sha = request.kernel.sha256
+        if "illegal" in text:
+            failure = Failure("partition_limit", "too many partitions", 3)
+            return Evaluation(Status.COMPILE_ERROR, sha, failure=failure)
+        if request.gate is Gate.TIMING:
+            return Evaluation(Status.UNTESTED, sha, program_sha256=sha, profile=profile)
+        if "wrong" in text or ("shaky" in text and request.gate is Gate.STRICT):
+            return Evaluation(Status.INCORRECT_NUMERICAL, sha, program_sha256=sha, failure=Failure("tolerance", "off"))
+        correctness = Correctness(request.gate, 1e-7, 1e-5, checks=(Check("own", True),))
+        return Evaluation(Status.PASSED, sha, program_sha256=sha, profile=profile, correctness=correctness)
+
+
+class ListedProposer:
+    """Plan i of a parent makes it ``factors[i]`` times as slow; every attempt adds its number as a note."""
+
+    repairs = False
+    teaches = False
+
+    def __init__(
+        self, factors: list[float], notes: list[str] | None = None, *, name: str = "rules", plans_left: int = 10**9
+    ) -> None:
+        self.factors = factors
+        self.notes = notes or [""] * len(factors)
+        self.name = name
+        self.plans_left = plans_left
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        if self.plans_left <= 0:
+            raise BudgetError("the cap of $1.00 is reached")
+        self.plans_left -= 1
+        index = request.index + len(request.earlier)
+        if index >= len(self.factors):
+            return None
+        return Plan(
+            request.run, request.iteration, request.parent.id, request.index, f"idea {index}", data={"idea": index}
+        )
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        idea = request.plan.data["idea"]
+        latency = float(request.parent.kernel.text.split()[1]) * self.factors[idea]
+        note = f"{self.notes[idea]} attempt {request.index}"
+        return Attempt(request.plan.id, request.index, kernel_text(round(latency, 6), note))
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        return None
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        return None
+
+
+class RepairingProposer(ListedProposer):
+    """Its fixer needs two steps to remove the word ``illegal``."""
+
+    repairs = True
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        text = request.failed.kernel.text
+        fixed = text.replace("illegal", "legal") if request.step == 2 else text + "# tried\n"
+        return Attempt(request.plan.id, request.failed.order[2], fixed)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
+    yield opened
+    await opened.close()
+
+
+SearchMaker = Callable[..., Search]
+
+
+@pytest.fixture
+def search_for(store: Store) -> SearchMaker:
+    """Makes a search over ``store``."""
+
+    def make(run: Run, judge: ScriptedJudge, proposer: ListedProposer, control: RunControl | None = None) -> Search:
+        problem = Problem("toy", "", "", (), run.spec.chip, run.spec.api)
+        root = Kernel(kernel_text(100.0), "nki_legacy")
+        return Search(run, SearchParts(store, judge, proposer, problem, root), control)
+
+    return make
+
+
+async def new_run(store: Store, **search: object) -> Run:
+    """A run in the store with these search parameters."""
+    parameters = SearchParameters(**{"beam_width": 2, "plans": 3, "attempts": 2, "iterations": 3, **search})  # type: ignore[arg-type]  # by name
+    return await store.create_run(RunSpec("toy", search=parameters))

@@ -1,0 +1,169 @@
+"""The search decides the same whatever finishes first, repeats nothing, and shows nothing untested as best."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from acceld.model import RunState, Status
+from acceld.search.control import RunControl
+from acceld.search.outcome import outcome
+from store.database import Store
+from tests.acceld.search.conftest import (
+    ListedProposer,
+    RepairingProposer,
+    ScriptedJudge,
+    SearchMaker,
+    new_run,
+)
+
+FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
+
+
+async def decisions(store: Store, run: int) -> list[tuple[int, str, str]]:
+    """What was decided: each candidate's iteration, text and status, in the order of places."""
+    candidates = await store.candidates(run)
+    ordered = sorted(candidates, key=lambda c: (c.iteration, c.order, c.kernel.text))
+    return [(c.iteration, c.kernel.text, c.evaluation.status if c.evaluation else "") for c in ordered]
+
+
+async def best_latency(store: Store, run: int) -> float | None:
+    record = await store.run(run)
+    assert record.best is not None
+    best = await store.candidate(record.best)
+    assert best.evaluation is not None
+    return best.evaluation.latency_us
+
+
+async def test_a_run_finds_the_best_of_what_is_proposed(store: Store, search_for: SearchMaker) -> None:
+    run = await new_run(store, patience=0)
+    state = await search_for(run, ScriptedJudge(), ListedProposer(FACTORS)).run()
+    assert state is RunState.FINISHED
+    assert await best_latency(store, run.id) == pytest.approx(100 * 0.8 * 0.8 * 0.8)
+    record = await store.run(run.id)
+    summary = outcome(record, await store.candidates(run.id), {p.id: p for p in await store.plans(run.id)})
+    assert summary.speedup == pytest.approx(1 / 0.512) and summary.improved
+    assert set(summary.counts) == set(Status)
+    assert [win.speedup for win in summary.wins] == [pytest.approx(1.25)] * 3
+
+
+async def test_what_finishes_first_changes_no_decision(store: Store, search_for: SearchMaker) -> None:
+    results = []
+    for seed in (1, 2, 3):
+        run = await new_run(store, seed=7)
+        await search_for(run, ScriptedJudge(seed, delay_s=0.01), ListedProposer(FACTORS)).run()
+        results.append(await decisions(store, run.id))
+    assert results[0] == results[1] == results[2]
+    assert len(results[0]) > 10
+
+
+async def test_only_what_could_enter_the_beam_is_run_on_data(store: Store, search_for: SearchMaker) -> None:
+    run, judge = await new_run(store, iterations=1), ScriptedJudge()
+    await search_for(run, judge, ListedProposer([0.5, 0.6, 0.9])).run()
+    statuses = {c.kernel.text.split()[1]: c.evaluation.status for c in await store.candidates(run.id) if c.evaluation}
+    assert statuses["90.0"] is Status.UNTESTED and statuses["50.0"] is Status.PASSED
+    assert sum("/strict/" in key for key in judge.done) == 2
+
+
+async def test_what_fails_the_strict_gate_never_becomes_best(store: Store, search_for: SearchMaker) -> None:
+    run = await new_run(store, iterations=1)
+    await search_for(run, ScriptedJudge(), ListedProposer([0.1, 0.9, 1.2], ["shaky", "", "wrong"])).run()
+    assert await best_latency(store, run.id) == 90.0
+    best_events = [e for e in await store.events(run=run.id) if e.kind == "best_changed"]
+    assert [e.data["latency_us"] for e in best_events] == [100.0, 90.0]
+
+
+async def test_nothing_is_evaluated_twice(store: Store, search_for: SearchMaker) -> None:
+    run, judge = await new_run(store, patience=0), ScriptedJudge(delay_s=0.005)
+    await search_for(run, judge, ListedProposer([0.9, 0.9, 0.9])).run()
+    assert max(judge.done.values()) == 1
+    judged = [c.evaluation.id for c in await store.candidates(run.id) if c.evaluation]
+    assert len(set(judged)) < len(judged), "the same text came up more than once and shares its verdict"
+
+
+async def test_a_run_cut_off_anywhere_goes_on_and_repeats_nothing(store: Store, search_for: SearchMaker) -> None:
+    whole = await new_run(store, seed=1)
+    await search_for(whole, ScriptedJudge(), ListedProposer(FACTORS)).run()
+    expected = await decisions(store, whole.id)
+    run, judge = await new_run(store, seed=1), ScriptedJudge(5, delay_s=0.004)
+    cuts = 0
+    while True:
+        task = asyncio.create_task(search_for(run, judge, ListedProposer(FACTORS)).run())
+        done, _ = await asyncio.wait([task], timeout=0.03 + 0.01 * cuts)
+        if done:
+            break
+        task.cancel()
+        await asyncio.wait([task])
+        cuts += 1
+    assert cuts >= 1
+    assert await decisions(store, run.id) == expected
+    evaluated = [
+        e.data["candidate"] for e in await store.events(run=run.id, limit=10_000) if e.kind == "candidate_evaluated"
+    ]
+    candidates = await store.candidates(run.id)
+    assert len(candidates) == len(expected) and set(evaluated) == {c.id for c in candidates}
+
+
+async def test_a_baseline_that_does_not_pass_fails_the_run(store: Store, search_for: SearchMaker) -> None:
+    run = await new_run(store)
+    search = search_for(run, ScriptedJudge(), ListedProposer(FACTORS))
+    search.parts = replace(search.parts, root=replace(search.parts.root, text="latency 3\nwrong\n"))
+    assert await search.run() is RunState.FAILED
+    assert "baseline does not pass (incorrect_numerical)" in (await store.run(run.id)).message
+
+
+async def test_a_fixer_repairs_step_by_step(store: Store, search_for: SearchMaker) -> None:
+    run = await new_run(store, iterations=1, plans=1, attempts=1, fixer_steps=3)
+    proposer = RepairingProposer([0.5], ["illegal"], name="llm")
+    await search_for(run, ScriptedJudge(), proposer).run()
+    assert await best_latency(store, run.id) == 50.0
+    statuses = [c.evaluation.status for c in await store.candidates(run.id) if c.evaluation and c.parent]
+    assert statuses == [Status.COMPILE_ERROR, Status.COMPILE_ERROR, Status.PASSED]
+
+
+async def test_a_budget_ends_the_run_with_what_it_found(store: Store, search_for: SearchMaker) -> None:
+    run = await new_run(store, patience=0)
+    state = await search_for(run, ScriptedJudge(), ListedProposer(FACTORS, plans_left=3)).run()
+    record = await store.run(run.id)
+    assert state is RunState.FINISHED and "cap" in record.message
+    assert await best_latency(store, run.id) == 80.0
+
+
+async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMaker) -> None:
+    run = await new_run(store, patience=2, iterations=9)
+    await search_for(run, ScriptedJudge(), ListedProposer([1.5, 1.2])).run()
+    record = await store.run(run.id)
+    assert record.iteration == 2 and "no better kernel in 2 iterations" in record.message
+
+
+async def test_pause_waits_and_cancel_ends(store: Store, search_for: SearchMaker) -> None:
+    control = RunControl()
+    control.pause()
+    run = await new_run(store, patience=0)
+    task = asyncio.create_task(search_for(run, ScriptedJudge(), ListedProposer(FACTORS), control).run())
+    await asyncio.sleep(0.1)
+    assert (await store.run(run.id)).iteration == 0
+    control.cancel()
+    assert await asyncio.wait_for(task, 5) is RunState.CANCELLED
+
+
+async def test_a_vetoed_candidate_leaves_the_beam_and_a_branch_joins_it(store: Store, search_for: SearchMaker) -> None:
+    control = RunControl()
+    run = await new_run(store, iterations=1)
+    await search_for(run, ScriptedJudge(), ListedProposer(FACTORS), control).run()
+    quick = await store.run(run.id)
+    assert quick.best is not None and quick.baseline is not None
+    second = await new_run(store, iterations=1, plans=1)
+    control = RunControl(branches=[quick.best])
+    await search_for(second, ScriptedJudge(), ListedProposer([0.9]), control).run()
+    assert await best_latency(store, second.id) == pytest.approx(72.0)
+
+
+@pytest.mark.parametrize("strategy", ["best_of_n", "reflexion", "random"])
+async def test_every_strategy_runs(store: Store, search_for: SearchMaker, strategy: str) -> None:
+    run = await new_run(store, strategy=strategy, patience=0)
+    assert await search_for(run, ScriptedJudge(), ListedProposer(FACTORS)).run() is RunState.FINISHED
+    found = await best_latency(store, run.id)
+    assert found is not None and found < 100
