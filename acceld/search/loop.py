@@ -311,12 +311,12 @@ class Search:
         self._inflight[request.key] = future
         try:
             evaluation = await self.parts.evaluator.evaluate(request)
+            written = await self._write(candidate, evaluation, request)
             future.set_result(evaluation)
         finally:
-            if not future.done():
-                future.cancel()
+            future.cancel()
             del self._inflight[request.key]
-        return await self._write(candidate, evaluation, request)
+        return written
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
         return await self.parts.store.write_evaluation(
