@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _START_S = 60.0
 _KILL_S = 5.0
 _MAX_STATUS = 64_000
+_COPY_BYTES = 1 << 20
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = """
 import json, sys
@@ -42,6 +43,14 @@ _ENVIRONMENT = {
 """The whole environment of a zygote: nothing of the daemon's own."""
 
 
+_CAUSES = {
+    "memory": "ended above its memory limit",
+    "processes": "ended above its process limit",
+    "cpu": "ended above its processor time limit",
+    "stopped": "stopped",
+}
+
+
 class SandboxError(AcceldError):
     """The sandbox itself is broken: a zygote that does not start, a jail that can not be entered."""
 
@@ -50,7 +59,8 @@ class SandboxError(AcceldError):
 class Outcome:
     """How a job's process tree ended.
 
-    ``cause`` is empty where it ended by itself, else ``deadline``, ``memory``, ``processes`` or ``stopped``.
+    ``cause`` is empty where it ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
+    ``stopped``.
     Exactly one of ``exit`` and ``signal`` is set, unless the supervisor itself was lost. ``peak_bytes`` is the
     greatest resident set of one of its processes.
     """
@@ -73,12 +83,10 @@ class Outcome:
         if self.cause == "deadline":
             return f"ended at its deadline after {self.wall_s:.1f} s"
         if self.cause:
-            return {"memory": "ended above its memory limit", "processes": "ended above its process limit"}.get(
-                self.cause, self.cause
-            )
+            return _CAUSES.get(self.cause, self.cause)
         if self.signal is not None:
             name = signal.Signals(self.signal).name if self.signal in set(signal.Signals) else str(self.signal)
-            return "ended above its processor time limit" if name in ("SIGXCPU",) else f"died of {name}"
+            return f"died of {name}"
         return f"exited with status {self.exit}"
 
 
@@ -185,17 +193,24 @@ class Zygote:
                     self._process.kill()
                 await self._process.wait()
 
-    async def run(self, task: str, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
+    async def run(
+        self, task: str, request: bytes, jail: Jail, *, attachment: Reply | None = None, offset: int = 0
+    ) -> tuple[Outcome, Reply]:
         """Run one task in a jailed child and wait for the end of its whole tree.
 
-        The caller closes the reply. Cancelling this ends the tree first. SandboxError where the zygote is lost
+        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. The caller closes the reply. Cancelling this ends the tree first. SandboxError where the zygote is lost
         or the jail can not be entered.
         """
         reply = Reply(_memory_file())
         slot = next(i for i in range(1 << 20) if i not in self._slots)
         self._slots.add(slot)
         try:
-            outcome = await self._run(task, request, reply.descriptor, jail, slot)
+            request_file = _memory_file()
+            try:
+                await asyncio.to_thread(_fill, request_file, request, attachment, offset)
+                outcome = await self._run(task, request_file, reply.descriptor, jail, slot)
+            finally:
+                os.close(request_file)
         except BaseException:
             reply.close()
             raise
@@ -203,18 +218,16 @@ class Zygote:
             self._slots.discard(slot)
         return outcome, reply
 
-    async def _run(self, task: str, request: bytes, reply: int, jail: Jail, slot: int) -> Outcome:
+    async def _run(self, task: str, request_file: int, reply: int, jail: Jail, slot: int) -> Outcome:
         cgroup = self._make_cgroup(jail)
-        request_file = _memory_file()
         control_read, control_write = os.pipe()
         status_read, status_write = os.pipe()
         try:
-            await asyncio.to_thread(_write_all, request_file, request)
             message = {"task": task, "jail": jail.plain(), "level": int(self.level), "slot": slot, "cgroup": cgroup}
             try:
                 await self._send(json.dumps(message).encode(), [request_file, reply, control_read, status_write])
             finally:
-                for descriptor in (request_file, control_read, status_write):
+                for descriptor in (control_read, status_write):
                     os.close(descriptor)
             return await _await_status(status_read, control_write, jail)
         finally:
@@ -319,7 +332,14 @@ def _memory_file() -> int:
         return os.dup(file.fileno())
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _fill(descriptor: int, data: bytes, attachment: Reply | None, offset: int) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
+    if attachment is None:
+        return
+    while part := attachment.read(_COPY_BYTES, offset):
+        offset += len(part)
+        view = memoryview(part)
+        while view:
+            view = view[os.write(descriptor, view) :]

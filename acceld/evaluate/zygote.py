@@ -123,6 +123,12 @@ def _supervise(job: Job, tasks: dict[str, Task]) -> NoReturn:
             cgroups.kill(job.cgroup)
         tree.end(os.getpid())
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if (
+        outcome["signal"] == signal.SIGKILL
+        and not outcome["cause"]
+        and usage.ru_utime + usage.ru_stime > job.jail.cpu_s - 1
+    ):
+        outcome["cause"] = "cpu"
     outcome |= {
         "wall_s": time.monotonic() - started,
         "cpu_s": usage.ru_utime + usage.ru_stime,

@@ -1,0 +1,87 @@
+"""Which inputs a kernel is tried on: the variants of a workload's data sets, by name.
+
+========================  =================================================================================
+own, scaled_up, ...       a distribution of :mod:`acceld.workloads`
+metamorphic/2-permute     own inputs changed by the workload's third metamorphic relation
+boosted/delta-10          own inputs with one argument multiplied: where ``scaled_up`` as a whole is refused
+========================  =================================================================================
+
+A variant on which the reference is not finite, or on which honest float32 arithmetic is too noisy to tell right
+from wrong, is refused with its reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from acceld.errors import WorkloadError
+from acceld.workloads import Workload, make_inputs, metamorphic_pair, supported_distributions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+OWN = "own"
+PAPER_SEEDS = (0, 21, 42, 63, 84)
+"""The seeds of the published gate."""
+NOISY = 1e-3
+"""Relative L2 floor above which a variant decides nothing (boosted variants only)."""
+_BOOSTS = (30, 10)
+
+
+def metamorphic_variants(workload: Workload) -> list[str]:
+    """One variant for each relation the workload declares."""
+    return [f"metamorphic/{number}-{check.kind}" for number, check in enumerate(workload.metamorphic)]
+
+
+def boosted_variants(workload: Workload) -> list[str]:
+    """Variants that widen one argument at a time, where the workload refuses to scale all of them."""
+    state = workload.distributions.get("scaled_up")
+    if state is None or state.declared or workload.sample is not None:
+        return []
+    return [
+        f"boosted/{argument.name}-{factor}"
+        for argument in workload.arguments
+        if argument.distribution is not None and not argument.distribution.fixed and argument.dtype.startswith("float")
+        for factor in _BOOSTS
+    ]
+
+
+def strict_variants(workload: Workload) -> list[str]:
+    """Every variant of the strict gate besides ``own``."""
+    named = [name for name in supported_distributions(workload) if name != OWN]
+    return [*named, *metamorphic_variants(workload), *boosted_variants(workload)]
+
+
+def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
+    """Inputs of a variant in the reference's layout. WorkloadError where there is no such variant."""
+    kind, _, rest = variant.partition("/")
+    if kind == "metamorphic":
+        return _related(workload, seed, rest)
+    if kind == "boosted":
+        return _boosted(workload, seed, rest)
+    return make_inputs(workload, seed, variant)
+
+
+def generator(seed: int) -> np.random.Generator:
+    """The generator that decides how inputs are changed."""
+    import numpy as np
+
+    return np.random.default_rng([seed % 2**63, 7])
+
+
+def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
+    number = rest.partition("-")[0]
+    if not number.isdigit() or int(number) >= len(workload.metamorphic):
+        raise WorkloadError(f"workload {workload.name!r} has no metamorphic relation {rest!r}")
+    base = make_inputs(workload, seed, OWN)
+    return metamorphic_pair(workload, workload.metamorphic[int(number)], base, generator(seed)).inputs
+
+
+def _boosted(workload: Workload, seed: int, rest: str) -> list[Any]:
+    name, _, factor = rest.rpartition("-")
+    inputs = make_inputs(workload, seed, OWN)
+    for position, argument in enumerate(workload.arguments):
+        if argument.name == name:
+            inputs[position] = (inputs[position] * float(factor)).astype(inputs[position].dtype)
+            return inputs
+    raise WorkloadError(f"workload {workload.name!r} has no argument {name!r}")

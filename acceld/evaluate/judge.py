@@ -1,0 +1,151 @@
+"""The judge child: our own code at work on a Program that a stranger wrote.
+
+``inspect`` decodes it with the bounded decoder, checks that it is a program for what was asked, verifies every rule of
+the chip and times it. ``attempt`` decodes it again, runs it on a data set and measures how far its outputs are from
+the reference's. Neither executes anything but the Program.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from acceld.backends import simulator
+from acceld.errors import UsageError
+from acceld.evaluate import datasets
+from acceld.evaluate.correctness import compare
+from acceld.evaluate.messages import failure_record, send, unpack
+from acceld.model import Status
+from acceld.nki.codec import decode
+from acceld.nki.errors import KernelFailure, ProgramError
+from acceld.nki.program import Program
+
+
+def inspect(request: bytes, reply: int) -> None:
+    """Answer with the program's hash and profile, or with a failure and its status."""
+    header, payload = unpack(request)
+    seconds: dict[str, float] = {}
+    try:
+        started = time.monotonic()
+        program = decode(payload)
+        digest = program.hash
+        _check_target(program, header)
+        simulator.verify(program, strict=header["strict_legality"])
+        seconds["verify"] = time.monotonic() - started
+        started = time.monotonic()
+        _check_outputs(program, header)
+        _check_precision(program, header)
+        profile = simulator.profile(program, header["chip"])
+        seconds["timeline"] = time.monotonic() - started
+    except _Refused as error:
+        send(reply, {**error.record, "status": error.status.value})
+    except ProgramError as error:
+        send(reply, {**_record("forged_program", error.message), "status": Status.REJECTED.value})
+    except KernelFailure as error:
+        send(reply, failure_record(error))
+    except MemoryError:
+        send(reply, _record("memory", "verifying the program takes more memory than an evaluation may use"))
+    else:
+        send(reply, {"program_sha256": digest, "profile": profile, "seconds": seconds})
+
+
+def attempt(request: bytes, reply: int) -> None:
+    """Answer with the errors of each output on one data set, or with a failure and its status."""
+    header, payload = unpack(request)
+    folder = Path(header["folder"])
+    seconds: dict[str, float] = {}
+    try:
+        program = decode(payload)
+        started = time.monotonic()
+        arrays = [one for one in datasets.read_inputs(folder) if isinstance(one, np.ndarray)]
+        outputs = simulator.run(
+            program, arrays, shuffle=header["shuffle"], float64=header["float64"], max_bytes=header["max_bytes"]
+        )
+        seconds["execute"] = time.monotonic() - started
+        started = time.monotonic()
+        errors = [
+            compare(got.reshape(want.shape), want).plain()
+            for got, (want, _) in zip(outputs, datasets.read_expected(folder), strict=True)
+        ]
+        seconds["check"] = time.monotonic() - started
+    except (KernelFailure, UsageError) as error:
+        send(reply, {**failure_record(error), "status": _running_status(error).value})
+    except MemoryError:
+        record = _record("memory", "running the program takes more memory than an evaluation may use")
+        send(reply, {**record, "status": Status.RUNTIME_ERROR.value})
+    else:
+        finite = [[one if math.isfinite(one) else None for one in found] for found in errors]
+        send(reply, {"errors": finite, "seconds": seconds})
+
+
+class _Refused(Exception):
+    """A program that is not one for what was asked."""
+
+    def __init__(self, status: Status, rule: str, message: str, hint: str = "", line: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.record = _record(rule, message, hint, line)
+
+
+def _record(rule: str, message: str, hint: str = "", line: int = 0) -> dict[str, Any]:
+    return {"failure": {"class": "LimitExceeded", "rule": rule, "message": message, "hint": hint, "line": line}}
+
+
+def _running_status(error: KernelFailure | UsageError) -> Status:
+    name = type(error).__name__
+    if name == "UnsupportedCall":
+        return Status.UNSUPPORTED
+    return Status.TIMEOUT if getattr(error, "rule", "") == "deadline" else Status.RUNTIME_ERROR
+
+
+def _check_target(program: Program, header: dict[str, Any]) -> None:
+    """Refuse a program that claims another target, launch or interface than the one asked for."""
+    claimed = (program.api, program.chip, list(program.grid), program.lnc)
+    asked = (header["api"], header["chip"], header["grid"], header["lnc"])
+    if claimed != asked:
+        raise _Refused(Status.REJECTED, "forged_program", f"the program is for {claimed}, not for {asked}")
+    inputs = [[list(program.buffers[i].shape), program.buffers[i].dtype] for i in program.inputs]
+    if inputs != header["inputs"]:
+        raise _Refused(Status.REJECTED, "forged_program", "the program's inputs are not the workload's arguments")
+
+
+def _check_outputs(program: Program, header: dict[str, Any]) -> None:
+    """Number, size and dtype of the results."""
+    wanted = header["outputs"]
+    if wanted is None:
+        return
+    if len(program.outputs) != len(wanted):
+        message = f"the kernel returns {len(program.outputs)} tensors, the workload has {len(wanted)} outputs"
+        raise _Refused(Status.INCORRECT_SHAPE, "output_count", message)
+    for number, want in zip(program.outputs, wanted, strict=True):
+        buffer = program.buffers[number]
+        if buffer.shape not in (tuple(want["kernel_shape"]), tuple(want["shape"])):
+            message = f"output {want['name']} has shape {buffer.shape}, expected {tuple(want['kernel_shape'])}"
+            if buffer.elements != math.prod(want["shape"]):
+                raise _Refused(Status.INCORRECT_SHAPE, "output_shape", message, line=buffer.line)
+        if buffer.dtype != want["dtype"]:
+            message = f"output {want['name']} is {buffer.dtype}, expected {want['dtype']}"
+            raise _Refused(Status.INCORRECT_DTYPE, "output_dtype", message, line=buffer.line)
+
+
+def _check_precision(program: Program, header: dict[str, Any]) -> None:
+    """Where the workload demands float32 throughout, no product may be made of narrower operands."""
+    if header["precision"] != "fp32_strict":
+        return
+    for instruction, _ in program.walk():
+        if instruction.op not in ("matmul", "matmul_mx") or instruction.attr("transpose") or instruction.attr("hidden"):
+            continue
+        for operand in instruction.accesses[:2]:
+            dtype = operand.dtype or program.buffers[operand.buffer].dtype
+            if dtype not in ("float32",):
+                raise _Refused(
+                    Status.REJECTED,
+                    "precision",
+                    f"the workload demands float32 products; this one takes {dtype}",
+                    "use float32 operands",
+                    instruction.line,
+                )

@@ -1,0 +1,82 @@
+"""Places for evaluations: as many at once as there are slots, in order of priority, with a bounded crowd waiting.
+
+Submitting waits when the queue is full, so that model spending slows down with the hardware.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(order=True, slots=True)
+class _Waiter:
+    priority: int
+    number: int
+    since: float = field(compare=False)
+    turn: asyncio.Future[int] = field(compare=False)
+
+
+class SlotQueue:
+    """``slots`` places; up to ``size`` requests wait in order of (priority, arrival), further ones before the door."""
+
+    def __init__(self, slots: int, size: int) -> None:
+        self._free = list(range(slots))
+        self._slots = slots
+        self._door = asyncio.Semaphore(size + slots)
+        self._waiting: list[_Waiter] = []
+        self._numbers = itertools.count()
+        self._closed = False
+
+    @asynccontextmanager
+    async def place(self, priority: int) -> AsyncIterator[int]:
+        """Wait for a slot and hold it; yields its number. CancelledError once the queue is closed."""
+        async with self._door:
+            slot = await self._enter(priority)
+            try:
+                yield slot
+            finally:
+                self._leave(slot)
+
+    async def _enter(self, priority: int) -> int:
+        if self._closed:
+            raise asyncio.CancelledError("the queue is closed")
+        if self._free and not self._waiting:
+            return self._free.pop()
+        turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, _Waiter(priority, next(self._numbers), time.monotonic(), turn))
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave(turn.result())
+            raise
+
+    def _leave(self, slot: int) -> None:
+        self._free.append(slot)
+        while self._free and self._waiting:
+            waiter = heapq.heappop(self._waiting)
+            if not waiter.turn.done():
+                waiter.turn.set_result(self._free.pop())
+
+    def close(self) -> None:
+        """Let nobody in any more; those that wait are cancelled."""
+        self._closed = True
+        for waiter in self._waiting:
+            waiter.turn.cancel()
+        self._waiting.clear()
+
+    def statistics(self) -> dict[str, object]:
+        """Slots, those in use, requests waiting, and how long the oldest has."""
+        waiting = [one for one in self._waiting if not one.turn.done()]
+        return {
+            "slots": self._slots,
+            "slots_in_use": self._slots - len(self._free),
+            "waiting": len(waiting),
+            "oldest_waiting_s": max((time.monotonic() - one.since for one in waiting), default=0.0),
+        }

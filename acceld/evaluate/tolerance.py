@@ -1,0 +1,58 @@
+"""How large an error may be: a multiple of the noise of honest float32 arithmetic, never more than the paper's.
+
+The floor of an output is measured at registration, for each input distribution: the greater of numpy in float32
+against float64 and the workload's own baseline, on the same backend, against float64. Then::
+
+    relative L2  min(clamp(20 x floor, 2e-7, 1e-3), the paper's), but at least 2 x floor
+    worst row    clamp(20 x floor, 1e-6, 1e-2), but at least 2 x floor
+    element      max(50 x floor, 1e-3)
+
+A fixed 2e-5 is 2 to 558 times the floor of the public workloads: wide enough to leave out whole terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from acceld.evaluate.correctness import Errors
+
+_MULTIPLE = 20.0
+_LEAST_MULTIPLE = 2.0
+_LEAST, _GREATEST = 2e-7, 1e-3
+_LEAST_ROW, _GREATEST_ROW = 1e-6, 1e-2
+_ELEMENT_MULTIPLE, _LEAST_ELEMENT = 50.0, 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Greatest errors that pass."""
+
+    rel_l2: float
+    worst_row: float
+    element: float
+
+    def admits(self, errors: Errors) -> bool:
+        """Whether all three errors are within it."""
+        return errors.rel_l2 <= self.rel_l2 and errors.worst_row <= self.worst_row and errors.element <= self.element
+
+    def complaint(self, errors: Errors) -> str:
+        """The first error that is too large, in words; empty where none is."""
+        for what, error, limit in (
+            ("relative L2 error", errors.rel_l2, self.rel_l2),
+            ("worst row's relative L2 error", errors.worst_row, self.worst_row),
+            ("worst element's relative error", errors.element, self.element),
+        ):
+            if not error <= limit:
+                return f"{what} {error:.3g} exceeds {limit:.3g}"
+        return ""
+
+
+def tolerance_from(floor: Errors, published: float) -> Tolerance:
+    """The tolerance of an output with this noise floor, in a workload whose published tolerance is given."""
+    strict = min(max(_MULTIPLE * floor.rel_l2, _LEAST), _GREATEST)
+    row = min(max(_MULTIPLE * floor.worst_row, _LEAST_ROW), _GREATEST_ROW)
+    return Tolerance(
+        rel_l2=max(min(strict, published), _LEAST_MULTIPLE * floor.rel_l2),
+        worst_row=max(row, _LEAST_MULTIPLE * floor.worst_row),
+        element=max(_ELEMENT_MULTIPLE * floor.element, _LEAST_ELEMENT),
+    )
