@@ -28,11 +28,8 @@ which is given a read-only connection. ``subscribe(after_seq)`` yields events: t
 from __future__ import annotations
 
 import asyncio
-import functools
 import sqlite3
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -41,17 +38,16 @@ from acceld.events import Event, EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan, Run, RunSpec, RunState
 from store import calls, insights, queries, runs, tree
 from store.calls import CallResult, NewCall
-from store.connection import WriterLock, connect_reader, connect_writer
+from store.connection import WriterLock, connect_writer
 from store.hub import Hub
 from store.migrations import migrate
 from store.queries import ResumeState
+from store.reader import Readers
 from store.rows import load
 from store.writer import Transaction, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-READERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +84,7 @@ class Store:
         """The copy made before the file was brought to a newer schema, if that was needed."""
         self._connection = connection
         self._lock = lock
-        self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="acceld-read")
+        self._readers = Readers(path)
         self.hub = Hub(self._events_after, queries.last_seq(connection))
         self.writer = Writer(connection, self.hub.publish, **writer_options)
 
@@ -134,9 +128,7 @@ class Store:
         """As :meth:`close`, blocking, for use without an event loop."""
         self.writer.close()
         self.hub.close()
-        self._readers.shutdown()
-        for connection in self._connections:
-            connection.close()
+        self._readers.close()
         self._connection.close()
         self._lock.release()
 
@@ -149,22 +141,20 @@ class Store:
         self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run ``function(connection, ...)`` on a reader thread with a read-only connection."""
-        call = functools.partial(self._read, lambda connection: function(connection, *args, **kwargs))
-        return await asyncio.get_running_loop().run_in_executor(self._readers, call)
-
-    def _read(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = connect_reader(self.path)
-            self._connections.append(connection)
-        return function(connection)
+        return await self._readers.read(function, *args, **kwargs)
 
     async def _events_after(self, after: int, limit: int) -> list[Event]:
         return await self.read(queries.load_events, after, None, limit)
 
-    def subscribe(self, after_seq: int) -> AsyncIterator[Event]:
+    def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
+        """As :meth:`subscribe`, those that are there at once together."""
+        return self.hub.pages(after_seq)
+
+    async def subscribe(self, after_seq: int) -> AsyncIterator[Event]:
         """Every event after ``after_seq``, in order and without a gap: those that exist, then each new one."""
-        return self.hub.subscribe(after_seq)
+        async for page in self.hub.pages(after_seq):
+            for event in page:
+                yield event
 
     # Changes
 

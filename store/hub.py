@@ -16,7 +16,7 @@ from itertools import islice
 from acceld.events import Event
 
 KEPT = 4096
-PAGE = 500
+PAGE = 200
 
 
 class Hub:
@@ -59,7 +59,7 @@ class Hub:
             with suppress(RuntimeError):  # that loop has ended, and its subscriber with it
                 loop.call_soon_threadsafe(waker.set)
 
-    async def subscribe(self, after_seq: int) -> AsyncIterator[Event]:
+    async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
         """Every event after ``after_seq``: first those that exist, then each as it is committed, in order, no gap."""
         waker = asyncio.Event()
         with self._lock:
@@ -71,10 +71,9 @@ class Hub:
                 page = self._from_memory(seq)
                 if page is None:
                     page = await self._read(seq, PAGE)
-                for event in page:
-                    yield event
-                    seq = event.seq
                 if page:
+                    yield page
+                    seq = page[-1].seq
                     continue
                 if self._closed:
                     return

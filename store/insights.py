@@ -9,6 +9,7 @@ from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Insight
 from store import rollups
+from store.errors import NotFoundError
 from store.rows import clean, dump, insight_values
 from store.writer import Transaction
 
@@ -49,7 +50,7 @@ def change_insight(tx: Transaction, insight: int, what: str, values: dict[str, A
         raise StoreError(f"an insight that is {what} does not set {', '.join(sorted(unknown))}")
     row = tx.one("SELECT run FROM insights WHERE id = ?", (insight,))
     if row is None:
-        raise StoreError(f"there is no insight i{insight}")
+        raise NotFoundError(f"there is no insight i{insight}")
     if what == "deleted":
         tx.execute("DELETE FROM insights WHERE id = ?", (insight,))
     else:

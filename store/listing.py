@@ -10,6 +10,7 @@ from typing import Any
 
 from acceld.errors import StoreError
 from store import queries
+from store.errors import NotFoundError
 from store.queries import full_text, texts
 from store.rows import load
 
@@ -66,7 +67,7 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
     """One run with its parameters, statuses and iterations. StoreError where there is none."""
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
-        raise StoreError(f"there is no run r{run}", hint="acceld runs lists them.")
+        raise NotFoundError(f"there is no run r{run}", hint="acceld runs lists them.")
     raw = connection.execute("SELECT search, workload_folder, root_sha256 FROM runs WHERE id = ?", (run,)).fetchone()
     statuses = connection.execute("SELECT status, candidates FROM run_statuses WHERE run = ?", (run,))
     iterations = connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY iteration", (run,)).fetchall()
@@ -127,7 +128,7 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
     """One candidate with source, parent's source, plan, evaluation, calls and the insights its planner saw."""
     row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
     if row is None:
-        raise StoreError(f"there is no candidate c{candidate}")
+        raise NotFoundError(f"there is no candidate c{candidate}")
     record = queries.load_candidate(connection, candidate)
     parent_text = None
     if record.parent is not None:
@@ -164,6 +165,45 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
     }
 
 
+def tree(connection: sqlite3.Connection, run: int) -> Json:
+    """A run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title."""
+    row = connection.execute("SELECT baseline, best FROM runs WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no run r{run}", hint="acceld runs lists them.")
+    nodes = connection.execute(
+        "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title "
+        "FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
+        (run,),
+    )
+    newest = connection.execute(
+        "SELECT candidate FROM beams WHERE run = ? AND iteration = "
+        "(SELECT max(iteration) FROM beams WHERE run = ?) ORDER BY place",
+        (run, run),
+    )
+    return {
+        "nodes": [list(node) for node in nodes],
+        "baseline": row["baseline"],
+        "best": row["best"],
+        "beam": [place["candidate"] for place in newest],
+    }
+
+
+def counts(connection: sqlite3.Connection) -> Json:
+    """Runs by state."""
+    return dict(connection.execute("SELECT state, count(*) FROM runs GROUP BY state").fetchall())
+
+
+def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> list[Json]:
+    """Candidates in state ``queued`` or ``running`` of runs that go on, the oldest first."""
+    found = connection.execute(
+        "SELECT c.id AS candidate, c.run, c.device, c.created_at, c.started_at, p.title FROM candidates c "
+        "JOIN runs r ON r.id = c.run LEFT JOIN plans p ON p.id = c.plan "
+        "WHERE c.state = ? AND r.state IN ('running', 'paused') ORDER BY c.id LIMIT ?",
+        (state, limit),
+    )
+    return [dict(row) for row in found]
+
+
 def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
     """From the baseline to ``candidate``: each step with its latency and plan."""
     found = connection.execute(
@@ -182,7 +222,7 @@ def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
     """One evaluation with its checks, profile, counters, timeline and samples. StoreError where there is none."""
     row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
     if row is None:
-        raise StoreError(f"there is no evaluation e{evaluation}")
+        raise NotFoundError(f"there is no evaluation e{evaluation}")
     checks = connection.execute("SELECT * FROM checks WHERE evaluation = ? ORDER BY number", (evaluation,)).fetchall()
     profile = connection.execute("SELECT * FROM profiles WHERE evaluation = ?", (evaluation,)).fetchone()
     whole = connection.execute("SELECT details FROM profile_details WHERE evaluation = ?", (evaluation,)).fetchone()
@@ -258,7 +298,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
     """One model call with prompt and raw answer. StoreError where there is none."""
     row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
     if row is None:
-        raise StoreError(f"there is no call {call}")
+        raise NotFoundError(f"there is no call {call}")
     found = texts(connection, [row["system_sha256"], row["user_sha256"]])
     return dict(row) | {
         "parameters": load(row["parameters"]),
@@ -272,7 +312,7 @@ def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
     """One insight with the plans that saw it. StoreError where there is none."""
     row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
     if row is None:
-        raise StoreError(f"there is no insight i{insight}")
+        raise NotFoundError(f"there is no insight i{insight}")
     uses = connection.execute(
         "SELECT u.plan, u.run, u.outcome, u.ratio, p.title FROM insight_uses u JOIN plans p ON p.id = u.plan "
         "WHERE u.insight = ? ORDER BY u.plan",

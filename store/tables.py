@@ -138,6 +138,7 @@ CREATE INDEX candidates_by_plan ON candidates(plan);
 CREATE INDEX candidates_by_parent ON candidates(parent);
 CREATE INDEX candidates_by_source ON candidates(source);
 CREATE INDEX candidates_by_evaluation ON candidates(evaluation);
+CREATE INDEX candidates_open ON candidates(state) WHERE state IN ('queued', 'running');
 CREATE UNIQUE INDEX candidates_once ON candidates(attempt) WHERE attempt IS NOT NULL;
 
 CREATE TABLE evaluations (

@@ -7,10 +7,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile
 from store import rollups
+from store.errors import NotFoundError
 from store.rows import clean, dump, text_value
 from store.writer import Transaction
 
@@ -91,7 +91,7 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
     """The attempt with its id; one that is already there is returned as it is."""
     plan = tx.one("SELECT run FROM plans WHERE id = ?", (attempt.plan,))
     if plan is None:
-        raise StoreError(f"there is no plan {attempt.plan}")
+        raise NotFoundError(f"there is no plan {attempt.plan}")
     row = tx.one(
         "SELECT id FROM attempts WHERE plan = ? AND number = ? AND ifnull(fix_of, 0) = ?",
         (attempt.plan, attempt.index, attempt.fix_of or 0),
@@ -165,7 +165,7 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
     """A candidate is being judged on ``device``."""
     row = tx.one("SELECT run FROM candidates WHERE id = ?", (candidate,))
     if row is None:
-        raise StoreError(f"there is no candidate c{candidate}")
+        raise NotFoundError(f"there is no candidate c{candidate}")
     tx.update("candidates", candidate, state="running", device=clean(device), started_at=tx.at)
     tx.event(EventKind.CANDIDATE_STARTED, row["run"], candidate=candidate, device=device)
 
@@ -179,7 +179,7 @@ def write_evaluation(
     """
     old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     if old is None:
-        raise StoreError(f"there is no candidate c{candidate.id}")
+        raise NotFoundError(f"there is no candidate c{candidate.id}")
     number = _known(tx, evaluation, key) or _insert(tx, evaluation, workload, backend, chip, key)
     latency_us = finite(evaluation.latency_us)
     run = tx.one("SELECT baseline, baseline_latency_us, workload, best FROM runs WHERE id = ?", (candidate.run,))

@@ -34,6 +34,19 @@ FROM candidates c JOIN runs r ON r.id = c.run
 JOIN evaluations e ON e.id = c.evaluation
 LEFT JOIN profiles f ON f.evaluation = e.id;
 
+CREATE VIEW history AS
+SELECT r.id AS id, r.name AS name, r.workload AS workload, r.chip AS chip, r.api AS api, r.backend AS backend,
+       CASE WHEN r.backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source,
+       r.proposer AS proposer, r.preset AS preset, r.seed AS seed, r.state AS state, r.message AS message,
+       r.iteration AS iteration, r.best AS best, r.baseline_latency_us AS baseline_latency_us,
+       r.best_latency_us AS best_latency_us, r.speedup AS speedup, r.percent_of_peak_before AS percent_of_peak_before,
+       r.percent_of_peak_after AS percent_of_peak_after, t.candidates AS candidates, t.evaluated AS evaluated,
+       t.passed AS passed, t.wins AS wins, t.insights AS insights, t.llm_calls AS llm_calls,
+       CASE WHEN t.llm_calls = 0 OR t.unpriced_calls < t.llm_calls THEN t.cost_micro_usd / 1000000.0 END AS cost_usd,
+       r.created_at AS created_at, r.started_at AS started_at, r.ended_at AS ended_at,
+       r.ended_at - r.started_at AS seconds
+FROM runs r JOIN run_totals t ON t.run = r.id;
+
 CREATE VIEW costs AS
 SELECT run, iteration, role, model, count(*) AS calls, sum(outcome IS NOT NULL AND outcome <> 'answered') AS failed_calls,
        sum(outcome IS NOT NULL AND cost_usd IS NULL) AS unpriced_calls, sum(input_tokens) AS input_tokens,

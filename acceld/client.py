@@ -1,0 +1,131 @@
+"""A blocking client of the daemon, from the standard library alone, so that ``acceld status`` stays light."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from acceld.errors import (
+    AcceldError,
+    BudgetError,
+    CredentialError,
+    DaemonError,
+    DeadlineError,
+    DeviceError,
+    StoreError,
+    UsageError,
+)
+from acceld.home import Home
+
+API_VERSION = 1
+"""Clients and daemons of the same number understand each other."""
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Client:
+    """Requests to the daemon of a state folder. DaemonError where none runs or it does not answer."""
+
+    def __init__(self, home: Home, *, timeout_s: float = 30.0) -> None:
+        told = home.daemon()
+        if told is None:
+            raise not_running(home)
+        self.home = home
+        self.pid: int = told["pid"]
+        self._socket: str = told["socket"]
+        self._token = home.token()
+        self._timeout_s = timeout_s
+        self._checked = False
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON answer to GET; parameters that are None are left out."""
+        query = urlencode({name: value for name, value in parameters.items() if value is not None})
+        return self.send("GET", f"{path}?{query}" if query else path)
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON answer to any request."""
+        if not self._checked:
+            self._checked = True
+            check_version(self.send("GET", "/v1/hello"))
+        connection = _UnixConnection(self._socket, self._timeout_s)
+        headers = {"Authorization": f"Bearer {self._token}"}
+        text = None
+        if method != "GET":
+            headers["Content-Type"] = "application/json"
+            text = json.dumps(body or {})
+        try:
+            connection.request(method, path, text, headers)
+            answer = connection.getresponse()
+            raw = answer.read()
+        except TimeoutError as error:
+            raise DaemonError(
+                f"the daemon (pid {self.pid}) did not answer within {self._timeout_s:g} s",
+                hint="acceld logs tells what it does; acceld restart ends it and starts another.",
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
+        finally:
+            connection.close()
+        return understand(answer.status, raw)
+
+    def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
+        """Every event after a number, for ever: those that exist, then each new one."""
+        path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
+        while True:
+            page = self.get(path, after=after, wait_s=wait_s, limit=500)
+            for event in page["events"]:
+                after = event["seq"]
+                yield event
+
+
+def not_running(home: Home) -> DaemonError:
+    """What to say where no daemon serves ``home``."""
+    return DaemonError(f"no daemon runs for {home.path}", hint="Start one with: acceld start")
+
+
+def check_version(hello: Mapping[str, Any]) -> None:
+    """DaemonError where the daemon speaks another version of the protocol."""
+    if hello["api"] != API_VERSION:
+        raise DaemonError(
+            f"the daemon (acceld {hello['version']}) speaks protocol {hello['api']}, this acceld {API_VERSION}",
+            hint="Start it anew: acceld restart",
+        )
+
+
+_ERRORS: dict[str, type[AcceldError]] = {
+    kind.__name__: kind
+    for kind in (BudgetError, CredentialError, DaemonError, DeadlineError, DeviceError, StoreError, UsageError)
+}
+
+
+def understand(status: int, raw: bytes) -> Any:
+    """The JSON of an answer, or the error that it tells of, with the daemon's own exit code."""
+    try:
+        value = json.loads(raw) if raw else None
+    except ValueError as error:
+        raise DaemonError(f"the daemon's answer is no JSON (status {status})", hint="acceld restart") from error
+    if status < 400:
+        return value
+    told = value.get("error", {}) if isinstance(value, dict) else {}
+    kind = _ERRORS.get(told.get("kind", ""), DaemonError if status >= 500 or status in (401, 403) else UsageError)
+    refusal = kind(told.get("message", f"the daemon answered {status}"), hint=told.get("hint", ""))
+    if "exit_code" in told:
+        refusal.exit_code = told["exit_code"]
+    return _raise(refusal)
+
+
+def _raise(error: AcceldError) -> Any:
+    raise error

@@ -1,0 +1,267 @@
+"""The state folder: where it is, what lies in it, who may use it. Standard library only.
+
+``acceld.db`` (history), ``token`` (for clients), ``daemon.json`` (who serves it, while it is served), ``daemon.lock``,
+``log/acceld.log``, ``backups/``. The folder is for its owner alone. One daemon serves it at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.errors import AcceldError, DaemonError, UsageError
+
+FOLDER = ".acceld"
+SOCKET_LIMIT = 107
+"""Bytes that the path of a unix socket may have."""
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    "nfs nfs4 cifs smb smbfs smb3 ncpfs afs 9p ceph fuse.sshfs fuse.s3fs fuse.rclone fuse.glusterfs glusterfs lustre "
+    "gpfs beegfs fuse.ceph orangefs pvfs2 fuse.gcsfuse fuse.mount-s3 davfs fuse.davfs2".split()
+)
+"""Their locks and write order can not be trusted with a write-ahead log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One state folder."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        """The history."""
+        return self.path / "acceld.db"
+
+    @property
+    def token_file(self) -> Path:
+        """The token that clients show."""
+        return self.path / "token"
+
+    @property
+    def daemon_file(self) -> Path:
+        """Who serves this folder: pid, socket, version, start; there while a daemon runs."""
+        return self.path / "daemon.json"
+
+    @property
+    def lock_file(self) -> Path:
+        """Locked by the daemon as long as it lives."""
+        return self.path / "daemon.lock"
+
+    @property
+    def log_file(self) -> Path:
+        """The daemon's log; older parts are beside it."""
+        return self.path / "log" / "acceld.log"
+
+    @property
+    def backups(self) -> Path:
+        """Copies of the database."""
+        return self.path / "backups"
+
+    def socket(self) -> Path:
+        """Where a new daemon of this folder listens: a short path in the user's runtime folder, which is made."""
+        name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12] + ".sock"
+        for folder in _runtime_folders():
+            if len(os.fsencode(folder / name)) <= SOCKET_LIMIT and _private(folder):
+                return folder / name
+        raise AcceldError(
+            "there is no folder for the daemon's socket",
+            hint="Set XDG_RUNTIME_DIR to a short path of a folder that is yours alone.",
+        )
+
+    def prepare(self) -> None:
+        """Make the folder and see that it can be used.
+
+        Raises UsageError where it can not be written or lies on a network file system.
+        """
+        kind = file_system(self.path)
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise UsageError(
+                f"{self.path} is on a network file system ({kind}), where a database can be damaged",
+                hint="Use a folder on a local disk: --home DIR.",
+            )
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.chmod(self.path, 0o700)
+            ignore = self.path / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
+            for folder in (self.log_file.parent, self.backups):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            if not os.access(self.path, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise UsageError(
+                f"can not use {self.path} as state folder: {error.strerror}",
+                hint="acceld needs a folder that it may write: --home DIR.",
+            ) from error
+
+    def daemon(self) -> dict[str, Any] | None:
+        """What the daemon says of itself, or None where none runs. Takes no lock that a daemon could miss."""
+        try:
+            told: dict[str, Any] = json.loads(self.daemon_file.read_text())
+        except (OSError, ValueError):
+            return None
+        return told if self.is_served() else None
+
+    def is_served(self) -> bool:
+        """Whether a daemon holds the lock."""
+        try:
+            descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def token(self) -> str:
+        """The token that clients show. DaemonError where it can not be read."""
+        try:
+            return self.token_file.read_text().strip()
+        except OSError as error:
+            raise DaemonError(
+                f"can not read {self.token_file}: {error.strerror}",
+                hint="Only the user who started the daemon can talk to it.",
+            ) from error
+
+
+def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | None = None) -> Home:
+    """The state folder: ``explicit``, else the nearest ``.acceld`` in ``folder`` or above it, else a new one there."""
+    if explicit:
+        return Home(Path(explicit).expanduser().absolute())
+    if os.environ.get("ACCELD_HOME"):
+        return Home(Path(os.environ["ACCELD_HOME"]).expanduser().absolute())
+    here = (folder or Path.cwd()).absolute()
+    for parent in (here, *here.parents):
+        if (parent / FOLDER).is_dir():
+            return Home(parent / FOLDER)
+    return Home(here / FOLDER)
+
+
+class DaemonLock:
+    """The right to serve a state folder. The kernel gives it back when the process ends, however it ends."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        old_mask = os.umask(0o077)
+        try:
+            self._descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise UsageError(
+                f"can not write {home.path}: {error.strerror}", hint="Use a folder that you may write: --home DIR."
+            ) from error
+        finally:
+            os.umask(old_mask)
+        # A client that looks whether a daemon runs holds a shared lock for an instant.
+        for _ in range(50):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                told = _told(home)
+                if told is not None:
+                    break
+                time.sleep(0.02)
+        os.close(self._descriptor)
+        who = f" (pid {told['pid']})" if told else ""
+        raise DaemonError(
+            f"a daemon{who} already serves {home.path}",
+            hint="acceld status shows it, acceld stop ends it; --home DIR uses another folder.",
+        )
+
+    def announce(self, socket: Path, version: str) -> dict[str, Any]:
+        """Write who serves the folder, and a new token; what was written."""
+        write_private(self._home.token_file, secrets.token_hex(32) + "\n")
+        told = {
+            "pid": os.getpid(),
+            "process_started": process_start(os.getpid()),
+            "started_at": time.time(),
+            "version": version,
+            "socket": str(socket),
+        }
+        write_private(self._home.daemon_file, json.dumps(told) + "\n")
+        return told
+
+    def release(self) -> None:
+        """Stop serving."""
+        self._home.daemon_file.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+def _told(home: Home) -> dict[str, Any] | None:
+    try:
+        told: dict[str, Any] = json.loads(home.daemon_file.read_text())
+    except (OSError, ValueError):
+        return None
+    return told if process_start(told.get("pid", 0)) == told.get("process_started") else None
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file by one that only its owner may read, never half written."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(part, path)
+
+
+def process_start(pid: int) -> int | None:
+    """When a process began, in clock ticks since boot; None where there is none. Tells a reused pid apart."""
+    try:
+        stat_line = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat_line.rpartition(")")[2].split()[19])
+
+
+def _runtime_folders() -> list[Path]:
+    folders = []
+    if os.environ.get("XDG_RUNTIME_DIR"):
+        folders.append(Path(os.environ["XDG_RUNTIME_DIR"]) / "acceld")
+    return [*folders, Path(f"/tmp/acceld-{os.getuid()}")]
+
+
+def _private(folder: Path) -> bool:
+    """Make ``folder`` for its owner alone; whether it is."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        info = folder.lstat()
+    except OSError:
+        return False
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        return False
+    if stat.S_IMODE(info.st_mode) != 0o700:
+        os.chmod(folder, 0o700)
+    return True
+
+
+def file_system(path: Path) -> str:
+    """The kind of file system that holds ``path`` (or will); empty where it can not be told."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    resolved = os.path.realpath(path)
+    best, kind = "", ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4].encode().decode("unicode_escape")
+        inside = resolved == mount or resolved.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, right.split()[0]
+    return kind

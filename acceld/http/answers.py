@@ -1,0 +1,133 @@
+"""JSON answers, errors as JSON, and what a request says, read with bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from acceld.errors import AcceldError, DeadlineError, StoreError, UsageError
+from store.errors import NotFoundError
+from store.rows import dump
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+PAGE_LIMIT = 5000
+
+
+class ConflictError(AcceldError):
+    """It can not be done now."""
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    """A JSON answer; figures that are not finite become null."""
+    return web.Response(text=dump(value), status=status, content_type="application/json")
+
+
+def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
+    """An error as JSON."""
+    told = {
+        "kind": kind or _public_kind(error),
+        "message": error.message,
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+    return answer({"error": told}, status)
+
+
+def _public_kind(error: AcceldError) -> str:
+    """The nearest class of acceld.errors, which clients know."""
+    for kind in type(error).__mro__:
+        if kind.__module__ == "acceld.errors":
+            return kind.__name__
+    return "AcceldError"
+
+
+def status_of(error: AcceldError) -> int:
+    """The HTTP status for an error."""
+    if isinstance(error, NotFoundError):
+        return 404
+    if isinstance(error, ConflictError):
+        return 409
+    if isinstance(error, UsageError):
+        return 422
+    if isinstance(error, DeadlineError):
+        return 408
+    return 500 if isinstance(error, StoreError) else 422
+
+
+@web.middleware
+async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every failure is a JSON answer; a fault of ours is logged and ends nothing."""
+    try:
+        return await handler(request)
+    except AcceldError as error:
+        return refusal(error, status_of(error))
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        hints = {404: "docs/protocol.md lists the routes.", 405: "docs/protocol.md lists the methods of each route."}
+        told = AcceldError(f"{request.method} {request.path}: {error.reason}", hint=hints.get(error.status, ""))
+        return refusal(told, error.status, "UsageError")
+    except (asyncio.CancelledError, ConnectionError):
+        raise
+    except sqlite3.OperationalError as error:
+        if "interrupted" in str(error):
+            return refusal(DeadlineError("reading the history took too long", hint="Ask for less: limit=..."), 408)
+        log.exception("%s %s", request.method, request.path)
+        return refusal(StoreError(f"the history can not be read now: {error}"), 500)
+    except Exception:  # a fault in one route must not end the others
+        log.exception("%s %s", request.method, request.path)
+        return refusal(AcceldError("the daemon failed at this request", hint="acceld logs has the details."), 500)
+
+
+def number(request: web.Request, name: str = "id") -> int:
+    """An id from the path: a number, or one with its letter."""
+    text = request.match_info[name]
+    digits = text[1:] if text[:1] in "rciep" else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
+        raise NotFoundError(f"{text!r} is no id", hint="Ids are numbers, such as 12 or r12.")
+    return int(digits)
+
+
+def integer(request: web.Request, name: str, default: int, most: int = 2**53) -> int:
+    """A whole number from the query, from 0 to ``most``. UsageError for anything else."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+        raise UsageError(f"{name}={text!r} is no whole number")
+    return min(int(text), most)
+
+
+def page(request: web.Request, default: int = 500) -> int:
+    """``limit`` from the query."""
+    return integer(request, "limit", default, PAGE_LIMIT)
+
+
+def run_filter(request: web.Request) -> int | None:
+    """``run`` from the query, with or without its letter."""
+    text = request.query.get("run", "")
+    if not text:
+        return None
+    if not text.lstrip("r").isdigit():
+        raise UsageError(f"run={text!r} is no run")
+    return int(text.lstrip("r"))
+
+
+async def body(request: web.Request) -> dict[str, Any]:
+    """The JSON object that a request carries. UsageError where it is none."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType
+    try:
+        value = await request.json()
+    except ValueError as error:
+        raise UsageError(f"the request's body is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UsageError("the request's body is no JSON object")
+    return value

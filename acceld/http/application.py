@@ -1,0 +1,98 @@
+"""The application: every route, for a daemon or for a database alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from acceld.client import API_VERSION
+from acceld.http import candidates, events, history, insights, runs, service
+from acceld.http.answers import Handler, errors_as_json
+from acceld.http.control import Control, Reading
+from acceld.http.keys import CONTROL, HELLO, LOG_FILE, READING, SOCKETS
+from store import queries
+from store.migrations import SCHEMA_VERSION
+
+BODY_LIMIT = 8 << 20
+
+
+def application(
+    reading: Reading,
+    control: Control | None = None,
+    *,
+    middlewares: Sequence[Handler] = (),
+    log_file: Path | None = None,
+) -> web.Application:
+    """The routes over ``reading``; those that change something need ``control``."""
+    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares])  # type: ignore[list-item]
+    app[READING] = reading
+    app[CONTROL] = control
+    app[SOCKETS] = set()
+    app[LOG_FILE] = log_file
+
+    async def hello() -> dict[str, Any]:
+        told = control.hello() if control else {"version": version(), "pid": None, "started_at": None, "home": None}
+        return told | {
+            "name": "acceld",
+            "api": API_VERSION,
+            "schema": SCHEMA_VERSION,
+            "database": str(reading.path),
+            "read_only": control is None,
+            "last_seq": await reading.read(queries.last_seq),
+        }
+
+    app[HELLO] = hello
+    app.add_routes(
+        [
+            web.get("/v1/hello", service.get_hello),
+            web.get("/v1/status", service.get_status),
+            web.get("/v1/queue", service.get_queue),
+            web.get("/v1/logs", service.get_logs),
+            web.post("/v1/stop", service.post_stop),
+            web.get("/v1/events", events.get_events),
+            web.get("/v1/runs", runs.get_runs),
+            web.post("/v1/runs", runs.post_run),
+            web.get("/v1/runs/{id}", runs.get_run),
+            web.get("/v1/runs/{id}/outcome", runs.get_outcome),
+            web.get("/v1/runs/{id}/candidates", runs.get_candidates),
+            web.get("/v1/runs/{id}/tree", runs.get_tree),
+            web.get("/v1/runs/{id}/plans", runs.get_plans),
+            web.get("/v1/runs/{id}/calls", runs.get_calls),
+            web.get("/v1/runs/{id}/events", events.get_run_events),
+            web.post("/v1/runs/{id}/actions", runs.post_action),
+            web.get("/v1/candidates/{id}", candidates.get_candidate),
+            web.get("/v1/candidates/{id}/diff", candidates.get_diff),
+            web.get("/v1/calls/{id}", candidates.get_call),
+            web.get("/v1/evaluations/{id}", candidates.get_evaluation),
+            web.post("/v1/evaluations", candidates.post_evaluation),
+            web.get("/v1/insights", insights.get_insights),
+            web.get("/v1/insights/{id}", insights.get_insight),
+            web.patch("/v1/insights/{id}", insights.patch_insight),
+            web.delete("/v1/insights/{id}", insights.delete_insight),
+            web.get("/v1/costs", history.get_costs),
+            web.get("/v1/search", history.get_search),
+            web.get("/v1/history", history.get_history),
+            web.get("/v1/history/{name}", history.get_saved),
+            web.post("/v1/query", history.post_query),
+        ]
+    )
+    app.on_shutdown.append(_close_sockets)
+    return app
+
+
+async def _close_sockets(app: web.Application) -> None:
+    """Tell every listener that the daemon stops."""
+    closing = [stream.close(code=1001, message=b"the daemon stops") for stream in set(app[SOCKETS])]
+    async with asyncio.timeout(2):
+        await asyncio.gather(*closing, return_exceptions=True)
+
+
+def version() -> str:
+    """acceld's version."""
+    from importlib.metadata import version as installed
+
+    return installed("acceld")

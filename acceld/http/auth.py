@@ -1,0 +1,60 @@
+"""Who may speak to the daemon: the same user, with the token, and no web page of a stranger.
+
+Every method and the websocket are authorized alike, by an allow-list.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import struct
+
+from aiohttp import web
+
+from acceld.errors import DaemonError
+from acceld.http.answers import Handler, refusal
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+def authorize(token: str, hosts: frozenset[str]) -> Handler:
+    """The middleware. ``hosts`` are the exact values of Host allowed over TCP, such as ``127.0.0.1:7431``."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = _stranger(request, hosts)
+        if refused:
+            return refusal(DaemonError(refused), 403)
+        given = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            return refusal(DaemonError("a valid token is missing", hint="It is in the state folder's file token."), 401)
+        return await handler(request)
+
+    return check  # type: ignore[return-value]
+
+
+def _stranger(request: web.Request, hosts: frozenset[str]) -> str:
+    """Why the sender may not speak to us; empty where it may."""
+    connection = request.transport.get_extra_info("socket") if request.transport else None
+    if connection is None:
+        return "the sender can not be told"
+    if connection.family == socket.AF_UNIX:
+        uid = peer_uid(connection)
+        return "" if uid == os.getuid() else f"user {uid} may not use the daemon of user {os.getuid()}"
+    host = request.headers.getall("Host", [])
+    if len(host) != 1 or host[0] not in hosts:
+        return "the Host is not this daemon"
+    origins = request.headers.getall("Origin", [])
+    if origins and (len(origins) != 1 or origins[0] not in {f"http://{name}" for name in hosts}):
+        return "the Origin is not this daemon"
+    if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
+        return "another site may not speak to this daemon"
+    return ""
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The user at the other end of a unix socket."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid: int = _CREDENTIALS.unpack(raw)[1]
+    return uid

@@ -1,0 +1,69 @@
+"""Routes about candidates, evaluations and model calls."""
+
+from __future__ import annotations
+
+import difflib
+import sqlite3
+
+from aiohttp import web
+
+from acceld.errors import UsageError
+from acceld.http.answers import answer, body, number
+from acceld.http.keys import READING
+from acceld.http.service import control_of
+from store import listing
+from store.errors import NotFoundError
+
+
+async def get_candidate(request: web.Request) -> web.Response:
+    """One candidate with everything."""
+    return answer(await request.app[READING].read(listing.candidate_row, number(request)))
+
+
+async def get_diff(request: web.Request) -> web.Response:
+    """A candidate's text against its parent's, the baseline's, the best's or any other's."""
+    candidate, against = number(request), request.query.get("against", "parent")
+    return answer(await request.app[READING].read(diff, candidate, against))
+
+
+def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[str, object]:
+    """The unified diff from ``against`` (parent, baseline, best or an id) to ``candidate``."""
+    row = connection.execute(
+        "SELECT c.parent, r.baseline, r.best FROM candidates c JOIN runs r ON r.id = c.run WHERE c.id = ?", (candidate,)
+    ).fetchone()
+    if row is None:
+        raise NotFoundError(f"there is no candidate c{candidate}")
+    digits = against.lstrip("c")
+    if against in ("parent", "baseline", "best"):
+        other = row[against]
+    elif digits.isascii() and digits.isdigit():
+        other = int(digits)
+    else:
+        raise UsageError(f"against={against!r}", hint="One of parent, baseline, best, or a candidate's id.")
+    chosen = connection.execute("SELECT candidate, text FROM kernels WHERE candidate IN (?, ?)", (candidate, other))
+    texts: dict[int, str] = dict(chosen.fetchall())
+    if other is not None and other not in texts:
+        raise NotFoundError(f"there is no candidate c{other}")
+    old = texts[other] if other is not None else ""
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True),
+        texts[candidate].splitlines(keepends=True),
+        f"c{other}" if other is not None else "nothing",
+        f"c{candidate}",
+    )
+    return {"candidate": candidate, "against": other, "diff": "".join(lines)}
+
+
+async def get_call(request: web.Request) -> web.Response:
+    """One model call with prompt and raw answer."""
+    return answer(await request.app[READING].read(listing.call_row, number(request)))
+
+
+async def get_evaluation(request: web.Request) -> web.Response:
+    """One evaluation."""
+    return answer(await request.app[READING].read(listing.evaluation_row, number(request)))
+
+
+async def post_evaluation(request: web.Request) -> web.Response:
+    """Judge one kernel now."""
+    return answer(await control_of(request).evaluate(await body(request)))

@@ -1,0 +1,86 @@
+"""What the routes ask of the daemon. The read-only history server has no control, only a database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from acceld.events import Event
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+class Reading(Protocol):
+    """A database to read: a :class:`store.database.Store` or a :class:`store.reader.HistoryFile`."""
+
+    path: Path
+
+    async def read(
+        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a function with a read-only connection."""
+        ...
+
+    def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
+        """Events after a number, those that are there at once together."""
+        ...
+
+
+class Control(Protocol):
+    """What can be asked of a running daemon. Errors are AcceldErrors."""
+
+    def hello(self) -> Json:
+        """Who answers."""
+        ...
+
+    async def status(self) -> Json:
+        """What goes on now."""
+        ...
+
+    async def queue(self) -> Json:
+        """Evaluations that run and wait, devices."""
+        ...
+
+    async def submit(self, spec: Mapping[str, Any]) -> int:
+        """Start a run; its id. UsageError for a specification that can not be used."""
+        ...
+
+    async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
+        """Steer a run; what was done."""
+        ...
+
+    def steering(self, run: int) -> Json:
+        """What people have set on a run that goes on; empty for another."""
+        ...
+
+    async def evaluate(self, asked: Mapping[str, Any]) -> Json:
+        """Judge one kernel now."""
+        ...
+
+    async def outcome(self, run: int) -> Json:
+        """A run's figures as ``optimize --json`` prints them."""
+        ...
+
+    async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
+        """Pin, mute, withdraw or edit an insight."""
+        ...
+
+    async def forget_insight(self, insight: int) -> None:
+        """Delete an insight."""
+        ...
+
+    def stop(self, grace_s: float | None) -> None:
+        """Begin to stop in order."""
+        ...
+
+    def client_came(self) -> None:
+        """A websocket was opened."""
+        ...
+
+    def client_left(self) -> None:
+        """A websocket was closed."""
+        ...

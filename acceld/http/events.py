@@ -1,0 +1,113 @@
+"""Events: a page of them, a page as soon as there is one, and the websocket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from acceld.events import Event
+from acceld.http.answers import answer, integer, number, page, run_filter
+from acceld.http.control import Reading
+from acceld.http.keys import CONTROL, HELLO, READING, SOCKETS
+from store import queries
+from store.rows import dump
+
+SEND_S = 30.0
+PING_S = 20.0
+SUBSCRIBERS = 64
+WAIT_LIMIT_S = 60
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """An event as clients see it."""
+    return {"seq": event.seq, "at": event.at, "kind": event.kind, "run": event.run, "data": dict(event.data)}
+
+
+async def get_events(request: web.Request) -> web.StreamResponse:
+    """A page of events, or the websocket."""
+    if request.headers.get("Upgrade", "").lower() == "websocket":
+        return await _websocket(request)
+    return await _page(request, run_filter(request))
+
+
+async def get_run_events(request: web.Request) -> web.StreamResponse:
+    """A page of one run's events."""
+    return await _page(request, number(request))
+
+
+async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
+    """Events after ``after``; with ``wait_s``, the answer waits so long for the first."""
+    reading = request.app[READING]
+    after, limit = integer(request, "after", 0), page(request)
+    found = await reading.read(queries.load_events, after, run, limit)
+    wait_s = integer(request, "wait_s", 0, WAIT_LIMIT_S)
+    if not found and wait_s:
+        try:
+            async with asyncio.timeout(wait_s):
+                await _first(reading, await reading.read(queries.last_seq), run)
+        except TimeoutError:
+            pass
+        found = await reading.read(queries.load_events, after, run, limit)
+    last = await reading.read(queries.last_seq)
+    return answer({"events": [event_json(event) for event in found], "last_seq": last})
+
+
+async def _first(reading: Reading, after: int, run: int | None) -> None:
+    async for events in reading.pages(after):
+        if run is None or any(event.run == run for event in events):
+            return
+
+
+async def _websocket(request: web.Request) -> web.StreamResponse:
+    sockets = request.app[SOCKETS]
+    if len(sockets) >= SUBSCRIBERS:
+        raise web.HTTPTooManyRequests(reason=f"{SUBSCRIBERS} clients listen already")
+    run, after = run_filter(request), integer(request, "after", 0)
+    stream = web.WebSocketResponse(heartbeat=PING_S, max_msg_size=64 << 10)
+    await stream.prepare(request)
+    control = request.app[CONTROL]
+    sockets.add(stream)
+    if control is not None:
+        control.client_came()
+    last = after
+    try:
+        await stream.send_str(dump({"hello": await request.app[HELLO]()}))
+        async with asyncio.TaskGroup() as tasks:
+            listener = tasks.create_task(_listen(stream))
+            sender = tasks.create_task(_send(stream, request.app[READING], after, run))
+            await asyncio.wait({listener, sender}, return_when=asyncio.FIRST_COMPLETED)
+            if sender.done() and not sender.cancelled() and sender.exception() is None:
+                last = sender.result()
+            listener.cancel()
+            sender.cancel()
+    except* (ConnectionError, TimeoutError):
+        pass  # the client went away, or takes nothing: it comes back with the last number it has
+    finally:
+        sockets.discard(stream)
+        if control is not None:
+            control.client_left()
+        if not stream.closed:
+            await stream.close(
+                code=WSCloseCode.TRY_AGAIN_LATER, message=f"lagged: reconnect with after={last}".encode()
+            )
+    return stream
+
+
+async def _listen(stream: web.WebSocketResponse) -> None:
+    """Answer what the client says, until it leaves."""
+    async for message in stream:
+        if message.type is WSMsgType.TEXT and message.data.startswith('{"ping"'):
+            await stream.send_str('{"pong":1}')
+
+
+async def _send(stream: web.WebSocketResponse, reading: Reading, after: int, run: int | None) -> int:
+    """Send events in batches until the daemon stops; the number of the last. TimeoutError for a client that stalls."""
+    async for batch in reading.pages(after):
+        chosen = [event_json(event) for event in batch if run is None or event.run in (run, None)]
+        if chosen:
+            async with asyncio.timeout(SEND_S):
+                await stream.send_str(dump({"events": chosen}))
+        after = batch[-1].seq
+    return after

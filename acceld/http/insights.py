@@ -1,0 +1,58 @@
+"""Routes about the optimization memory."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from acceld.errors import UsageError
+from acceld.http.answers import answer, body, number, page, run_filter
+from acceld.http.keys import READING
+from acceld.http.service import control_of
+from store import listing
+
+FLAGS = ("pinned", "muted", "withdrawn")
+TEXTS = ("title", "strategy", "slow", "fast")
+
+
+async def get_insights(request: web.Request) -> web.Response:
+    """Insights, newest first, or those with certain words."""
+    found = await request.app[READING].read(
+        listing.insight_rows,
+        run=run_filter(request),
+        chip=request.query.get("chip", ""),
+        matching=request.query.get("q", ""),
+        limit=page(request, 200),
+    )
+    return answer({"insights": found})
+
+
+async def get_insight(request: web.Request) -> web.Response:
+    """One insight with the plans that saw it."""
+    return answer(await request.app[READING].read(listing.insight_row, number(request)))
+
+
+async def patch_insight(request: web.Request) -> web.Response:
+    """Pin, mute, withdraw or edit an insight."""
+    insight, changes = number(request), await body(request)
+    for name, value in changes.items():
+        if name in FLAGS:
+            fits = isinstance(value, bool)
+        elif name in TEXTS:
+            fits = isinstance(value, str)
+        elif name == "tags":
+            fits = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
+        else:
+            raise UsageError(
+                f"an insight has no {name!r} to set", hint=f"One of {', '.join((*FLAGS, *TEXTS, 'tags'))}."
+            )
+        if not fits:
+            raise UsageError(f"{name}={value!r} is of the wrong type")
+    await control_of(request).change_insight(insight, changes)
+    return answer(await request.app[READING].read(listing.insight_row, insight))
+
+
+async def delete_insight(request: web.Request) -> web.Response:
+    """Forget an insight."""
+    insight = number(request)
+    await control_of(request).forget_insight(insight)
+    return answer({"deleted": insight})

@@ -1,0 +1,113 @@
+"""Routes about runs."""
+
+from __future__ import annotations
+
+import getpass
+import sqlite3
+
+from aiohttp import web
+
+from acceld.errors import UsageError
+from acceld.http.answers import answer, body, integer, number, page
+from acceld.http.keys import CONTROL, READING
+from acceld.http.service import control_of
+from acceld.search.outcome import outcome
+from store import listing, queries
+from store.rows import dump
+
+
+async def get_runs(request: web.Request) -> web.Response:
+    """A page of runs."""
+    asked = request.query
+    limit, offset = page(request, 100), integer(request, "offset", 0)
+
+    def look(connection: sqlite3.Connection) -> dict[str, object]:
+        found = listing.run_rows(
+            connection,
+            workload=asked.get("workload", ""),
+            chip=asked.get("chip", ""),
+            state=asked.get("state", ""),
+            sort=asked.get("sort", "id"),
+            limit=limit,
+            offset=offset,
+        )
+        return {"runs": found, "total": connection.execute("SELECT count(*) FROM runs").fetchone()[0]}
+
+    if asked.get("sort", "id") not in listing.SORTS:
+        raise UsageError(f"sort={asked['sort']!r}", hint=f"One of {', '.join(listing.SORTS)}.")
+    return answer(await request.app[READING].read(look))
+
+
+async def post_run(request: web.Request) -> web.Response:
+    """Start a run."""
+    run = await control_of(request).submit(await body(request))
+    return answer(await request.app[READING].read(listing.run_row, run), 201)
+
+
+async def get_run(request: web.Request) -> web.Response:
+    """One run."""
+    run = number(request)
+    row = await request.app[READING].read(listing.run_row, run)
+    control = request.app[CONTROL]
+    return answer(row | {"steering": control.steering(run) if control else {}})
+
+
+async def get_outcome(request: web.Request) -> web.Response:
+    """A run's figures as ``optimize --json`` prints them."""
+    run = number(request)
+
+    def look(connection: sqlite3.Connection) -> dict[str, object]:
+        record = queries.load_run(connection, run)
+        candidates = queries.load_candidates(connection, run, details=True)
+        plans = {plan.id: plan for plan in queries.load_plans(connection, run)}
+        return outcome(record, candidates, plans).to_json()
+
+    return answer(await request.app[READING].read(look))
+
+
+async def get_candidates(request: web.Request) -> web.Response:
+    """A page of a run's candidates."""
+    run, after, limit = number(request), integer(request, "after", 0), page(request)
+    status, iteration = request.query.get("status", ""), integer(request, "iteration", -1)
+
+    def look(connection: sqlite3.Connection) -> str:
+        found = listing.candidate_rows(connection, run, after=after, limit=limit, status=status, iteration=iteration)
+        total = connection.execute("SELECT count(*) FROM candidates WHERE run = ?", (run,)).fetchone()[0]
+        return dump({"candidates": found, "total": total})
+
+    return web.Response(text=await request.app[READING].read(look), content_type="application/json")
+
+
+async def get_tree(request: web.Request) -> web.Response:
+    """Every candidate as a short node."""
+    run = number(request)
+    text = await request.app[READING].read(lambda connection: dump(listing.tree(connection, run)))
+    return web.Response(text=text, content_type="application/json")
+
+
+async def get_plans(request: web.Request) -> web.Response:
+    """A page of a run's plans."""
+    found = await request.app[READING].read(
+        listing.plan_rows, number(request), after=integer(request, "after", 0), limit=page(request)
+    )
+    return answer({"plans": found})
+
+
+async def get_calls(request: web.Request) -> web.Response:
+    """A page of a run's model calls."""
+    found = await request.app[READING].read(
+        listing.call_rows, run=number(request), after=integer(request, "after", 0), limit=page(request)
+    )
+    return answer({"calls": found})
+
+
+async def post_action(request: web.Request) -> web.Response:
+    """Steer a run."""
+    run, asked = number(request), await body(request)
+    action = asked.pop("action", None)
+    if not isinstance(action, str):
+        raise UsageError("an action needs a name", hint='Such as {"action": "pause"}.')
+    by = str(asked.pop("by", "") or getpass.getuser())
+    result = await control_of(request).act(run, action, asked, by)
+    row = await request.app[READING].read(listing.run_row, run)
+    return answer({"action": action, "result": result, "run": row | {"steering": control_of(request).steering(run)}})

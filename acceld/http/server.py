@@ -1,0 +1,122 @@
+"""Listening: on a unix socket that nobody else can ever reach, and on a loopback port only when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from aiohttp import web
+
+from acceld.errors import ConfigError, DaemonError
+from acceld.http.application import application
+from acceld.http.auth import authorize
+from acceld.http.control import Control, Reading
+from store.reader import HistoryFile
+
+
+class Server:
+    """An application that listens. ``await start()``, ``await stop()``."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        control: Control | None,
+        *,
+        socket_path: Path,
+        token: str,
+        tcp: str = "",
+        log_file: Path | None = None,
+    ) -> None:
+        self._socket_path = socket_path
+        self._tcp = parse_tcp(tcp) if tcp else None
+        hosts = frozenset({f"{_bracketed(self._tcp[0])}:{self._tcp[1]}"} if self._tcp else ())
+        self.app = application(reading, control, middlewares=[authorize(token, hosts)], log_file=log_file)
+        self._runner = web.AppRunner(self.app, access_log=None, handle_signals=False, shutdown_timeout=3.0)
+        self._closed = False
+
+    async def start(self) -> None:
+        """Listen."""
+        await self._runner.setup()
+        listening = await asyncio.to_thread(bind_private, self._socket_path)
+        await web.SockSite(self._runner, listening).start()
+        if self._tcp is not None:
+            try:
+                await web.TCPSite(self._runner, self._tcp[0], self._tcp[1]).start()
+            except OSError as error:
+                await self.stop()
+                raise DaemonError(
+                    f"can not listen on {self._tcp[0]}:{self._tcp[1]}: {error.strerror}", hint="Change daemon.tcp."
+                ) from error
+
+    async def stop(self) -> None:
+        """Let answers end, close every connection, and take the socket away."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._runner.cleanup()
+        self._socket_path.unlink(missing_ok=True)
+
+
+def bind_private(path: Path) -> socket.socket:
+    """A unix socket with mode 0600 from its first instant. A stale one is replaced: the caller holds the lock."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        path.unlink(missing_ok=True)
+        listening.bind(str(path))
+    except OSError as error:
+        listening.close()
+        raise DaemonError(f"can not listen on {path}: {error}", hint="Set XDG_RUNTIME_DIR to a short path.") from error
+    finally:
+        os.umask(mask)
+    listening.listen(128)
+    listening.setblocking(False)
+    return listening
+
+
+def parse_tcp(text: str) -> tuple[str, int]:
+    """A loopback address and port. ConfigError for anything else."""
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+        if not address.is_loopback or not 0 < int(port) < 65536:
+            raise ValueError
+    except ValueError as error:
+        raise ConfigError(
+            f"daemon.tcp = {text!r} is no loopback address with a port",
+            hint="Such as 127.0.0.1:7431. From another machine, use ssh: acceld attach --remote ssh://host.",
+        ) from error
+    return str(address), int(port)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class HistoryServer:
+    """The same routes over a database alone, read-only, for as long as the block lasts.
+
+    ``async with HistoryServer(path) as server``: ``server.socket_path`` and ``server.token`` are what a client needs.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._history = HistoryFile(database)
+        self._folder = tempfile.TemporaryDirectory(prefix="acceld-")
+        self.socket_path = Path(self._folder.name) / "history.sock"
+        self.token = os.urandom(32).hex()
+        self._server = Server(self._history, None, socket_path=self.socket_path, token=self.token)
+
+    async def __aenter__(self) -> Self:
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._server.stop()
+        await self._history.close()
+        await asyncio.to_thread(self._folder.cleanup)

@@ -1,0 +1,101 @@
+"""Routes about the daemon itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from acceld.errors import UsageError
+from acceld.http.answers import ConflictError, answer, body, integer, page
+from acceld.http.control import Control
+from acceld.http.keys import CONTROL, HELLO, LOG_FILE, READING
+from store import listing
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def control_of(request: web.Request) -> Control:
+    """The daemon. ConflictError on the read-only history server."""
+    control = request.app[CONTROL]
+    if control is None:
+        raise ConflictError("no daemon runs: the history is read-only", hint="Start one with: acceld start")
+    return control
+
+
+async def get_hello(request: web.Request) -> web.Response:
+    """Who answers, in which version."""
+    return answer(await request.app[HELLO]())
+
+
+async def get_status(request: web.Request) -> web.Response:
+    """What goes on now."""
+    control = request.app[CONTROL]
+    if control is not None:
+        return answer(await control.status())
+    counts = await request.app[READING].read(listing.counts)
+    return answer({"state": "not running", "runs": counts, "active": [], "clients": 0, "queue": {}, "cost_usd": None})
+
+
+async def get_queue(request: web.Request) -> web.Response:
+    """Evaluations that run and wait."""
+    control = request.app[CONTROL]
+    if control is not None:
+        return answer(await control.queue())
+    return answer({"queue": {}, "running": [], "waiting": [], "devices": []})
+
+
+async def post_stop(request: web.Request) -> web.Response:
+    """Begin to stop in order."""
+    grace = (await body(request)).get("grace_s")
+    if grace is not None and not (isinstance(grace, int | float) and grace >= 0):
+        raise UsageError(f"grace_s={grace!r} is no number of seconds")
+    control_of(request).stop(grace)
+    return answer({"state": "stopping"}, 202)
+
+
+async def get_logs(request: web.Request) -> web.Response:
+    """Lines of the daemon's log after a byte position; without ``after``, the newest."""
+    place = request.app[LOG_FILE]
+    level = request.query.get("level", "debug")
+    if level not in LEVELS:
+        raise UsageError(f"level={level!r} is no level", hint=f"One of {', '.join(LEVELS)}.")
+    if place is None:
+        return answer({"lines": [], "next": 0})
+    after = integer(request, "after", -1) if "after" in request.query else -1
+    lines, following = await asyncio.to_thread(log_lines, place, after, page(request, 200), level)
+    return answer({"lines": lines, "next": following})
+
+
+def log_lines(place: Path, after: int, limit: int, level: str = "debug") -> tuple[list[dict[str, Any]], int]:
+    """Parsed lines of a log and the byte position that follows them; ``after`` -1 means the newest ``limit``.
+
+    A position beyond the end means that the log was rotated: it begins again.
+    """
+    least = LEVELS.index(level)
+    found: list[dict[str, Any]] = []
+    try:
+        stream = place.open("rb")
+    except FileNotFoundError:
+        return [], 0
+    with stream:
+        end = stream.seek(0, 2)
+        start = max(0, end - limit * 1000) if after < 0 else (after if after <= end else 0)
+        stream.seek(start)
+        if after < 0 and start:
+            stream.readline()
+        while after < 0 or len(found) < limit:
+            raw = stream.readline()
+            if not raw.endswith(b"\n"):
+                break
+            start = stream.tell()
+            try:
+                line = json.loads(raw)
+            except ValueError:
+                line = {"at": None, "level": "info", "logger": "", "text": raw.decode("utf-8", "replace").rstrip()}
+            if line.get("level") not in LEVELS or LEVELS.index(line["level"]) >= least:
+                found.append(line)
+    return (found[-limit:] if after < 0 else found), start

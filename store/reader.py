@@ -1,0 +1,89 @@
+"""Reading: a few threads with a read-only connection each, beside a running daemon or without one."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from acceld.events import Event
+from store import queries
+from store.connection import READER_LIMIT_S, connect_reader
+from store.hub import PAGE
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 3
+PROGRESS_STEPS = 10_000
+"""Virtual machine steps of SQLite between two looks at the clock."""
+
+
+class Readers:
+    """Read-only connections, one a thread. No read holds a snapshot for longer than ``READER_LIMIT_S``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="acceld-read")
+
+    async def read(
+        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run ``function(connection, ...)`` on a reader thread."""
+        call = self._call
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, lambda: call(lambda connection: function(connection, *args, **kwargs))
+        )
+
+    def _call(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect_reader(self.path)
+            self._connections.append(connection)
+        deadline = time.monotonic() + READER_LIMIT_S
+        connection.set_progress_handler(lambda: int(time.monotonic() > deadline), PROGRESS_STEPS)
+        return function(connection)
+
+    def close(self) -> None:
+        """End the threads and close their connections. Blocks."""
+        self._pool.shutdown()
+        for connection in self._connections:
+            connection.close()
+
+
+class HistoryFile:
+    """A database without its daemon, as the history server reads it: it may change, but not through us."""
+
+    POLL_S = 0.5
+
+    def __init__(self, path: Path) -> None:
+        connect_reader(path).close()
+        self.path = path
+        self._readers = Readers(path)
+
+    async def read(
+        self, function: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run ``function(connection, ...)`` on a reader thread."""
+        return await self._readers.read(function, *args, **kwargs)
+
+    async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
+        """Every event after ``after_seq``, those that are there at once together; looks for new ones twice a second."""
+        while True:
+            page = await self.read(queries.load_events, after_seq, None, PAGE)
+            if page:
+                yield page
+                after_seq = page[-1].seq
+            else:
+                await asyncio.sleep(self.POLL_S)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await asyncio.to_thread(self._readers.close)
