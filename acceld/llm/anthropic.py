@@ -6,6 +6,7 @@ are sent: current models take none, so variety comes from the prompts.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from acceld.llm.client import Completion, CompletionRequest, Usage
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterrupted, LLMUnavailable
 from acceld.llm.settings import ModelSettings
-from acceld.llm.translation import ANTHROPIC, translate
+from acceld.llm.translation import ANTHROPIC, refuse_page, translate
 from acceld.llm.usage import estimated_usage
 
 if TYPE_CHECKING:
@@ -28,16 +29,20 @@ class AnthropicClient:
         self.settings = settings
         self._key = settings.key(environment)
         self._client: AsyncAnthropic | None = None
+        self._connecting = asyncio.Lock()
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer to one request. :raises LLMError: and nothing of the SDK's."""
-        client = self._sdk()
+        client = await self._sdk()
         answer = _Answer()
         async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
                 async for visible in self._pieces(client, request, answer):
                     if visible is not None:
                         watch.piece(visible)
+            except LLMError as error:
+                error.started = watch.started
+                raise
             except Exception as error:
                 name, key = self.settings.name, self._key
                 translated = translate(error, ANTHROPIC, name, partial=watch.text, started=watch.started, secret=key)
@@ -53,18 +58,25 @@ class AnthropicClient:
             await self._client.close()
             self._client = None
 
-    def _sdk(self) -> AsyncAnthropic:
-        if self._client is None:
-            import httpx2  # the SDK's own HTTP library; both take seconds to import
-            from anthropic import AsyncAnthropic
+    async def _sdk(self) -> AsyncAnthropic:
+        async with self._connecting:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._load)
+            return self._client
 
-            self._client = AsyncAnthropic(
-                api_key=self._key,
-                base_url=self.settings.base_url,
-                max_retries=0,
-                timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
-            )
-        return self._client
+    def _load(self) -> AsyncAnthropic:
+        """Import and set up the SDK: seconds of work, so in a thread."""
+        import httpx2
+        from anthropic import AsyncAnthropic
+
+        client = AsyncAnthropic(
+            api_key=self._key,
+            base_url=self.settings.base_url,
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
+        )
+        _ = client.messages
+        return client
 
     async def _pieces(
         self, client: AsyncAnthropic, request: CompletionRequest, answer: _Answer
@@ -90,6 +102,7 @@ class AnthropicClient:
             return
         stream = await client.messages.create(stream=True, **settings)
         async with stream:
+            refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("request-id", "")
             async for event in stream:
                 yield answer.event(event.model_dump())

@@ -6,6 +6,7 @@ not know is left out from then on, which is the one case in which a request is s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterrupted, LLMUnavailable
 from acceld.llm.errors import LLMUnsupportedParameter as Unsupported
 from acceld.llm.settings import ModelSettings
-from acceld.llm.translation import OPENAI, translate
+from acceld.llm.translation import OPENAI, refuse_page, translate
 from acceld.llm.usage import estimated_usage
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class OpenAIClient:
         self._key = settings.key(environment)
         self._client: AsyncOpenAI | None = None
         self._refused: set[str] = set()
+        self._connecting = asyncio.Lock()
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer to one request. :raises LLMError: and nothing of the SDK's."""
@@ -53,21 +55,28 @@ class OpenAIClient:
             await self._client.close()
             self._client = None
 
-    def _sdk(self) -> AsyncOpenAI:
-        if self._client is None:
-            import httpx2  # the SDK's own HTTP library; both take seconds to import
-            from openai import AsyncOpenAI
+    async def _sdk(self) -> AsyncOpenAI:
+        async with self._connecting:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._load)
+            return self._client
 
-            self._client = AsyncOpenAI(
-                api_key=self._key,
-                base_url=self.settings.base_url,
-                max_retries=0,
-                timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
-            )
-        return self._client
+    def _load(self) -> AsyncOpenAI:
+        """Import and set up the SDK: seconds of work, so in a thread."""
+        import httpx2
+        from openai import AsyncOpenAI
+
+        client = AsyncOpenAI(
+            api_key=self._key,
+            base_url=self.settings.base_url,
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
+        )
+        _ = client.responses if self.settings.api == "responses" else client.chat.completions
+        return client
 
     async def _complete(self, request: CompletionRequest) -> Completion:
-        client = self._sdk()
+        client = await self._sdk()
         answer = _Answer()
         async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
@@ -117,6 +126,7 @@ class OpenAIClient:
             model=self.settings.model, messages=messages, stream=True, **self._known(settings)
         )
         async with stream:
+            refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("x-request-id", "")
             async for chunk in stream:
                 data = chunk.model_dump()
@@ -146,6 +156,7 @@ class OpenAIClient:
             model=self.settings.model, input=request.user, stream=True, **self._known(settings)
         )
         async with stream:
+            refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("x-request-id", "")
             async for event in stream:
                 data = event.model_dump()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from acceld.llm.errors import LLMError
+from acceld.llm.errors import LLMError, LLMTimedOut
 
 T = TypeVar("T")
 
@@ -25,6 +25,8 @@ class RetryPolicy:
     """The upper end of the first wait; it doubles with every try."""
     cap_s: float = 60.0
     """No wait of our own is longer."""
+    max_timeouts: int = 2
+    """A request that passed a deadline is not sent more often than this, whatever ``max_tries`` says."""
     retry_after_cap_s: float = 300.0
     """A provider that asks for more is treated as down: the call fails at once instead of sleeping for hours."""
 
@@ -82,15 +84,16 @@ async def with_retries(
 
     :raises LLMError: the last failure, with ``tries`` set.
     """
-    tries = 0
+    tries = timeouts = 0
     while True:
         tries += 1
         try:
             return await request(), tries
         except LLMError as error:
             error.tries = tries
+            timeouts += isinstance(error, LLMTimedOut)
             wait_s = policy.wait_s(tries, error, rng)
-            if wait_s is None:
+            if wait_s is None or timeouts >= policy.max_timeouts:
                 raise
             if on_wait is not None:
                 on_wait(error, wait_s)

@@ -33,6 +33,7 @@ TRANSPORT: Mapping[str, type[LLMError]] = {
     "PoolTimeout": LLMTimedOut,
     "TimeoutException": LLMTimedOut,
     "TransportError": LLMUnavailable,
+    "RequestError": LLMUnavailable,
     "StreamError": LLMUnavailable,
     "DecodingError": LLMEmpty,
     "TooManyRedirects": LLMBadRequest,
@@ -178,6 +179,14 @@ def translate(
     )
     translated.started = started or bool(partial)
     return translated
+
+
+def refuse_page(content_type: str, model: str) -> None:
+    """:raises LLMBadRequest: for a web page (a proxy's, mostly) where a stream should be."""
+    if content_type.startswith("text/html"):
+        raise LLMBadRequest(
+            f"model {model!r}: a web page came instead of an answer", hint="Check base_url.", status=200
+        )
 
 
 def _is(error: BaseException | None, *names: str) -> bool:

@@ -1,0 +1,162 @@
+"""Intent before, outcome before use, money around: in every order things can go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from acceld.errors import BudgetError, ConfigError
+from acceld.llm.calls import Calls
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, ScriptedClient, Usage
+from acceld.llm.errors import LLMInterrupted, LLMRefused, LLMUnavailable
+from acceld.llm.ledger import CallIntent, CallOutcome, MemoryLedger
+from acceld.llm.pricing import Price
+from acceld.llm.settings import ModelSettings
+from acceld.search.budget import Budget
+from tests.acceld.llm.models import ask
+
+PRICE = Price.of("1", "2")
+
+
+class Diary(MemoryLedger):
+    """A ledger that notes the order of things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[str] = []
+        self.asked = asyncio.Event()
+
+    async def intend(self, intent: CallIntent) -> int:
+        self.events.append("intent")
+        return await super().intend(intent)
+
+    async def settle(self, call: int, outcome: CallOutcome) -> None:
+        await asyncio.sleep(0)
+        self.events.append(outcome.outcome)
+        await super().settle(call, outcome)
+
+
+class Provider:
+    """A client that does what it is told and notes when it is asked."""
+
+    def __init__(self, diary: Diary, failure: Exception | None = None, hold: asyncio.Event | None = None) -> None:
+        self.diary, self.failure, self.hold = diary, failure, hold
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        self.diary.events.append("request")
+        self.diary.asked.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.failure is not None:
+            raise self.failure
+        return Completion("text", "served", Usage(input_tokens=1000, output_tokens=500))
+
+    async def close(self) -> None:
+        return
+
+
+def calls(diary: Diary, client: LLMClient, budget: Budget | None = None, price: Price | None = PRICE) -> Calls:
+    settings = ModelSettings("m", "some-model", base_url="http://127.0.0.1:1/v1", price=price)
+    return Calls({"m": (settings, client)}, ledger=diary, purse=budget or Budget())
+
+
+async def test_the_intent_is_written_before_the_request_and_the_answer_before_its_use() -> None:
+    diary, budget = Diary(), Budget()
+    answer = await calls(diary, Provider(diary), budget).complete(ask())
+    diary.events.append("used")
+    assert diary.events == ["intent", "request", "answered", "used"]
+    outcome = diary.outcomes[1]
+    assert outcome.text == answer.text == "text"
+    assert outcome.cost_usd == 0.002 and outcome.price == PRICE
+    assert budget.spent_usd(1) == budget.spent_usd() == 0.002
+
+
+async def test_a_stored_answer_is_not_bought_again() -> None:
+    diary, budget = Diary(), Budget()
+    first = await calls(diary, Provider(diary), budget).complete(ask())
+    again = await calls(diary, Provider(diary, LLMUnavailable("never asked")), budget).complete(ask())
+    assert again.text == first.text and diary.events.count("request") == 1
+    assert budget.spent_usd() == 0.002
+    other = ask(tags={"run": 1, "attempt": 2})
+    await calls(diary, Provider(diary), budget).complete(other)
+    assert diary.events.count("request") == 2
+
+
+async def test_an_interrupted_answer_is_kept_and_paid_for() -> None:
+    diary, budget = Diary(), Budget()
+    failure = LLMInterrupted("broke off", partial="def kernel(")
+    with pytest.raises(LLMInterrupted):
+        await calls(diary, Provider(diary, failure), budget).complete(ask())
+    outcome = diary.outcomes[1]
+    assert outcome.outcome == "interrupted" and outcome.text == "def kernel(" and outcome.usage.estimated
+    assert outcome.cost_usd is not None and outcome.cost_usd > 0
+    assert budget.spent_usd(1) >= outcome.cost_usd
+
+
+async def test_a_request_that_never_began_costs_nothing() -> None:
+    diary, budget = Diary(), Budget(day_usd=1.0)
+    with pytest.raises(LLMRefused):
+        await calls(diary, Provider(diary, LLMRefused("401")), budget).complete(ask())
+    assert diary.outcomes[1].cost_usd == 0 and budget.spent_usd() == 0
+
+
+async def test_a_cancelled_call_is_written_down() -> None:
+    diary, budget = Diary(), Budget()
+    task = asyncio.create_task(calls(diary, Provider(diary, hold=asyncio.Event()), budget).complete(ask()))
+    await diary.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert diary.events == ["intent", "request", "cancelled"]
+    assert budget.spent_usd() > 0
+
+
+async def test_an_answer_that_arrives_while_the_call_is_cancelled_is_still_written() -> None:
+    diary = Diary()
+    task = asyncio.create_task(calls(diary, Provider(diary)).complete(ask()))
+    await diary.asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert diary.events[-1] == "answered"
+
+
+async def test_nothing_is_sent_that_the_budget_can_not_pay() -> None:
+    diary, budget = Diary(), Budget()
+    budget.open_run(1, 0.0001)
+    with pytest.raises(BudgetError, match="run r1"):
+        await calls(diary, Provider(diary), budget).complete(ask())
+    assert diary.events == []
+
+
+async def test_an_unknown_price_costs_none_and_is_refused_under_a_cap() -> None:
+    diary = Diary()
+    await calls(diary, Provider(diary), Budget(), price=None).complete(ask())
+    assert diary.outcomes[1].cost_usd is None and diary.outcomes[1].price is None
+    with pytest.raises(BudgetError, match="price is unknown"):
+        await calls(diary, Provider(diary), Budget(day_usd=5), price=None).complete(ask(user="other"))
+    lenient = Budget(day_usd=5, allow_unknown_price=True)
+    await calls(diary, Provider(diary), lenient, price=None).complete(ask(user="other"))
+
+
+async def test_fifty_calls_against_one_dollar_overspend_nothing() -> None:
+    diary, budget = Diary(), Budget()
+    budget.open_run(1, 1.0)
+    dear = Price(Decimal(1000), Decimal(1000), Decimal(1000), Decimal(2000), "config")
+    client = ScriptedClient(lambda request: "x" * 200)
+    keeper = calls(diary, client, budget, price=dear)
+    results = await asyncio.gather(*(keeper.complete(ask(user=f"say {n}")) for n in range(50)), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, BudgetError)]
+    answered = [result for result in results if isinstance(result, Completion)]
+    assert len(refused) + len(answered) == 50 and refused and answered
+    spent = sum(outcome.cost_usd or 0 for outcome in diary.outcomes.values())
+    assert 0 < spent <= 1.0 and budget.spent_usd(1) <= 1.0
+    assert len(client.requests) == len(answered)
+
+
+async def test_an_unknown_model_names_the_nearest() -> None:
+    diary = Diary()
+    with pytest.raises(ConfigError, match="'n'"):
+        await calls(diary, Provider(diary)).complete(ask(model="n"))

@@ -1,0 +1,249 @@
+"""Both SDKs, three APIs, against a real server on loopback that answers well and fails in every way."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from acceld.llm.errors import (
+    LLMBadRequest,
+    LLMContentFiltered,
+    LLMContextTooLong,
+    LLMEmpty,
+    LLMError,
+    LLMInterrupted,
+    LLMQuotaExceeded,
+    LLMRateLimited,
+    LLMRefused,
+    LLMTimedOut,
+    LLMUnavailable,
+    LLMUnknownModel,
+)
+from acceld.llm.model import connect
+from acceld.llm.settings import Api, ModelSettings
+from tests.acceld.llm.models import APIS, QUICK, ask, model_for, settings_for
+from tests.acceld.llm.server import FAULTS, Reply, ScriptedServer
+
+TEXT = "Here is a kernel:\n```python\ndef kernel(x):\n    return x\n```\n"
+
+EXPECTED: dict[str, tuple[type[LLMError], ...]] = {
+    "rate_limited_seconds": (LLMRateLimited,),
+    "rate_limited_date": (LLMRateLimited,),
+    "rate_limited_bare": (LLMRateLimited,),
+    "quota": (LLMQuotaExceeded,),
+    "timeout_408": (LLMUnavailable,),
+    "conflict_409": (LLMUnavailable,),
+    "error_500": (LLMUnavailable,),
+    "bad_gateway_502": (LLMUnavailable,),
+    "unavailable_503": (LLMUnavailable,),
+    "overloaded_529": (LLMUnavailable,),
+    "unauthorized_401": (LLMRefused,),
+    "forbidden_403": (LLMRefused,),
+    "bad_request_400": (LLMBadRequest,),
+    "not_found_404": (LLMUnknownModel,),
+    "too_long_400": (LLMContextTooLong,),
+    "too_long_413": (LLMContextTooLong,),
+    "reset": (LLMUnavailable,),
+    "hang_before_headers": (LLMTimedOut,),
+    "slow_first_token": (LLMTimedOut,),
+    "idle_stall": (LLMTimedOut,),
+    "trickle": (LLMTimedOut,),
+    "drop_mid_stream": (LLMInterrupted,),
+    "truncated_sse": (LLMInterrupted,),
+    "error_mid_stream": (LLMInterrupted,),
+    "bad_json": (LLMInterrupted,),
+    "bad_utf8": (LLMInterrupted,),
+    "html_200": (LLMBadRequest,),
+    "empty_choices": (LLMInterrupted, LLMUnavailable),
+    "empty_answer": (LLMEmpty,),
+    "content_filter": (LLMContentFiltered,),
+}
+
+ONCE = frozenset(
+    "quota unauthorized_401 forbidden_403 bad_request_400 not_found_404 too_long_400 too_long_413 idle_stall "
+    "drop_mid_stream truncated_sse error_mid_stream bad_json bad_utf8 html_200 empty_answer content_filter".split()
+)
+"""Faults after which sending the same request again would be useless or would pay twice."""
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_comes_with_its_tokens_model_and_request_id(api: Api, stream: bool) -> None:
+    reply = Reply(TEXT, input_tokens=100, cached_tokens=60)
+    async with ScriptedServer(default=reply) as server:
+        model = model_for(server, api, stream=stream)
+        answer = await model.complete(ask())
+        await model.close()
+    assert answer.text == TEXT
+    assert answer.model == "served-model" and answer.request_id
+    usage = answer.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens) == (100, 60, 20)
+    assert not usage.estimated and answer.retries == 0 and answer.finish_reason == "stop"
+    assert answer.first_token_s is not None and answer.first_token_s <= answer.latency_s
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_reasoning_is_kept_apart_from_the_answer(api: Api) -> None:
+    async with ScriptedServer(default=Reply(TEXT, reasoning="hmm, tiles")) as server:
+        model = model_for(server, api)
+        answer = await model.complete(ask())
+        await model.close()
+    assert answer.text == TEXT and answer.reasoning == "hmm, tiles"
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer_cut_at_its_limit_says_so(api: Api) -> None:
+    async with ScriptedServer(default=Reply(TEXT, finish="length")) as server:
+        model = model_for(server, api)
+        answer = await model.complete(ask())
+        await model.close()
+    assert answer.finish_reason == "length" and answer.text == TEXT
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_tokens_that_are_not_told_are_estimated(api: Api) -> None:
+    async with ScriptedServer(default=Reply(TEXT, usage=False)) as server:
+        model = model_for(server, api)
+        answer = await model.complete(ask())
+        await model.close()
+    assert answer.usage.estimated and answer.usage.output_tokens > 5
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("kind", FAULTS)
+async def test_every_fault_becomes_an_error_of_ours(api: Api, kind: str) -> None:
+    async with ScriptedServer(default=Reply(TEXT, kind=kind)) as server:
+        model = model_for(server, api, deadlines=QUICK)
+        with pytest.raises(EXPECTED[kind]) as caught:
+            await model.complete(ask())
+        await model.close()
+    error = caught.value
+    requests = len(server.seen)
+    if kind in ONCE:
+        assert requests == 1
+    elif isinstance(error, LLMTimedOut):
+        assert requests <= 2
+    elif not isinstance(error, LLMInterrupted):
+        assert requests == model.settings.retry.max_tries == error.tries
+    if kind in ("drop_mid_stream", "truncated_sse", "idle_stall", "error_mid_stream"):
+        assert error.partial and TEXT.startswith(error.partial)
+    assert "sk-test" not in str(error)
+
+
+def test_there_are_at_least_twenty_kinds_of_fault() -> None:
+    assert len(FAULTS) >= 20 and set(FAULTS) == set(EXPECTED)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_stumbling_provider_is_ridden_out(api: Api) -> None:
+    faults = ["rate_limited_seconds", "unavailable_503", "reset"]
+    async with ScriptedServer([Reply(kind=kind) for kind in faults], Reply(TEXT)) as server:
+        model = model_for(server, api)
+        answer = await model.complete(ask())
+        await model.close()
+    assert answer.text == TEXT and answer.retries == 3 and len(server.seen) == 4
+
+
+@pytest.mark.parametrize(("kind", "deadline"), [("slow_first_token", "first_token_s"), ("idle_stall", "idle_s")])
+async def test_a_passed_deadline_is_named(kind: str, deadline: str) -> None:
+    async with ScriptedServer(default=Reply(TEXT, kind=kind)) as server:
+        model = model_for(server, deadlines=QUICK)
+        with pytest.raises(LLMTimedOut, match=deadline) as caught:
+            await model.complete(ask())
+        await model.close()
+    assert caught.value.deadline == deadline
+
+
+async def test_a_trickling_answer_ends_at_the_total() -> None:
+    from acceld.llm.settings import Deadlines
+
+    deadlines = Deadlines(connect_s=2.0, first_token_s=30.0, idle_s=30.0, total_s=0.7)
+    async with ScriptedServer(default=Reply(TEXT, kind="trickle")) as server:
+        model = model_for(server, deadlines=deadlines)
+        with pytest.raises(LLMTimedOut) as caught:
+            await model.complete(ask())
+        await model.close()
+    assert caught.value.deadline == "total_s" and len(server.seen) == 1
+
+
+async def test_nobody_listening_is_unavailable() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    model = connect(ModelSettings("m", "m", base_url=f"http://127.0.0.1:{port}/v1"), {})
+    with pytest.raises(LLMUnavailable):
+        await model._client.complete(ask())
+    await model.close()
+
+
+async def test_only_what_was_configured_is_sent() -> None:
+    async with ScriptedServer() as server:
+        model = model_for(server)
+        await model.complete(ask())
+        await model.close()
+    assert set(server.seen[0].body) == {"model", "messages", "stream", "stream_options", "max_completion_tokens"}
+
+
+async def test_a_refused_setting_is_left_out_from_then_on() -> None:
+    async with ScriptedServer(default=Reply(TEXT, refuses="temperature")) as server:
+        model = model_for(server)
+        for _ in range(2):
+            assert (await model.complete(ask(temperature=0.7))).text == TEXT
+        await model.close()
+    assert ["temperature" in seen.body for seen in server.seen] == [True, False, False]
+
+
+async def test_an_older_server_gets_the_older_name_of_the_token_limit() -> None:
+    async with ScriptedServer(default=Reply(TEXT, refuses="max_completion_tokens")) as server:
+        model = model_for(server)
+        await model.complete(ask())
+        await model.close()
+    assert server.seen[1].body["max_tokens"] == 100
+
+
+async def test_anthropic_gets_a_cached_system_text_and_no_sampling_parameters() -> None:
+    async with ScriptedServer() as server:
+        model = model_for(server, "messages", thinking_tokens=50)
+        await model.complete(ask(temperature=0.7, seed=3))
+        await model.close()
+    body = server.seen[0].body
+    assert body["system"] == [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}]
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": 50}
+    assert not {"temperature", "top_p", "top_k", "seed"} & set(body)
+
+
+def test_a_missing_key_names_the_variable() -> None:
+    with pytest.raises(LLMRefused, match="OPENAI_API_KEY") as caught:
+        connect(ModelSettings("fast", "gpt-5"), {})
+    assert caught.value.exit_code == 4
+    with pytest.raises(LLMRefused, match="MY_KEY"):
+        connect(ModelSettings("fast", "x", base_url="http://127.0.0.1:1", key_env="MY_KEY"), {})
+
+
+async def test_the_usual_key_is_not_sent_to_another_endpoint() -> None:
+    async with ScriptedServer() as server:
+        model = connect(settings_for(server), {"OPENAI_API_KEY": "sk-real"})
+        await model.complete(ask())
+        await model.close()
+    assert "sk-real" not in server.seen[0].headers["authorization"]
+
+
+async def test_no_more_calls_at_once_than_allowed() -> None:
+    from acceld.llm.limits import Limits
+
+    async with ScriptedServer() as server:
+        model = model_for(server, limits=Limits(concurrency=3))
+        await asyncio.gather(*(model.complete(ask(user=f"say {n}")) for n in range(20)))
+        await model.close()
+    assert len(server.seen) == 20 and server.most_active <= 3
+
+
+async def test_a_prompt_that_can_not_fit_is_never_sent() -> None:
+    async with ScriptedServer() as server:
+        model = model_for(server, context_tokens=50)
+        with pytest.raises(LLMContextTooLong, match="do not fit 50"):
+            await model.complete(ask())
+        await model.close()
+    assert not server.seen
