@@ -94,14 +94,19 @@ def _show(one: Workload, *, as_json: bool) -> int:
         pairs.append(
             (
                 "work",
-                f"{one.work.matmul_flops / 1e9:.1f} GFLOP matmul, {one.work.vector_flops / 1e9:.2f} GFLOP vector, "
-                f"{one.work.hbm_bytes / 1e6:.1f} MB",
+                (
+                    f"{one.work.matmul_flops / 1e9:.1f} GFLOP matmul, {one.work.vector_flops / 1e9:.2f} GFLOP vector, "
+                    f"{one.work.hbm_bytes / 1e6:.1f} MB"
+                ),
             )
         )
     for chip in ("trn1", "trn2", "trn3"):
         peak, attainable = roofline.roofline_us(one, chip), roofline.attainable_us(one, chip)
         pairs.append(
-            (f"least time {chip}", f"{figures.duration(peak)} paper roofline, {figures.duration(attainable)} attainable")
+            (
+                f"least time {chip}",
+                f"{figures.duration(peak)} paper roofline, {figures.duration(attainable)} attainable",
+            )
         )
     if one.anchors:
         pairs.append(

@@ -1,0 +1,269 @@
+"""``acceld optimize``: submit a search to the daemon and, with --wait, follow it to its table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from acceld import config, figures
+from acceld.cli.output import print_json, say
+from acceld.errors import UsageError, WorkloadError
+from acceld.kernel_files import load_kernel, syntax_error
+from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters
+
+DETACHED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Target and choices; what is not said comes from acceld.toml."""
+    parser.add_argument("target", metavar="WORKLOAD|KERNEL.py", help="a workload, or a kernel file with --workload")
+    parser.add_argument("--workload", help="the workload that a kernel file is checked against")
+    parser.add_argument("--proposer", choices=("rules", "llm"))
+    parser.add_argument("--preset", choices=tuple(PRESETS))
+    parser.add_argument("--iterations", type=_positive, metavar="N")
+    parser.add_argument("--beam", type=_positive, metavar="B", help="candidates kept between iterations")
+    parser.add_argument("--plans", type=_positive, metavar="N", help="plans a parent")
+    parser.add_argument("--attempts", type=_positive, metavar="K", help="attempts a plan")
+    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
+    parser.add_argument("--api", choices=("nki_legacy", "nki"))
+    parser.add_argument("--backend", choices=("simulator", "neuron_legacy", "neuron", "cuda", "cpu"))
+    parser.add_argument("--strategy", choices=("beam", "best_of_n", "reflexion", "random"))
+    parser.add_argument("--memory", choices=("off", "fifo", "random", "value"))
+    parser.add_argument("--fixer-steps", type=int, metavar="N")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--patience", type=int, metavar="N", help="stop after N iterations without progress; 0 never")
+    parser.add_argument("--target-percent", type=float, metavar="P", help="stop at this percent of attainable")
+    parser.add_argument("--budget-usd", type=float, metavar="USD", help="cap on what models may cost")
+    parser.add_argument("--time-limit-s", type=float, metavar="S")
+    parser.add_argument("--entry", help="name of the kernel function in the file")
+    parser.add_argument("--name", default="", help="a name for the run")
+    parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Submit; follow where asked to."""
+    from acceld.cli.connect import connected
+
+    spec = specification(arguments)
+    home, client = connected(arguments.home)
+    submitted = client.send("POST", "/v1/runs", as_body(spec))
+    if not arguments.wait:
+        if arguments.json:
+            print_json({"run": submitted["id"], "state": submitted["state"], "database": str(home.database)})
+        else:
+            print(f"r{submitted['id']}")
+            say(f"submitted; follow it with: acceld show r{submitted['id']}, or: acceld attach")
+        return 0
+    return follow(home, client, submitted["id"], as_json=arguments.json)
+
+
+def specification(arguments: argparse.Namespace) -> RunSpec:
+    """The run that is asked for. UsageError, WorkloadError or ConfigError where it can not be."""
+    from acceld.workloads import workload
+
+    flags = {"search.preset": arguments.preset, "search.proposer": arguments.proposer, "search.api": arguments.api}
+    flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend}
+    resolved = config.load(flags=flags)
+    settings = resolved.config
+    chip, api = consistent(settings.search.chip, settings.search.api, arguments.chip, arguments.api)
+    root, name = _target(arguments, api)
+    found = workload(name, [Path(folder) for folder in settings.paths.workloads])
+    if root is None and api not in found.baselines:
+        known = ", ".join(sorted(found.baselines)) or "none"
+        raise WorkloadError(
+            f"workload {found.name} has no baseline for API {api}; it has {known}",
+            hint="choose one with --api, or give a kernel file with --workload",
+        )
+    return RunSpec(
+        workload=found.name,
+        workload_folder=str(found.folder.resolve()),
+        chip=chip,
+        api=api,
+        backend=settings.devices.backend,
+        proposer=settings.search.proposer,
+        preset=settings.search.preset,
+        search=parameters(arguments, resolved),
+        root=root,
+        name=arguments.name,
+    )
+
+
+def consistent(chip: str, api: str, asked_chip: str | None, asked_api: str | None) -> tuple[str, str]:
+    """Chip and API that go together: what was asked for decides, the other follows where it was left open.
+
+    UsageError naming both where they do not.
+    """
+    chips = {"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")}
+    if chip in chips[api]:
+        return chip, api
+    if asked_api and not asked_chip:
+        return "trn2", api
+    if asked_chip and not asked_api:
+        return chip, next(name for name, supported in chips.items() if chip in supported)
+    raise UsageError(
+        f"API {api} does not support {chip}",
+        hint=f"{api} runs on {' and '.join(chips[api])}: change --chip or --api",
+    )
+
+
+def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str]:
+    path = Path(arguments.target)
+    if path.suffix != ".py":
+        if arguments.workload:
+            raise UsageError("--workload goes with a kernel file")
+        return None, arguments.target
+    kernel = load_kernel(path, api=api, entry=arguments.entry or "")
+    if (error := syntax_error(kernel.text, path)) is not None:
+        raise error
+    if arguments.workload:
+        return kernel, arguments.workload
+    if (path.parent / "workload.toml").is_file():
+        return kernel, str(path.parent)
+    raise UsageError(
+        f"{path} has no workload to be checked against",
+        hint=f"name one with --workload, or make one: acceld init {path} --arg NAME=SHAPE:DTYPE ...",
+    )
+
+
+def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
+    """Preset, then configuration where it says something, then flags."""
+    settings = resolved.config.search
+    configured = ("seed", "patience", "fixer_steps", "target_percent", "time_limit_s", "strategy")
+    base = PRESETS[settings.preset]
+    base = replace(base, **{k: getattr(settings, k) for k in configured if f"search.{k}" in resolved.origins})
+    given = {
+        "iterations": arguments.iterations,
+        "beam_width": arguments.beam,
+        "plans": arguments.plans,
+        "attempts": arguments.attempts,
+        "seed": arguments.seed,
+        "patience": arguments.patience,
+        "fixer_steps": arguments.fixer_steps,
+        "target_percent": arguments.target_percent,
+        "time_limit_s": arguments.time_limit_s,
+        "strategy": arguments.strategy,
+        "budget_usd": arguments.budget_usd if arguments.budget_usd is not None else resolved.config.budget.run_usd,
+    }
+    base = replace(base, **{k: v for k, v in given.items() if v is not None})
+    return replace(base, memory=memory_policy(arguments.memory or settings.memory, settings.proposer, base.beam_width))
+
+
+def memory_policy(asked: str, proposer: str, beam_width: int) -> str:
+    """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
+    if asked != "auto":
+        return asked
+    return "off" if proposer == "rules" or beam_width == 1 else "fifo"
+
+
+def as_body(spec: RunSpec) -> dict[str, Any]:
+    """The specification as the daemon takes it."""
+    body = asdict(spec)
+    if spec.root is None:
+        del body["root"]
+    else:
+        body["root"]["closure"] = dict(spec.root.closure)
+    return body
+
+
+def follow(home: Any, client: Any, run_id: int, *, as_json: bool) -> int:
+    """Show the run until it ends, then its outcome. Ctrl-C detaches; the run goes on."""
+    from acceld.cli.progress import progress_for
+    from acceld.events import Event, EventKind
+
+    progress = progress_for()
+    try:
+        for raw in client.events(0, run=run_id, wait_s=1.0):
+            event = Event(EventKind(raw["kind"]), raw["run"], raw["data"], raw["seq"], raw["at"])
+            progress.update(event)
+            if event.kind is EventKind.RUN_STATE and event.data["state"] in ("finished", "failed", "cancelled"):
+                break
+    except KeyboardInterrupt:
+        progress.close()
+        say(f"detached; r{run_id} goes on. Follow it with: acceld attach, end it with: acceld cancel r{run_id}")
+        return DETACHED
+    finally:
+        progress.close()
+    result = client.get(f"/v1/runs/{run_id}/outcome")
+    best_file = write_best(home, client, result)
+    if as_json:
+        print_json(result | {"best_kernel": best_file, "database": str(home.database)})
+    else:
+        print_outcome(result, best_file, str(home.database))
+    return 1 if result["state"] == "failed" else 0
+
+
+def write_best(home: Any, client: Any, result: dict[str, Any]) -> str | None:
+    """The best kernel as a file under the state folder; its path, None where nothing passed."""
+    if result["best"] is None:
+        return None
+    folder = home.path / "best"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"r{result['run']}_{Path(result['workload']).name}.py"
+    path.write_text(client.get(f"/v1/candidates/{result['best']}")["text"], encoding="utf-8")
+    return str(path)
+
+
+def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
+    """The table of a run."""
+    from acceld.cli.output import print_pairs
+
+    def latency(key: str) -> str:
+        return figures.latency(result[key], result["source"], result["chip"], result["interval_percent"])
+
+    def before_after(key: str) -> str:
+        return f"{figures.percent(result[f'{key}_before'])} → {figures.percent(result[f'{key}_after'])}"
+
+    counts = ", ".join(f"{n} {status}" for status, n in result["counts"].items() if n) or "none"
+    wins = [
+        f"{win['rule'] or win['title'] or 'rewrite'}  {win['speedup']:.2f}x" if win["speedup"] else win["title"]
+        for win in result["wins"]
+    ]
+    pairs = [
+        ("run", f"r{result['run']} {result['state']}" + (f": {result['message']}" if result["message"] else "")),
+        ("workload", f"{result['workload']}  ({result['api']}, {result['chip']}, proposals by {result['proposer']})"),
+        ("baseline", latency("baseline_latency_us")),
+        ("best", latency("best_latency_us")),
+        ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
+        ("of paper peak", before_after("percent_of_peak")),
+        ("of attainable", before_after("percent_of_attainable")),
+        ("bound by", " → ".join(filter(None, (result["bound_before"], result["bound_after"]))) or "—"),
+        ("candidates", counts),
+        ("what won", "\n".join(wins) or "nothing was faster"),
+        ("elapsed", figures.elapsed(result["elapsed_s"])),
+        ("best kernel", best_file or "—"),
+        ("database", database),
+    ]
+    if not sys.stdout.isatty():
+        print_pairs(pairs)
+    else:
+        _rich_table(pairs)
+    if result["best"] is not None:
+        say("")
+        say("next:")
+        say(f"  acceld show c{result['best']}           the best kernel's checks, profile and diff")
+        say("  acceld attach              the terminal UI")
+        say('  acceld query "select * from rewrites order by speedup desc limit 10"')
+
+
+def _rich_table(pairs: list[tuple[str, str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, Text(value))
+    Console().print(table)

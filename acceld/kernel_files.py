@@ -1,0 +1,122 @@
+"""Kernels in files: reading one with the modules of its own package that it imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from acceld.errors import UsageError
+from acceld.model import Kernel
+
+MAX_FILE_BYTES = 2 * 2**20
+MAX_CLOSURE_FILES = 200
+
+
+def load_kernel(
+    path: Path,
+    *,
+    api: str,
+    entry: str = "",
+    grid: tuple[int, ...] = (),
+    lnc: int = 1,
+) -> Kernel:
+    """The kernel in ``path`` with its import closure, as a person gives it.
+
+    The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or not,
+    by path relative to that root. UsageError where the file can not be read or is no text.
+    """
+    text = read(path)
+    root = package_root(path)
+    return Kernel(
+        text=text,
+        api=api,
+        entry=entry,
+        grid=grid,
+        lnc=lnc,
+        filename=path.name,
+        trusted=True,
+        closure=dict(_closure(path, text, root)),
+    )
+
+
+def read(path: Path) -> str:
+    """The file's text. UsageError where there is none."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise UsageError(f"{path} has more than {MAX_FILE_BYTES >> 20} MiB; that is no kernel")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text in UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+
+
+def package_root(path: Path) -> Path:
+    """The folder absolute imports of the kernel's own package start from."""
+    folder = path.resolve().parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
+
+
+def syntax_error(text: str, path: Path) -> UsageError | None:
+    """An error that names file, line and what is wrong, where the text is no Python."""
+    try:
+        ast.parse(text, str(path))
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        shown = f"\n    {error.text.strip()}" if error.text else ""
+        return UsageError(f"{where}: syntax error: {error.msg}{shown}")
+    except ValueError as error:
+        return UsageError(f"{path}: {error}")
+    return None
+
+
+def _closure(path: Path, text: str, root: Path) -> Iterator[tuple[str, str]]:
+    seen = {path.resolve()}
+    waiting = [(path.resolve(), text)]
+    while waiting:
+        importer, source = waiting.pop()
+        for found in _imported(importer, source, root):
+            if found in seen:
+                continue
+            seen.add(found)
+            if len(seen) > MAX_CLOSURE_FILES:
+                raise UsageError(f"{path} imports more than {MAX_CLOSURE_FILES} files of its own package")
+            body = read(found)
+            yield str(found.relative_to(root)), body
+            waiting.append((found, body))
+
+
+def _imported(importer: Path, source: str, root: Path) -> Iterator[Path]:
+    """Files below ``root`` that ``source`` imports, with the ``__init__.py`` of the packages on the way."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _module(root, alias.name.split("."))
+        elif isinstance(node, ast.ImportFrom):
+            base = root if not node.level else importer.parents[node.level - 1]
+            parts = node.module.split(".") if node.module else []
+            yield from _module(base, parts)
+            for alias in node.names:
+                yield from _module(base, [*parts, alias.name])
+
+
+def _module(base: Path, parts: list[str]) -> Iterator[Path]:
+    folder = base
+    for place, part in enumerate(parts):
+        if place == len(parts) - 1 and (folder / f"{part}.py").is_file():
+            yield (folder / f"{part}.py").resolve()
+            return
+        folder = folder / part
+        if (folder / "__init__.py").is_file():
+            yield (folder / "__init__.py").resolve()
+        elif not folder.is_dir():
+            return
