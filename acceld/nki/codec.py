@@ -139,6 +139,8 @@ def _buffer(buffer: Buffer, canonical: bool) -> dict[str, Any]:
         out["data"] = base64.b64encode(buffer.data).decode()
     if buffer.written_input:
         out["written"] = True
+    if buffer.argument_shape is not None:
+        out["outer"] = list(buffer.argument_shape)
     if not canonical:
         out |= {"name": buffer.name, "line": buffer.line}
     return out
@@ -256,6 +258,11 @@ class _Decoder:
         if "address" in raw:
             partition, offset = raw["address"]
             address = (_int(partition, 0), _int(offset, 0))
+        outer = None
+        if "outer" in raw:
+            outer = tuple(_int(n, 0) for n in _list(raw["outer"], MAX_AXES))
+            if math.prod(outer) != math.prod(shape) or role not in (Role.INPUT, Role.OUTPUT):
+                _refuse(f"buffer {number}: the caller's shape does not fit")
         return Buffer(
             id=number,
             name=_text(raw["name"]),
@@ -269,6 +276,7 @@ class _Decoder:
             address=address,
             data=data,
             written_input=raw.get("written", False) is True,
+            argument_shape=outer,
         )
 
     def body(self, raw: Any, depth: int) -> tuple[Node, ...]:

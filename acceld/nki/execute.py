@@ -206,8 +206,8 @@ class _Execution:
         for number, values in zip(self.program.inputs, inputs, strict=True):
             buffer, store = self.program.buffers[number], self.stores[number]
             values = np.asarray(values)
-            if values.size != buffer.elements or (values.shape != buffer.shape and values.ndim):
-                raise UsageError(f"input {buffer.name} has shape {values.shape}, expected {buffer.shape}")
+            if values.size != buffer.elements or (values.shape != buffer.outer_shape and values.ndim):
+                raise UsageError(f"input {buffer.name} has shape {values.shape}, expected {buffer.outer_shape}")
             self.live += store.layout.nbytes
             kept = (
                 number not in self.written
@@ -241,7 +241,7 @@ class _Execution:
     def _output(self, number: int) -> Array:
         buffer, store = self.program.buffers[number], self.stores[number]
         dtype = store.layout.dtype
-        values: Array = store.array.view(dtype).reshape(buffer.shape)
+        values: Array = store.array.view(dtype).reshape(buffer.outer_shape)
         return values if number in self.written and number not in self.program.inputs else values.copy()
 
     def _compile(self, node: Node) -> Run:

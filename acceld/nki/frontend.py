@@ -13,11 +13,15 @@ from acceld.nki.session import Session
 class FrontEnd(Protocol):
     """One API generation, for one trace."""
 
-    roots: tuple[str, ...]
-    """Packages that belong to the API: everything below them comes from ``modules`` and nowhere else."""
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Packages that belong to the API: everything below them comes from ``modules`` and nowhere else."""
+        ...
 
-    prelude: str
-    """Import lines for a kernel file that has none."""
+    @property
+    def prelude(self) -> str:
+        """Import lines for a kernel file that has none."""
+        ...
 
     def __init__(self, session: Session) -> None: ...
 

@@ -233,6 +233,7 @@ class Buffer:
     ``scope`` lists the ids of the loops around its declaration, outermost first: each iteration of them has a
     fresh, undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement.
     ``data`` is the C-order bytes of a constant. ``written_input`` marks an input the kernel may write.
+    ``argument_shape`` is the shape of the caller's array where it is not ``shape`` (same elements, in C order).
     """
 
     id: int
@@ -247,6 +248,12 @@ class Buffer:
     address: tuple[int, int] | None = None
     data: bytes | None = field(default=None, repr=False)
     written_input: bool = False
+    argument_shape: tuple[int, ...] | None = None
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        """Shape of the caller's array."""
+        return self.shape if self.argument_shape is None else self.argument_shape
 
     @property
     def strides(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from acceld.nki.legacy.elementwise import operand
 from acceld.nki.legacy.names import alu_op
 from acceld.nki.legacy.reductions import free_axes
 from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import conform
+from acceld.nki.legacy.views import conform
 from acceld.nki.program import Engine
 
 

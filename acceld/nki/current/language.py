@@ -17,8 +17,9 @@ from acceld.nki.current.tensor import Register
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.legacy import dtypes, elementwise, language, memory
 from acceld.nki.legacy.names import EngineName
+from acceld.nki.legacy.placement import declare
 from acceld.nki.legacy.state import MAX_TRIPS, Trace, current
-from acceld.nki.legacy.tensor import Tensor, declare
+from acceld.nki.legacy.tensor import Tensor
 from acceld.nki.program import Engine, LoopKind, Space
 from acceld.nki.reroll import mark
 from acceld.nki.session import loop_variable

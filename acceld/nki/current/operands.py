@@ -10,7 +10,8 @@ from acceld.nki.errors import LegalityError
 from acceld.nki.legacy.elementwise import as_number, expand, operand, scalar_operand
 from acceld.nki.legacy.names import reduce_op
 from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor, conform
+from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.legacy.views import conform
 from acceld.nki.program import Attr, Engine, Pattern
 
 Number = float | int

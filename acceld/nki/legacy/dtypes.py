@@ -56,7 +56,7 @@ def dtype_name(value: object) -> str:
     if isinstance(value, str) and value in NAMED:
         return value
     try:
-        name = np.dtype(cast("Any", value)).name
+        name = str(np.dtype(cast("Any", value)).name)
     except TypeError:
         name = str(value)
     name = {"float8_e4m3fn": "float8_e4m3", "bool_": "bool"}.get(name, name)

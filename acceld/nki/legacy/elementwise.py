@@ -11,9 +11,11 @@ import numpy as np
 from acceld.nki.errors import LegalityError
 from acceld.nki.legacy import dtypes, names
 from acceld.nki.legacy.index import Expr, Predicate
+from acceld.nki.legacy.placement import fresh, mark_produced, rename
 from acceld.nki.legacy.state import Trace, current
-from acceld.nki.legacy.tensor import Tensor, conform, fresh, mark_produced, rename
-from acceld.nki.program import Attr, Engine, Pattern, Space, TileDim
+from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.legacy.views import conform
+from acceld.nki.program import Affine, Attr, Engine, Pattern, Space, TileDim
 
 COMPARING = frozenset(
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not".split()
@@ -78,8 +80,10 @@ def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
 
 def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
     """The patterns of a ``mask=`` argument over an iteration space of ``shape``."""
-    if mask is None or mask is True or (isinstance(mask, np.bool_) and bool(mask)):
+    if mask is None:
         return ()
+    if isinstance(mask, bool | np.bool_):
+        return () if mask else (Pattern(Affine(-1), (0,) * len(shape)),)
     if isinstance(mask, Predicate):
         return mask.patterns(shape, axes)
     raise LegalityError(
@@ -218,9 +222,7 @@ def _result_type(op: str, dtype: object, *operands: str) -> str:
     return "bool" if op in COMPARING else dtypes.promote(*operands)
 
 
-def _with_scalar(
-    op: str, tile: Tensor, scalar: Tensor | float, kind: str, mask: object, *, reverse: bool
-) -> Tensor:
+def _with_scalar(op: str, tile: Tensor, scalar: Tensor | float, kind: str, mask: object, *, reverse: bool) -> Tensor:
     engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.UNKNOWN
     return result(
         "tensor_scalar",
@@ -261,9 +263,9 @@ def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
     return result("copy", Engine.UNKNOWN, tile.shape, kind, [tile], mask=masked(mask, tile.shape))
 
 
-def emit_copy(target: Tensor, value: Tensor) -> None:
+def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
     """Copy ``value`` to ``target``, which has its shape or repeats it."""
-    current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")])
+    current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)
 
 
 def update(name: str, target: Tensor, value: object) -> Tensor:
@@ -314,7 +316,9 @@ def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
         return False
     slot = produced.slot
     attrs = tuple((k, v) for k, v in instruction.attrs if k != "accumulate")
-    slot.replace(replace(instruction, attrs=tuple(sorted((*attrs, ("accumulate", "yes"))))))
+    number = target.access.buffer
+    defined = number in trace.lazy_candidates or number in trace.engines_written
+    slot.replace(replace(instruction, attrs=tuple(sorted((*attrs, ("accumulate", "yes" if defined else "auto"))))))
     placed = conform(target, value.shape)
     if placed is not None and rename(trace, placed, value):
         return True

@@ -13,8 +13,9 @@ from typing import Any
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.legacy import isa, language
 from acceld.nki.legacy.memory import HBM
+from acceld.nki.legacy.placement import declare
 from acceld.nki.legacy.state import Retrace, Trace, activate, current, deactivate
-from acceld.nki.legacy.tensor import Tensor, declare
+from acceld.nki.legacy.tensor import Tensor
 from acceld.nki.program import LoopKind, Program, Role, Space
 from acceld.nki.session import Session, Site, call_site
 from acceld.nki.shims import ApiModule
@@ -107,7 +108,7 @@ def _joined(first: Any, again: Any) -> Any:
 class LegacyFrontEnd:
     """``neuronxcc.nki`` for one trace."""
 
-    roots = ("neuronxcc",)
+    roots: tuple[str, ...] = ("neuronxcc",)
     prelude = PRELUDE
 
     def __init__(self, session: Session) -> None:
@@ -200,7 +201,7 @@ def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...
 def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
     """The buffers a kernel returns, or the inputs it wrote where it returns nothing."""
     line = trace.session.last_line
-    written = [number for number in sorted(trace.written_inputs)]
+    written = sorted(trace.written_inputs)
     outputs: list[int] = []
     if value is not None:
         for one in value if isinstance(value, tuple | list) else (value,):

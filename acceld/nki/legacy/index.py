@@ -164,7 +164,7 @@ class Expr:
         low, high = remainder.bounds()
         return (quotient, remainder) if low >= 0 and high < divisor else None
 
-    def _divide(self, other: object, word: str, part: int) -> Expr:
+    def _divide(self, other: object, word: str, part: int) -> Any:
         number = as_int(other)
         if number is None:
             return NotImplemented
@@ -176,13 +176,13 @@ class Expr:
         assert pieces is not None
         return pieces[part]
 
-    def __floordiv__(self, other: object) -> Expr:
+    def __floordiv__(self, other: object) -> Any:
         return self._divide(other, "the quotient", 0)
 
-    def __mod__(self, other: object) -> Expr:
+    def __mod__(self, other: object) -> Any:
         return self._divide(other, "the remainder", 1)
 
-    def __truediv__(self, other: object) -> Expr:
+    def __truediv__(self, other: object) -> Any:
         number = as_int(other)
         if number and not any(c % number for c in (self.base.const, *self.coefs, *(c for _, c in self.base.terms))):
             return self._divide(number, "the quotient", 0)
@@ -217,7 +217,7 @@ class Expr:
         rest = slice(axis, None)
         return Expr(base, (*shape, *self.shape[rest]), (*coefs, *self.coefs[rest]), (*tags, *self.tags[rest]))
 
-    def _compare(self, other: object, cmp: str) -> Predicate:
+    def _compare(self, other: object, cmp: str) -> Any:
         difference = self - other if isinstance(other, Expr) or as_int(other) is not None else None
         if difference is None:
             if isinstance(other, float):  # i < 2.5 is i <= 2
@@ -227,22 +227,22 @@ class Expr:
             return NotImplemented
         return Predicate(((difference, cmp),))
 
-    def __lt__(self, other: object) -> Predicate:
+    def __lt__(self, other: object) -> Any:
         return self._compare(other, "lt")
 
-    def __le__(self, other: object) -> Predicate:
+    def __le__(self, other: object) -> Any:
         return self._compare(other, "le")
 
-    def __gt__(self, other: object) -> Predicate:
+    def __gt__(self, other: object) -> Any:
         return self._compare(other, "gt")
 
-    def __ge__(self, other: object) -> Predicate:
+    def __ge__(self, other: object) -> Any:
         return self._compare(other, "ge")
 
-    def __eq__(self, other: object) -> Predicate:  # type: ignore[override]  # an index compares into a mask
+    def __eq__(self, other: object) -> Any:
         return self._compare(other, "eq")
 
-    def __ne__(self, other: object) -> Predicate:  # type: ignore[override]  # an index compares into a mask
+    def __ne__(self, other: object) -> Any:
         return self._compare(other, "ne")
 
     def __bool__(self) -> bool:
@@ -336,7 +336,7 @@ class Predicate:
         for expr, cmp in self.terms:
             for value in _as_not_negative(expr, cmp):
                 if value.bounds()[0] < 0:
-                    out.append(Pattern(value.base, _align(value, shape, axes)))
+                    out += [Pattern(value.base, _align(value, shape, axes))]
         return tuple(out)
 
 

@@ -76,7 +76,8 @@ def _reducing(
     reduce_cmd: object,
 ) -> Tensor:
     """Emit an instruction that may also fold its result along the free axes into ``reduce_res``."""
-    from acceld.nki.legacy.tensor import conform, fresh, mark_produced
+    from acceld.nki.legacy.placement import fresh, mark_produced
+    from acceld.nki.legacy.views import conform
 
     trace = current()
     patterns = masked(mask, tile.shape)

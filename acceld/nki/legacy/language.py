@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +14,7 @@ from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.legacy import dtypes, elementwise, index, memory, products, reductions
 from acceld.nki.legacy.state import current
 from acceld.nki.legacy.tensor import ParDim, Tensor
-from acceld.nki.program import LoopKind
+from acceld.nki.program import Engine, LoopKind
 
 UNARY = (
     "abs arctan ceil cos erf erf_dx exp floor gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx invert log logical_not "
@@ -83,14 +84,12 @@ def where(
         else:
             srcs.append(elementwise.scalar_operand(value, name, "where", shape[0]))
     kind = dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*kinds) if kinds else "float32"
-    return elementwise.result(
-        "select", elementwise.Engine.VECTOR, shape, kind, srcs, mask=elementwise.masked(mask, shape)
-    )
+    return elementwise.result("select", Engine.VECTOR, shape, kind, srcs, mask=elementwise.masked(mask, shape))
 
 
 def par_dim(n: object) -> ParDim:
     """``nl.par_dim(n)``."""
-    return ParDim(n)  # type: ignore[arg-type]  # any integer
+    return ParDim(operator.index(cast("Any", n)))
 
 
 def affine_range(*args: object, **kwargs: Any) -> object:
@@ -147,7 +146,7 @@ def program_ndim() -> int:
 def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) -> None:
     """``nl.device_print``."""
     if isinstance(x, Tensor) and x.space is not memory.HBM.space:
-        current().emit("print", elementwise.Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]})
+        current().emit("print", Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]})
 
 
 def expand_dims(data: Tensor, axis: int, **kwargs: Any) -> Tensor:
@@ -162,7 +161,8 @@ def static_cast(input_data: object, dtype: object, **kwargs: Any) -> Tensor:
 
 def finfo(dtype: object) -> Any:
     """``nl.finfo``: limits of a float type."""
-    return ml_dtypes.finfo(dtypes.NAMED[dtypes.dtype_name(dtype)])
+    limits: Any = ml_dtypes.finfo  # untyped
+    return limits(dtypes.NAMED[dtypes.dtype_name(dtype)])
 
 
 def dropout(x: object, rate: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
@@ -172,7 +172,7 @@ def dropout(x: object, rate: object, *, dtype: object = None, mask: object = Non
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return elementwise.result(
         "dropout",
-        elementwise.Engine.VECTOR,
+        Engine.VECTOR,
         tile.shape,
         kind,
         [tile, chance],
@@ -182,7 +182,7 @@ def dropout(x: object, rate: object, *, dtype: object = None, mask: object = Non
 
 def rand(shape: Sequence[int], dtype: object = np.float32, **kwargs: Any) -> Tensor:
     """``nl.rand``: uniform values in [0, 1)."""
-    return elementwise.result("random", elementwise.Engine.VECTOR, tuple(shape), dtypes.dtype_name(dtype), [])
+    return elementwise.result("random", Engine.VECTOR, tuple(shape), dtypes.dtype_name(dtype), [])
 
 
 def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
@@ -190,7 +190,7 @@ def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
     value = seed if isinstance(seed, Tensor) else elementwise.as_number(seed)
     if value is None:
         raise LegalityError("the seed must be a number or a tile", rule="operand_type", line=current().line())
-    current().emit("random_seed", elementwise.Engine.VECTOR, [], [value])
+    current().emit("random_seed", Engine.VECTOR, [], [value])
 
 
 class TileSize:

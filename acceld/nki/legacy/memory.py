@@ -11,10 +11,11 @@ import numpy as np
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.legacy import dtypes
 from acceld.nki.legacy.elementwise import as_number, expand, masked, on_chip, result
+from acceld.nki.legacy.placement import declare, mark_produced
 from acceld.nki.legacy.state import Trace, current
-from acceld.nki.legacy.tensor import Tensor, conform, declare, fresh, mark_produced
-from acceld.nki.ops import DTYPE_BYTES
-from acceld.nki.program import Access, Affine, Engine, LoopKind, Role, Space, TileDim
+from acceld.nki.legacy.tensor import ParDim, Tensor
+from acceld.nki.legacy.views import conform
+from acceld.nki.program import Access, Affine, Engine, LoopKind, Role, Space
 from acceld.nki.session import call_site
 
 MAX_CONSTANT_BYTES = 64 * 2**20
@@ -153,8 +154,6 @@ def zeros_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: 
 
 
 def _shape_like(a: Tensor) -> tuple[object, ...]:
-    from acceld.nki.legacy.tensor import ParDim
-
     axis = a.declared.partition_axis
     return tuple(ParDim(n) if a.whole and k == axis else n for k, n in enumerate(a.shape))
 
@@ -285,6 +284,3 @@ def memset(
     sizes = tuple(int(n) for n in as_shape(shape))  # type: ignore[call-overload]  # checked by declare
     partitions_fit(sizes, "memset")
     return result("memset", engine_of(engine), sizes, dtypes.dtype_name(dtype), [number], mask=masked(mask, sizes))
-
-
-__all__ = ["DTYPE_BYTES", "TileDim", "fresh", "load", "ndarray", "store"]

@@ -12,7 +12,8 @@ from acceld.nki.legacy.elementwise import masked, operand, result
 from acceld.nki.legacy.index import Predicate
 from acceld.nki.legacy.names import engine_of
 from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor, _merge
+from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.legacy.views import merged_steps
 from acceld.nki.program import Attr, Engine, Pattern, Space, TileDim
 
 MAX_STATIONARY = 128
@@ -37,7 +38,7 @@ def flat(tensor: Tensor) -> Tensor:
         rank = len(tensor.declared.shape)
         dims = (tensor.access.dims[0], free[0] if free else TileDim(1, (0,) * rank))
         return tensor if len(tensor.access.dims) == 2 else tensor.like(replace(tensor.access, dims=dims))
-    steps = _merge(free)
+    steps = merged_steps(free)
     if steps is None:
         return tensor
     merged = TileDim(prod(dim.count for dim in free), steps)

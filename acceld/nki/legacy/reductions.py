@@ -11,8 +11,9 @@ from acceld.nki.errors import LegalityError
 from acceld.nki.legacy import dtypes, names
 from acceld.nki.legacy.elementwise import as_number, binary, broadcast_to, masked, operand, result, unary
 from acceld.nki.legacy.index import Expr
+from acceld.nki.legacy.placement import fresh, mark_produced
 from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor, fresh, mark_produced
+from acceld.nki.legacy.tensor import Tensor
 from acceld.nki.program import Engine, Space
 
 

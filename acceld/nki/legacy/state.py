@@ -85,6 +85,7 @@ class Trace:
         self.written_inputs: set[int] = set()
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
+        self.sites: dict[int, Site] = {}
         self.broken: LegalityError | None = None
         self._keys: dict[int, Site] = {}
         self._names: dict[int, str] = {}
