@@ -1,0 +1,74 @@
+"""Re-checking every rule on a program, with no trust in who made it.
+
+A program comes from a process that shared its memory with hostile code. Nothing here assumes what a front end
+promises: a program that is not well formed is refused first, and only what is sound is checked further, so no
+program can crash or hang the judge.
+"""
+
+from __future__ import annotations
+
+import time
+
+from acceld.errors import UsageError
+from acceld.nki.errors import LegalityError
+from acceld.nki.flow import Use, uses_of
+from acceld.nki.legality.accesses import Accesses
+from acceld.nki.legality.operands import Operands
+from acceld.nki.legality.report import Report, TooMany
+from acceld.nki.legality.rulebook import RuleBook, rulebook
+from acceld.nki.legality.state import State
+from acceld.nki.legality.structure import Structure
+from acceld.nki.program import Program
+
+DEADLINE_S = 60.0
+
+
+def verify(
+    program: Program, rules: RuleBook | None = None, *, deadline_s: float = DEADLINE_S
+) -> tuple[LegalityError, ...]:
+    """What is illegal about ``program``; empty when it is legal. At most fifty findings, in program order.
+
+    ``rules`` are those of the program's own API and chip if not given. A program that can not be verified within
+    ``deadline_s`` has a finding of rule ``verify_deadline``.
+    """
+    report = Report(program, time.monotonic() + deadline_s)
+    try:
+        _check(report, rules)
+    except TooMany:
+        pass
+    return tuple(sorted(report.findings.values(), key=lambda finding: finding.line))
+
+
+def _check(report: Report, rules: RuleBook | None) -> None:
+    program = report.program
+    if rules is None:
+        try:
+            rules = rulebook(program.api, program.chip)
+        except UsageError as error:
+            report.add("api", 0, error.message, error.hint)
+            return
+    structure = Structure(report)
+    if not structure.check():
+        return
+    loops = program.loops
+    accesses = Accesses(report, rules, loops)
+    operands = Operands(report, rules)
+    accesses.buffers()
+    uses: dict[int, list[Use]] = {}
+    for position, (instruction, around) in enumerate(program.walk()):
+        if id(instruction) not in structure.sound:
+            continue
+        if position % 64 == 0:
+            report.tick()
+        operands.check(instruction, around)
+        accesses.check(instruction)
+        for use in uses_of(instruction, around, position):
+            uses.setdefault(use.access.buffer, []).append(use)
+    state = State(report, loops)
+    for number, found in uses.items():
+        state.check(program.buffers[number], found)
+    if len(structure.sound) == sum(1 for _ in program.walk()):
+        state.outputs(uses)
+
+
+__all__ = ["LegalityError", "RuleBook", "rulebook", "verify"]
