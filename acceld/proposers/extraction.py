@@ -1,0 +1,154 @@
+"""What a model's answer holds: a kernel, a plan or an insight. Tolerant of how it is wrapped, never of what is missing."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+CHANGE_CLASSES = ("loop_order", "tile_width", "fusion", "engine", "dma", "spill", "mixed")
+
+_THOUGHT = re.compile(r"<(think|thinking|thought|reasoning|analysis)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_THOUGHT_END = re.compile(r"^.*</(?:think|thinking|thought|reasoning|analysis)>", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
+_FIELD = re.compile(r"^[\s*#>_-]*(title|class|insights|strategy|slow|fast)[\s*_]*:[\s*_]*(.*)$", re.IGNORECASE)
+_INSIGHT_ID = re.compile(r"\bi(\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A kernel's text, or why there is none."""
+
+    text: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanText:
+    """A plan as it was answered."""
+
+    text: str
+    title: str
+    change_class: str
+    cited: tuple[int, ...]
+    """Insights the planner says led it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsightText:
+    """An insight as it was answered."""
+
+    title: str
+    strategy: str
+    slow: str
+    fast: str
+
+
+def without_thoughts(answer: str) -> str:
+    """The answer after its thinking, where that was written into it."""
+    answer = _THOUGHT.sub("", answer)
+    return _THOUGHT_END.sub("", answer)
+
+
+def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False) -> Extracted:
+    """The last complete block that holds a kernel.
+
+    ``entry`` is the function it must define (empty: any). A complete block that defines it but does not parse is
+    returned too: judging it names the line. ``cut_off`` says that the answer ended at its token limit.
+    """
+    answer = without_thoughts(answer)
+    if not answer.strip():
+        return Extracted(None, "the answer is empty")
+    blocks = list(_blocks(answer))
+    complete = [text for text, closed in blocks if closed]
+    if not blocks and not cut_off and _defines(answer, entry) is True:
+        return Extracted(answer.strip() + "\n")
+    for wanted in (True, None):
+        for text in reversed(complete):
+            if _defines(text, entry) is wanted:
+                return Extracted(text)
+    if cut_off or any(not closed for _, closed in blocks):
+        return Extracted(None, "the answer was cut off before the kernel was complete")
+    if not blocks:
+        return Extracted(None, "the answer holds no code block")
+    return Extracted(None, f"no code block defines {entry!r}" if entry else "no code block defines a function")
+
+
+def parse_plan(answer: str) -> PlanText | None:
+    """The plan in an answer; None where there is nothing but its header."""
+    title, change_class = "", "mixed"
+    cited: tuple[int, ...] = ()
+    body: list[str] = []
+    for line in without_thoughts(answer).strip().splitlines():
+        found = _FIELD.match(line)
+        field = found.group(1).lower() if found else ""
+        value = found.group(2).strip().rstrip("*_") if found else ""
+        if field == "title" and not title:
+            title = value
+        elif field == "class" and not body:
+            words = re.findall(r"[a-z_]+", value.lower())
+            change_class = next((word for word in words if word in CHANGE_CLASSES), "mixed")
+        elif field == "insights" and not body:
+            cited = tuple(int(number) for number in _INSIGHT_ID.findall(value))
+        elif line.strip() or body:
+            body.append(line)
+    text = "\n".join(body).strip()
+    if not text:
+        return None
+    return PlanText(text, title or _first_words(text), change_class, cited)
+
+
+def parse_insight(answer: str) -> InsightText | None:
+    """The insight in an answer; None for ``NONE`` and for answers that lack a title or a strategy."""
+    answer = without_thoughts(answer).strip()
+    if re.fullmatch(r"\W*none\W*", answer, re.IGNORECASE):
+        return None
+    fields: dict[str, list[str]] = {}
+    current = ""
+    for line in answer.splitlines():
+        found = _FIELD.match(line)
+        if found and found.group(1).lower() in ("title", "strategy", "slow", "fast"):
+            current = found.group(1).lower()
+            fields[current] = [found.group(2).strip().rstrip("*_")]
+        elif current and not _FENCE.match(line):
+            fields[current].append(line.rstrip())
+    texts = {name: "\n".join(lines).strip() for name, lines in fields.items()}
+    if not texts.get("title") or not texts.get("strategy"):
+        return None
+    return InsightText(texts["title"], texts["strategy"], texts.get("slow", ""), texts.get("fast", ""))
+
+
+def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
+    """Fenced blocks in order, each with whether its fence was closed."""
+    lines: list[str] = []
+    mark = ""
+    for line in answer.splitlines():
+        found = _FENCE.match(line)
+        if not mark:
+            if found:
+                mark, lines = found.group(2), []
+        elif found and not found.group(3).strip() and found.group(2)[0] == mark[0] and len(found.group(2)) >= len(mark):
+            yield textwrap.dedent("\n".join(lines)).strip("\n") + "\n", True
+            mark = ""
+        else:
+            lines.append(line)
+    if mark:
+        yield textwrap.dedent("\n".join(lines)).strip("\n") + "\n", False
+
+
+def _defines(text: str, entry: str) -> bool | None:
+    """Whether the text defines the entry; None where it seems to, but does not parse."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pattern = rf"^\s*(?:async\s+)?def\s+{re.escape(entry)}\s*\(" if entry else r"^\s*def\s+\w+\s*\("
+        return None if re.search(pattern, text, re.MULTILINE) else False
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return entry in names if entry else bool(names)
+
+
+def _first_words(text: str) -> str:
+    words = text.split()
+    return " ".join(words[:10]) + (" …" if len(words) > 10 else "")

@@ -1,0 +1,61 @@
+"""Text that others wrote, made safe to stand in a prompt: cleaned, capped, and fenced with a delimiter nobody can know.
+
+Kernel sources, logs, notes, insights and models' own plans are data. The delimiter is a keyed hash of everything it
+fences, so no text can contain it on purpose, and the same data gives the same prompt (a provider's cache then holds).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+KERNEL_CHARS = 60_000
+LOG_CHARS = 4_000
+NOTE_CHARS = 2_000
+
+_KEPT = frozenset("\n\t")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Text from outside: ``label`` says what it is, ``cap`` how many characters of it are shown."""
+
+    label: str
+    text: str
+    cap: int = KERNEL_CHARS
+
+
+def cleaned(text: str) -> str:
+    """Without control characters, escape sequences' introducers, and characters that reorder or hide text."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(c for c in text if c in _KEPT or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+
+
+def capped(text: str, cap: int) -> str:
+    """The text, or its beginning and end around a line that says how much is missing."""
+    if len(text) <= cap:
+        return text
+    half = cap // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
+
+
+def delimiter(secret: bytes, data: Iterable[Data]) -> str:
+    """Twenty hexadecimal digits that stand in none of the texts."""
+    texts = [cleaned(entry.text) for entry in data]
+    for attempt in range(1000):
+        digest = hashlib.blake2b(key=secret[:64], digest_size=10)
+        digest.update(str(attempt).encode())
+        for text in texts:
+            digest.update(f"{len(text)}\0".encode())
+            digest.update(text.encode("utf-8", "surrogatepass"))
+        if not any(digest.hexdigest() in text for text in texts):
+            return digest.hexdigest()
+    raise AssertionError("a thousand hashes of a text can not all stand in it")
+
+
+def fenced(data: Data, mark: str) -> str:
+    """The text between its two delimiter lines."""
+    body = capped(cleaned(data.text), data.cap)
+    return f"<<<{mark} {cleaned(data.label)}\n{body}\n{mark}>>>"
