@@ -1,0 +1,92 @@
+"""``acceld best``: the best kernel of a run or workload; ``--apply`` writes it."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from acceld import figures
+from acceld.cli.history_source import reading
+from acceld.cli.output import print_json, say
+from acceld.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which, and where to."""
+    parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
+    parser.add_argument("--chip", help="with a workload: runs for this chip only")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there (a new file)")
+    parser.add_argument("--apply", metavar="FILE", help="replace a kernel file; a copy of it is kept beside it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print or write."""
+    with reading(arguments.home) as history:
+        if re.fullmatch(r"r\d+", arguments.what):
+            found = history.get(f"/v1/runs/{arguments.what[1:]}")
+        else:
+            listed = history.get("/v1/runs", workload=arguments.what, chip=arguments.chip, sort="speedup", limit=1)[
+                "runs"
+            ]
+            if not listed:
+                raise UsageError(f"no run of workload {arguments.what!r} yet", hint="acceld runs lists what there is")
+            found = listed[0]
+        if found["best"] is None:
+            raise UsageError(f"r{found['id']} has no kernel that passed", hint=found["message"] or "it may go on still")
+        candidate = history.get(f"/v1/candidates/{found['best']}")
+    text = candidate["text"]
+    if arguments.output:
+        _write_new(Path(arguments.output), text)
+    elif arguments.apply:
+        _apply(Path(arguments.apply), text)
+    if arguments.json:
+        print_json(
+            {
+                "run": found["id"],
+                "candidate": found["best"],
+                "workload": found["workload"],
+                "latency_us": found["best_latency_us"],
+                "speedup": found["speedup"],
+                "source": found["source"],
+                "text": text,
+            }
+        )
+    elif not (arguments.output or arguments.apply):
+        print(text, end="")
+    latency = figures.latency(
+        found["best_latency_us"], found["source"], found["chip"], candidate.get("interval_percent")
+    )
+    say(f"c{found['best']} of r{found['id']}: {latency}, {figures.speedup(found['speedup'])} over the baseline")
+    return 0
+
+
+def _write_new(path: Path, text: str) -> None:
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{path} exists", hint=f"to replace it and keep a copy: --apply {path}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    say(f"wrote {path}")
+
+
+def _apply(path: Path, text: str) -> None:
+    """Replace the file in one step, keeping what was there under its hash."""
+    try:
+        before = path.read_bytes()
+        kept = path.with_name(f"{path.name}.{hashlib.sha256(before).hexdigest()[:8]}.bak")
+        kept.write_bytes(before)
+        fresh = path.with_name(f".{path.name}.acceld")
+        fresh.write_text(text, encoding="utf-8")
+        os.chmod(fresh, path.stat().st_mode & 0o777)
+        fresh.replace(path)
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {path}", hint=f"to write a new one: -o {path}") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    say(f"wrote {path}; what was there is in {kept}")

@@ -1,0 +1,183 @@
+"""Drafts of workload folders from what a person gives: a kernel, argument shapes, a reference, sample inputs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from acceld.errors import UsageError, WorkloadError, did_you_mean
+from acceld.workloads.records import DISTRIBUTIONS, DTYPE_BYTES
+
+REFERENCE_DEADLINE_S = 300
+_ARGUMENT = re.compile(r"^(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>\d+(?:x\d+)*):(?P<dtype>\w+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftArgument:
+    """An argument: an array by shape and dtype, or a scalar with a value."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    value: float | int | None = None
+    kernel_shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOutput:
+    """An output: the reference's shape, and the kernel's where it differs."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kernel_shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceFacts:
+    """What running a reference once tells."""
+
+    arguments: tuple[DraftArgument, ...]
+    outputs: tuple[DraftOutput, ...]
+
+
+def parse_argument(text: str, place: int) -> DraftArgument:
+    """``x=128x512:bfloat16`` or ``128x512:float32``. UsageError for anything else."""
+    match = _ARGUMENT.match(text)
+    if match is None:
+        raise UsageError(f"argument {text!r} is not NAME=SHAPE:DTYPE", hint="for example x=4096x8192:bfloat16")
+    dtype = match["dtype"]
+    if dtype not in DTYPE_BYTES:
+        raise UsageError(f"argument {text!r}: dtype {dtype!r} is unknown.", hint=did_you_mean(dtype, DTYPE_BYTES))
+    return DraftArgument(match["name"] or f"arg{place}", tuple(map(int, match["shape"].split("x"))), dtype)
+
+
+def parse_scalar(text: str) -> DraftArgument:
+    """``eps=1e-6``. UsageError for anything else."""
+    name, _, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError as error:
+        raise UsageError(f"scalar {text!r} is not NAME=NUMBER", hint="for example eps=1e-6") from error
+    return DraftArgument(name, value=int(number) if re.fullmatch(r"-?\d+", value) else number)
+
+
+_PROBE = """
+import importlib.util, json, sys
+import numpy as np
+spec = importlib.util.spec_from_file_location("reference", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+for name in ("get_inputs", "forward"):
+    if not callable(getattr(module, name, None)):
+        raise SystemExit(f"there is no function {name!r}")
+np.random.seed(0)
+inputs = list(module.get_inputs())
+result = module.forward(*inputs)
+outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+to_kernel = getattr(module, "transform_to_nki_inputs", None)
+kernel = list(to_kernel(inputs)) if to_kernel else inputs
+def facts(value):
+    if np.ndim(value) == 0 and not isinstance(value, np.ndarray):
+        return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
+    return {"shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
+print(json.dumps({"inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
+                  "outputs": [facts(np.asarray(v)) for v in outputs]}))
+"""
+
+
+def reference_facts(path: Path, names: Sequence[str] = ()) -> ReferenceFacts:
+    """Run a reference (a person's own file) once in a child process. WorkloadError where it raises or is none."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE, str(path.resolve())],
+            capture_output=True,
+            text=True,
+            timeout=REFERENCE_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise WorkloadError(f"{path}: running it once takes more than {REFERENCE_DEADLINE_S} s") from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise WorkloadError(f"{path}: {lines[-1] if lines else 'it ended without a word'}")
+    raw = json.loads(done.stdout.splitlines()[-1])
+    arguments = []
+    for place, (given, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):
+        name = names[place] if place < len(names) else f"arg{place}"
+        if "value" in given:
+            arguments.append(DraftArgument(name, value=given["value"]))
+        else:
+            shape, kernel_shape = tuple(given["shape"]), tuple(kernel["shape"])
+            arguments.append(DraftArgument(name, shape, given["dtype"], kernel_shape=kernel_shape))
+    outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), o["dtype"]) for i, o in enumerate(raw["outputs"])]
+    return ReferenceFacts(tuple(arguments), tuple(outputs))
+
+
+def workload_toml(
+    name: str,
+    arguments: Sequence[DraftArgument],
+    outputs: Sequence[DraftOutput],
+    *,
+    baselines: Mapping[str, str],
+    reference: str | None,
+    entry: str = "",
+    grid: tuple[int, ...] = (),
+    lnc: int = 1,
+    mutates: Sequence[str] = (),
+    sample: str = "",
+) -> str:
+    """The commented text of workload.toml."""
+    tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
+    lines = [
+        f'name = "{name}"',
+        'description = ""                  # one line for lists',
+        'precision = "any_within_tolerance" # fp32_strict | split_ok | any_within_tolerance',
+        f"tolerance = {tolerance:g}                 # greatest relative L2 error of an output",
+    ]
+    lines.append("tags = []                         # such as matmul, softmax: insights are matched by them")
+    if reference is None:
+        lines.append("reference = false                 # the kernel's own float64 execution is the oracle")
+    elif reference != "reference.py":
+        lines.append(f'reference = "{reference}"')
+    if sample:
+        lines.append(f'sample = "{sample}"           # arrays by argument name, instead of drawn ones')
+    for argument in arguments:
+        lines += ["", f"[arguments.{argument.name}]"]
+        if argument.value is not None:
+            lines.append(f"value = {argument.value!r}")
+            continue
+        lines += [f"shape = {list(argument.shape)}", f'dtype = "{argument.dtype}"']
+        if argument.kernel_shape and argument.kernel_shape != argument.shape:
+            lines.append(f"kernel_shape = {list(argument.kernel_shape)}     # the same elements in the same order")
+        if reference is None:
+            lines.append('distribution = { kind = "normal", std = 1.0 }')
+    for output in outputs:
+        lines += ["", f"[outputs.{output.name}]", f"shape = {list(output.shape)}", f'dtype = "{output.dtype}"']
+        if output.kernel_shape and output.kernel_shape != output.shape:
+            lines.append(f"kernel_shape = {list(output.kernel_shape)}")
+    lines += ["", "[distributions]                   # inputs besides its own that candidates are checked on"]
+    lines += [f'{name} = "declared"' for name in DISTRIBUTIONS if name not in ("own", "special")]
+    lines.append('special = { refused = "the reference has not been tried on special values" }')
+    lines += [
+        "",
+        "# [work]                          # of the operator itself; percent of peak needs it",
+        '# vector_flops = "0"',
+        '# matmul_flops = "2*M*N*K"',
+        '# hbm_bytes = "4*(M*K + K*N + M*N)"',
+        "",
+        "[baselines]",
+        *(f'{api} = "{file}"' for api, file in baselines.items()),
+    ]
+    if entry or grid or lnc != 1 or mutates:
+        lines += ["", "[kernel]"]
+        lines += [f'entry = "{entry}"'] if entry else []
+        lines += [f"grid = {list(grid)}"] if grid else []
+        lines += [f"lnc = {lnc}"] if lnc != 1 else []
+        lines += [f"mutates = {json.dumps(list(mutates))}"] if mutates else []
+    return "\n".join(lines) + "\n"
