@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number")
     parser.add_argument("--entry", default="", help="name of the kernel function")
-    parser.add_argument("--grid", type=_grid, default=(), metavar="N[,N]", help="launch grid")
+    parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
     parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
     parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
     parser.add_argument("--api", choices=("nki_legacy", "nki"))
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _grid(text: str) -> tuple[int, ...]:
+def grid_argument(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:

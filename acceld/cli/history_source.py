@@ -1,0 +1,81 @@
+"""Reading the history: from the daemon where one runs, else from the file through the same routes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.client import Client
+from acceld.errors import UsageError
+from acceld.home import Home, find_home
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What commands that look back work with."""
+
+    client: Client
+    database: Path
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON answer to GET; parameters that are None are left out."""
+        return self.client.get(path, **parameters)
+
+
+@contextmanager
+def reading(home: str | None) -> Iterator[History]:
+    """The history of a state folder. UsageError where there is none yet."""
+    found = find_home(home)
+    if found.daemon() is not None:
+        yield History(Client(found), found.database)
+        return
+    if not found.database.is_file():
+        raise UsageError(f"there is no history in {found.path} yet", hint="acceld optimize WORKLOAD begins one")
+    with _served(found) as client:
+        yield History(client, found.database)
+
+
+@contextmanager
+def _served(home: Home) -> Iterator[Client]:
+    """A client of a read-only server over the file, which ends with the block."""
+    from acceld.http.server import HistoryServer
+
+    ready = threading.Event()
+    place: dict[str, Any] = {}
+
+    async def serve() -> None:
+        try:
+            async with HistoryServer(home.database) as server:
+                stopped = asyncio.Event()
+                place.update(socket=str(server.socket_path), token=server.token)
+                place["stop"] = (asyncio.get_running_loop(), stopped)
+                ready.set()
+                await stopped.wait()
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=_run, args=(serve, place), name="acceld-history")
+    thread.start()
+    ready.wait()
+    try:
+        if "stop" not in place:
+            thread.join()
+            raise place["error"]
+        yield Client.at(home, place["socket"], place["token"])
+    finally:
+        if "stop" in place:
+            loop, stopped = place["stop"]
+            loop.call_soon_threadsafe(stopped.set)
+        thread.join()
+
+
+def _run(serve: Any, place: dict[str, Any]) -> None:
+    try:
+        asyncio.run(serve())
+    except Exception as error:  # noqa: BLE001  # handed to the thread that waits, which raises it
+        place["error"] = error
