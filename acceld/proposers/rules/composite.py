@@ -1,0 +1,192 @@
+"""Several instructions that spell out one activation function become that function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acceld.model import Profile
+from acceld.proposers.rules.building import operation, prefix, replaced
+from acceld.proposers.rules.reading import Access, KernelModule, Statement
+from acceld.proposers.rules.records import RuleRefused, Site, Variant
+
+
+@dataclass(frozen=True)
+class _Match:
+    function: str
+    data: Access
+    gone: tuple[Statement, ...]
+    last: Statement
+    scale: str = ""
+    bias: str = ""
+
+
+class CompositeActivation:
+    """silu, sigmoid and rsqrt spelled out in exp, add, sqrt, reciprocal and multiply."""
+
+    name = "composite_activation"
+    reason = (
+        "The scalar engine evaluates any of its activation functions at one element a lane and cycle, with scale and "
+        "bias for free; spelling one out costs a pass over the tile for each step, on both engines."
+    )
+    source = "nki.isa.activation: cost max(MIN_II, N); list of supported activation functions"
+    apis = frozenset({"nki_legacy", "nki"})
+    change_class = "fusion"
+
+    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
+        """One site for each composite found."""
+        found = []
+        for statement in kernel.statements:
+            match = _match(kernel, statement)
+            if match is None:
+                continue
+            data = kernel.text(match.data.node)
+            found.append(
+                Site(
+                    self.name,
+                    statement.line,
+                    f"the {len(match.gone)} instructions before it have no other reader, and their input does not "
+                    "change in between",
+                    f"Lines {match.gone[-1].line}-{statement.line} compute {match.function}({data}) step by step. "
+                    f"Replace them by one activation instruction with op={match.function}: the scalar engine does it "
+                    f"in one pass and {len(match.gone)} passes over the tile disappear.",
+                    (Variant(match.function),),
+                    0.5 if match.function == "silu" else 0.3,
+                    (5.0, 40.0),
+                    match.function,
+                )
+            )
+        # A sigmoid inside a silu is part of it.
+        inner = {site.line - 1 for site in found if site.key == "silu"}
+        return [site for site in found if not (site.key == "sigmoid" and site.line in inner)]
+
+    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
+        """Put one activation where the last step was."""
+        for statement in kernel.statements:
+            match = _match(kernel, statement) if statement.line == site.line else None
+            if match is not None and match.function == variant.name:
+                arguments = {
+                    "op": f"{prefix(kernel, 'language')}.{match.function}",
+                    "data": kernel.text(match.data.node),
+                    "scale": match.scale,
+                    "bias": match.bias,
+                }
+                text = operation(kernel, match.last, "activation", arguments)
+                return replaced(kernel, match.gone, {match.last: text})
+        raise RuleRefused(f"line {site.line}: no {variant.name} is spelled out there")
+
+
+def _match(kernel: KernelModule, last: Statement) -> _Match | None:
+    if last.kind != "op" or last.augmented:
+        return None
+    return _silu(kernel, last) or _sigmoid(kernel, last) or _rsqrt(kernel, last)
+
+
+def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
+    """x * sigmoid(x), x / (1 + exp(-x)), or x * reciprocal(1 + exp(-x))."""
+    if last.op == "divide":
+        x, divisor = last.reads.get("x"), last.reads.get("y")
+        if x is None or divisor is None:
+            return None
+        chain = _one_plus_exp(kernel, last, divisor)
+        return _close(kernel, "silu", last, chain, x)
+    pair = _product(kernel, last)
+    if pair is None:
+        return None
+    for x, factor in (pair, pair[::-1]):
+        producer = kernel.producer(last, factor)
+        if producer is None or not kernel.only_reader(producer, last):
+            continue
+        if kernel.opname(producer.args.get("op")) == "sigmoid" and producer.op == "activation":
+            data = producer.reads.get("data")
+            plain = kernel.number(producer.args.get("scale")) in (None, 1.0) and kernel.is_zero(
+                producer.args.get("bias")
+            )
+            if data is not None and plain and data.same_as(x) and _agree(kernel, last, (producer,), x):
+                return _Match("silu", x, (producer,), last)
+        chain = _inverse_chain(kernel, producer)
+        if chain is not None:
+            match = _close(kernel, "silu", last, (producer, *chain), x)
+            if match is not None:
+                return match
+    return None
+
+
+def _sigmoid(kernel: KernelModule, last: Statement) -> _Match | None:
+    """reciprocal(1 + exp(-x))."""
+    chain = _inverse_chain(kernel, last)
+    if chain is None:
+        return None
+    data = chain[-1].reads["data"]
+    return _close(kernel, "sigmoid", last, chain, data)
+
+
+def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
+    """reciprocal(sqrt(x * scale + bias))."""
+    operand = last.reads.get("data") or last.reads.get("x")
+    if last.op != "reciprocal" or operand is None:
+        return None
+    root = kernel.producer(last, operand)
+    if root is None or not kernel.only_reader(root, last) or root.op != "activation":
+        return None
+    data = root.reads.get("data")
+    if kernel.opname(root.args.get("op")) != "sqrt" or data is None or not _agree(kernel, last, (root,), data):
+        return None
+    scale, bias = root.args.get("scale"), root.args.get("bias")
+    return _Match("rsqrt", data, (root,), last, kernel.text(scale) if scale else "", kernel.text(bias) if bias else "")
+
+
+def _product(kernel: KernelModule, statement: Statement) -> tuple[Access, Access] | None:
+    if statement.op == "multiply":
+        pair = statement.reads.get("x"), statement.reads.get("y")
+    elif statement.op == "tensor_tensor" and kernel.opname(statement.args.get("op")) == "multiply":
+        pair = statement.reads.get("data1"), statement.reads.get("data2")
+    else:
+        return None
+    return None if pair[0] is None or pair[1] is None else (pair[0], pair[1])
+
+
+def _inverse_chain(kernel: KernelModule, inverse: Statement) -> tuple[Statement, ...] | None:
+    """(1 + exp(-x), exp(-x)) behind a reciprocal."""
+    operand = inverse.reads.get("data") or inverse.reads.get("x")
+    if inverse.op != "reciprocal" or operand is None:
+        return None
+    return _one_plus_exp(kernel, inverse, operand)
+
+
+def _one_plus_exp(kernel: KernelModule, reader: Statement, operand: Access) -> tuple[Statement, ...] | None:
+    total = kernel.producer(reader, operand)
+    if total is None or not kernel.only_reader(total, reader):
+        return None
+    if total.op == "tensor_scalar" and kernel.opname(total.args.get("op0")) == "add" and "op1" not in total.args:
+        one, inner = kernel.number(total.args.get("operand0")), total.reads.get("data")
+    elif total.op == "add":
+        one, inner = kernel.number(total.args.get("y")), total.reads.get("x")
+    else:
+        return None
+    power = kernel.producer(total, inner) if inner is not None and one == 1 else None
+    if power is None or not kernel.only_reader(power, total) or power.op != "activation":
+        return None
+    negative = kernel.number(power.args.get("scale")) == -1
+    if kernel.opname(power.args.get("op")) != "exp" or not negative or not kernel.is_zero(power.args.get("bias")):
+        return None
+    return (total, power) if "data" in power.reads and "reduce_op" not in power.args else None
+
+
+def _close(
+    kernel: KernelModule, function: str, last: Statement, chain: tuple[Statement, ...] | None, x: Access
+) -> _Match | None:
+    if chain is None or not chain[-1].reads["data"].same_as(x) or not _agree(kernel, last, chain, x):
+        return None
+    return _Match(function, x, chain, last)
+
+
+def _agree(kernel: KernelModule, last: Statement, chain: Sequence[Statement], x: Access) -> bool:
+    """Same mask everywhere, and nobody writes ``x`` between the first step and the last."""
+    first = min(statement.start for statement in chain)
+    if any(kernel.mask(statement) != kernel.mask(last) for statement in chain):
+        return False
+    return not any(first < writer.start < last.start for writer in kernel.writers(x.name))
+
+
+RULE = CompositeActivation()

@@ -1,0 +1,136 @@
+"""Two nested parallel loops change places, so that what the inner one loads again and again is loaded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acceld.model import Profile
+from acceld.proposers.rules.building import header
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.reading import KernelModule, Loop, Statement
+from acceld.proposers.rules.records import RuleRefused, Site, Variant
+
+
+class InterchangeLoops:
+    """Perfectly nested ``affine_range`` loops in the other order."""
+
+    name = "interchange_loops"
+    reason = (
+        "A tile that stays in SBUF across the inner loop is loaded once; one that changes with the inner loop and does "
+        "not fit is loaded from HBM in every outer iteration, at 272 GB/s of a trn1 core's DMA engines."
+    )
+    source = "AWS NKI performance guide: data reuse; DMA rate 17 B/ns for each of sixteen engines"
+    apis = frozenset({"nki_legacy", "nki"})
+    change_class = "loop_order"
+
+    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
+        """Pairs whose inner iteration loads something that the outer variable does not touch, or the reverse."""
+        found = []
+        for outer in kernel.loops:
+            inner = _inner(outer)
+            if inner is None or _obstacle(kernel, outer, inner):
+                continue
+            kept, repeated = _reuse(kernel, outer, inner)
+            if not repeated:
+                continue
+            found.append(
+                Site(
+                    self.name,
+                    outer.line,
+                    "the loops are parallel and perfectly nested; tiles made in an iteration are used only there",
+                    f"Loop {inner.variable} runs inside loop {outer.variable}, and loads that depend only on "
+                    f"{inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer loop, so "
+                    "that these tiles are loaded once and stay.",
+                    (Variant("swap"),),
+                    0.4 if repeated > kept else 0.1,
+                    (0.0, 30.0),
+                    inner.variable,
+                )
+            )
+        return found
+
+    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
+        """Exchange the two headers."""
+        for outer in kernel.loops:
+            inner = _inner(outer)
+            if outer.line != site.line or inner is None or inner.variable != site.key:
+                continue
+            obstacle = _obstacle(kernel, outer, inner)
+            if obstacle:
+                raise RuleRefused(obstacle)
+            edits = Edits(kernel.source)
+            for one, other in ((outer, inner), (inner, outer)):
+                edits.replace(one.start, one.start + len(header(kernel, one)), header(kernel, other))
+            return edits.apply()
+        raise RuleRefused(f"line {site.line}: there are no two nested loops")
+
+
+def _inner(outer: Loop) -> Loop | None:
+    loops = [item for item in outer.items if isinstance(item, Loop)]
+    rest = [item for item in outer.items if isinstance(item, Statement) and item.kind != "marker"]
+    return loops[0] if len(loops) == 1 and not rest else None
+
+
+def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
+    """Why the loops can not be exchanged; empty where they can."""
+    where = f"line {outer.line}:"
+    for loop in (outer, inner):
+        if loop.kind != "affine_range":
+            return f"{where} {loop.variable} is a {loop.kind}, whose iterations may depend on each other"
+        text = kernel.source[loop.start : loop.start + len(header(kernel, loop))]
+        if text != header(kernel, loop):
+            return f"{where} the loop header is written over several lines"
+    if any(name in kernel.text(inner.node.iter) for name in (outer.variable,)):
+        return f"{where} the range of {inner.variable} depends on {outer.variable}"
+    for statement in inner.statements():
+        if statement.kind == "other":
+            return f"line {statement.line}: this statement is not understood"
+        target = statement.target
+        if target is None or statement.kind != "op":
+            continue
+        if target.dims is None and target.name in kernel.buffers and not statement.augmented:
+            declared = kernel.buffers[target.name].declaration
+            if not _within(declared.parent, inner):
+                return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
+        if target.dims is None and any(not _within(r.parent, inner) for r in kernel.readers(target.name)):
+            return f"line {statement.line}: {target.name} is used after the loops"
+        elsewhere = [r for r in kernel.readers(target.name) if r is not statement and _within(r.parent, inner)]
+        if target.name in kernel.buffers and not _within(kernel.buffers[target.name].declaration.parent, inner):
+            names = target.variables
+            if names is None:
+                return f"line {statement.line}: an index is not understood"
+            if statement.augmented and elsewhere:
+                return f"line {statement.line}: the running sum {target.name} is read inside the loops"
+            if not statement.augmented and statement.op != "loop_reduce":
+                missing = {outer.variable, inner.variable} - set(names)
+                if missing and elsewhere and len(missing) == 2:
+                    continue
+                if missing and any(r.start < statement.start for r in elsewhere):
+                    return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
+    return ""
+
+
+def _within(parent: Loop | None, loop: Loop) -> bool:
+    while parent is not None:
+        if parent is loop:
+            return True
+        parent = parent.parent
+    return False
+
+
+def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:
+    """Loads that depend on the outer variable only, and on the inner variable only."""
+    kept = repeated = 0
+    for statement in inner.statements():
+        if statement.op not in ("load", "dma_copy"):
+            continue
+        source = statement.reads.get("src")
+        names = source.variables if source is not None else None
+        if names is None:
+            continue
+        kept += outer.variable in names and inner.variable not in names
+        repeated += inner.variable in names and outer.variable not in names
+    return kept, repeated
+
+
+RULE = InterchangeLoops()

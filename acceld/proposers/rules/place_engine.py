@@ -1,0 +1,81 @@
+"""Copies and element-wise work move from the busier of two engines to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acceld.model import Profile
+from acceld.proposers.rules.building import operation, prefix, replaced
+from acceld.proposers.rules.reading import KernelModule, Statement
+from acceld.proposers.rules.records import RuleRefused, Site, Variant
+
+
+class PlaceEngine:
+    """Copies out of PSUM on the vector engine or on the scalar engine, by what is busier."""
+
+    name = "place_engine"
+    reason = (
+        "Vector and scalar engine run side by side. A copy costs one cycle an element on either (1.12 and 1.4 GHz on "
+        "trn1), so it belongs on the one that has time."
+    )
+    source = "nki.isa.tensor_copy: cost max(MIN_II, N) on Vector, Scalar or GpSimd; GpSimd can not reach PSUM"
+    apis = frozenset({"nki_legacy", "nki"})
+    change_class = "engine"
+
+    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
+        """One site for all copies whose engine is open, where both engines are used."""
+        copies = _copies(kernel)
+        if not copies:
+            return []
+        vector, scalar = _busy(profile, "vector"), _busy(profile, "scalar")
+        first = "scalar" if vector > scalar else "vector"
+        order = [first, "vector" if first == "scalar" else "scalar"]
+        unbalanced = abs(vector - scalar)
+        return [
+            Site(
+                self.name,
+                copies[0].line,
+                "a copy gives the same bits on either engine, and the tiles are where both can reach them",
+                f"{len(copies)} copies leave their engine to the compiler. Put them on the {first} engine, which is "
+                "the less busy one.",
+                tuple(Variant(engine) for engine in order),
+                0.15 * min(1.0, unbalanced) + 0.02,
+                (0.0, 10.0),
+            )
+        ]
+
+    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
+        """An engine for each copy."""
+        copies = _copies(kernel)
+        if not copies:
+            raise RuleRefused("no copy leaves its engine open")
+        engine = f"{prefix(kernel, 'isa')}.{variant.name}_engine"
+        if kernel.api == "nki":
+            engine = f"{prefix(kernel, 'isa')}.engine.{variant.name}"
+        changed = {
+            copy: operation(kernel, copy, "tensor_copy", {"src": kernel.text(copy.args["src"]), "engine": engine})
+            for copy in copies
+        }
+        return replaced(kernel, [], changed)
+
+
+def _copies(kernel: KernelModule) -> list[Statement]:
+    return [
+        statement
+        for statement in kernel.statements
+        if statement.kind == "op"
+        and statement.op in ("copy", "tensor_copy")
+        and not statement.augmented
+        and "engine" not in statement.args
+        and "src" in statement.reads
+        and kernel.space_of(statement.reads["src"].name) in ("psum", "sbuf")
+    ]
+
+
+def _busy(profile: Profile | None, engine: str) -> float:
+    if profile is None or not profile.latency_us:
+        return 0.0
+    return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
+
+
+RULE = PlaceEngine()
