@@ -18,6 +18,7 @@ from acceld.errors import WorkloadError
 from acceld.evaluate import datasets
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
+from acceld.evaluate.floors import Floors, NumpyFloor
 from acceld.evaluate.gates import Trial
 from acceld.evaluate.jail import Jail, Level
 from acceld.evaluate.messages import BadMessage, clean, failure_from, pack, parse
@@ -84,7 +85,16 @@ class Refused:
 class Children:
     """Starts and calls the child processes. ``root`` is the folder for data sets."""
 
-    def __init__(self, config: EvaluateConfig, root: Path, level: Level, cgroup_folder: str = "") -> None:
+    def __init__(
+        self,
+        config: EvaluateConfig,
+        root: Path,
+        level: Level,
+        cgroup_folder: str = "",
+        *,
+        floors: Floors | None = None,
+    ) -> None:
+        self._floors = floors or Floors(root.parent / "floors")
         self._config = config
         self._root = root
         self._tracing = Zygote(TRACING, level=level, cgroup_folder=cgroup_folder)
@@ -174,6 +184,9 @@ class Children:
 
     async def data_set(self, workload: Workload, variant: str, seed: int) -> DataSet | Refused:
         """The data set, made now or found on disk. WorkloadError where the reference is at fault."""
+        known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
+        if known is not None and known.refused:
+            return Refused(variant, known.refused)
         name = hashlib.sha256(f"{workload.hash}\0{variant}\0{seed}".encode()).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
@@ -181,7 +194,13 @@ class Children:
             if found is not None:
                 await asyncio.to_thread(datasets.touch, folder)
                 return found
-            request = {"workload": str(workload.folder), "seed": seed, "variant": variant, "folder": str(folder)}
+            request = {
+                "workload": str(workload.folder),
+                "seed": seed,
+                "variant": variant,
+                "folder": str(folder),
+                "floors": None if known is None else [floor.plain() for floor in known.floors],
+            }
             jail = Jail(
                 memory_bytes=self._memory_bytes,
                 wall_s=_ORACLE_S,
@@ -202,10 +221,15 @@ class Children:
             if "error" in header:
                 raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
             if "refused" in header:
-                return Refused(variant, clean(header["refused"]))
+                reason = clean(header["refused"])
+                await asyncio.to_thread(self._floors.learn_numpy, workload, variant, NumpyFloor(refused=reason))
+                return Refused(variant, reason)
             found = await asyncio.to_thread(datasets.describe, folder)
             if found is None:
                 raise SandboxError(f"the data set of workload {workload.name!r} was not written")
+            if known is None:
+                learned = NumpyFloor(found.floors, seconds=found.seconds)
+                await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
             return found
 
     async def trim(self, most_bytes: int) -> None:

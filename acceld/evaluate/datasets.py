@@ -1,7 +1,7 @@
 """Data sets on disk: the inputs a kernel gets and what the reference makes of them, as raw arrays and a JSON file.
 
-A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (float64,
-reference's layout), all C order. It is written under another name and renamed, so that a folder that exists is
+A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's
+layout; float64, float32 above 64 MiB, which adds 3e-8 to a relative error), all C order. It is written under another name and renamed, so that a folder that exists is
 complete. Nothing in it is ever executed or unpickled.
 """
 
@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from numpy.typing import NDArray
 from acceld.evaluate.correctness import Errors
 
 META = "meta.json"
+_WIDE_BYTES = 64 << 20
+_RECENT_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,11 @@ def write(
             else:
                 described.append({"value": value.item() if isinstance(value, np.generic) else value})
         for number, array in enumerate(expected):
-            np.ascontiguousarray(array, np.float64).tofile(partial / f"expected{number}.bin")
-        outputs = [{"shape": array.shape, "dtype": dtype} for array, dtype in zip(expected, dtypes, strict=True)]
+            np.ascontiguousarray(array, _kept_as(array)).tofile(partial / f"expected{number}.bin")
+        outputs = [
+            {"shape": array.shape, "dtype": dtype, "kept_as": _kept_as(array)}
+            for array, dtype in zip(expected, dtypes, strict=True)
+        ]
         (partial / META).write_text(json.dumps({**record, "inputs": described, "outputs": outputs}), encoding="utf-8")
         try:
             partial.rename(folder)
@@ -96,16 +102,20 @@ def read_inputs(folder: Path) -> list[Any]:
 
 
 def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
-    """Expected outputs (float64, mapped read-only) with the dtype the kernel's must have."""
+    """Expected outputs (mapped read-only) with the dtype the kernel's must have."""
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
     return [
-        (np.memmap(folder / f"expected{i}.bin", np.float64, "r", shape=tuple(one["shape"])), one["dtype"])
+        (np.memmap(folder / f"expected{i}.bin", _dtype(one["kept_as"]), "r", shape=tuple(one["shape"])), one["dtype"])
         for i, one in enumerate(meta["outputs"])
     ]
 
 
 def trim(root: Path, most_bytes: int) -> None:
-    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``."""
+    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``.
+
+    Those used in the last minutes stay: another evaluation may be about to read them.
+    """
+    recent = time.time() - _RECENT_S
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
         try:
@@ -114,8 +124,8 @@ def trim(root: Path, most_bytes: int) -> None:
         except OSError:
             continue
     total = sum(size for _, size, _ in found)
-    for _, size, folder in sorted(found):
-        if total <= most_bytes:
+    for used, size, folder in sorted(found):
+        if total <= most_bytes or used > recent:
             return
         shutil.rmtree(folder, ignore_errors=True)
         total -= size
@@ -124,6 +134,10 @@ def trim(root: Path, most_bytes: int) -> None:
 def touch(folder: Path) -> None:
     """Mark a data set as just used."""
     os.utime(folder)
+
+
+def _kept_as(array: NDArray[Any]) -> str:
+    return "float64" if array.size * 8 <= _WIDE_BYTES else "float32"
 
 
 def _dtype(name: str) -> np.dtype[Any]:

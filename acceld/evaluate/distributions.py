@@ -25,7 +25,7 @@ PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
 NOISY = 1e-3
 """Relative L2 floor above which a variant decides nothing (boosted variants only)."""
-_BOOSTS = (30, 10)
+_BOOSTS = (10,)
 
 
 def metamorphic_variants(workload: Workload) -> list[str]:

@@ -21,8 +21,10 @@ from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.evaluate.children import Children, Failed, Inspected, Refused, Traced
+from acceld.evaluate.datasets import DataSet
+from acceld.evaluate.distributions import OWN
 from acceld.evaluate.floors import Floors
-from acceld.evaluate.gates import Trial, fresh_seed, judge_errors, published_trials, strict_trials
+from acceld.evaluate.gates import DEAR_S, Seeds, Trial, judge_errors, published_trials, search_trial, strict_trials
 from acceld.evaluate.jail import Level
 from acceld.evaluate.queue import SlotQueue
 from acceld.evaluate.sandbox import SandboxReport, probe_level
@@ -88,7 +90,7 @@ class Judge:
         self._children: Children | None = None
         self._queue = SlotQueue(_slots(config), config.queue_size)
         self._running: set[asyncio.Task[Any]] = set()
-        self._secrets: dict[tuple[int, str], int] = {}
+        self._seeds: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
         self._floors = Floors(state_folder / "floors")
         self._own_seconds: dict[str, float] = {}
@@ -107,7 +109,8 @@ class Judge:
                 f"the sandbox reaches {self.report.level.name}, [evaluate] sandbox demands {wanted}",
                 hint=f"{reasons}. `acceld doctor` shows what is missing.",
             )
-        self._children = Children(self._config, self._folder / "datasets", self.report.level, self.report.cgroup_folder)
+        folder, report = self._folder / "datasets", self.report
+        self._children = Children(self._config, folder, report.level, report.cgroup_folder, floors=self._floors)
         await self._children.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -260,23 +263,40 @@ class Judge:
     ) -> tuple[Status, Failure, Correctness | None] | None:
         """Every trial of one gate; None where all pass."""
         case.checks, case.worst_row = [], 0.0
+        seeds = self._seeds_of(case.request.run, loaded)
         if gate is Gate.SEARCH:
-            secret = self._secrets.setdefault((case.request.run, loaded.hash), fresh_seed())
-            return await self._try(case, loaded, Trial("own", secret), keep=True)
-        for trial in strict_trials(loaded):
-            failed = await self._try(case, loaded, trial, keep=False)
-            if failed is not None:
-                return failed
+            return await self._try(case, loaded, search_trial(seeds), gate)
+        cost = await asyncio.to_thread(self._floors.of_numpy, loaded, "own")
+        trials = strict_trials(loaded, seeds, dear=cost is not None and cost.seconds > DEAR_S)
+        ahead: asyncio.Task[DataSet | Refused] | None = None
+        try:
+            for position, trial in enumerate(trials):
+                following = trials[position + 1] if position + 1 < len(trials) else None
+                data = await (ahead or self._data(loaded, trial))
+                ahead = None
+                if following is not None and self._queue.idle:
+                    ahead = asyncio.create_task(self._data(loaded, following))
+                failed = await self._try(case, loaded, trial, gate, data)
+                if failed is not None:
+                    return failed
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                await asyncio.gather(ahead, return_exceptions=True)
         return None
 
+    async def _data(self, loaded: Workload, trial: Trial) -> DataSet | Refused:
+        return await self._need().data_set(loaded, trial.variant, trial.seed)
+
     async def _try(
-        self, case: _Case, loaded: Workload, trial: Trial, *, keep: bool
+        self, case: _Case, loaded: Workload, trial: Trial, gate: Gate, data: DataSet | Refused | None = None
     ) -> tuple[Status, Failure, Correctness | None] | None:
         """One data set; None where the program passes or the variant is refused."""
         children = self._need()
-        data = await children.data_set(loaded, trial.variant, trial.seed)
+        if data is None:
+            data = await self._data(loaded, trial)
         if isinstance(data, Refused):
-            if trial.variant == "own":
+            if trial.variant == OWN:
                 raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
             case.checks.append(Check(f"{trial.name} (not tried: {data.reason})", True))
             return None
@@ -288,28 +308,32 @@ class Judge:
                 return tried.status, tried.failure, None
             case.spend(tried.seconds)
             if case.request.priority is Priority.BASELINE:
-                self._own_seconds[loaded.hash] = max(
-                    self._own_seconds.get(loaded.hash, 0.0), sum(tried.seconds.values())
-                )
-            baseline = None
-            verdict = judge_errors(trial, tried.errors, data.floors, baseline, loaded.tolerance)
+                took = sum(tried.seconds.values())
+                self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
+            verdict = judge_errors(trial, tried.errors, data.floors, None, loaded.tolerance)
             if not verdict.check.passed and verdict.errors.finite:
                 baseline = await self._floors.of_baseline(children, loaded, case.request, data, trial)
                 verdict = judge_errors(trial, tried.errors, data.floors, baseline, loaded.tolerance)
         finally:
-            if not keep:
+            if not trial.kept:
                 await asyncio.to_thread(data.discard)
         case.checks.append(_bounded(verdict.check))
         case.worst_row = max(case.worst_row, min(verdict.errors.worst_row, _WORST))
         if verdict.check.passed:
             return None
-        gate = Gate.SEARCH if keep else Gate.STRICT
-        message = f"{trial.name}: {verdict.check.detail}"
-        return (
-            Status.INCORRECT_NUMERICAL,
-            Failure("tolerance", message, hint=_HINTS.get(trial.variant, "")),
-            self._correctness(case, gate),
-        )
+        failure = Failure("tolerance", f"{trial.name}: {verdict.check.detail}", hint=_HINTS.get(trial.variant, ""))
+        return Status.INCORRECT_NUMERICAL, failure, self._correctness(case, gate)
+
+    def _seeds_of(self, run: int, loaded: Workload) -> Seeds:
+        """The run's secret seeds; requests outside of a run share none."""
+        if not run:
+            return Seeds()
+        key = (run, loaded.hash)
+        found = self._seeds.pop(key, None) or Seeds()
+        self._seeds[key] = found
+        while len(self._seeds) > _REMEMBERED:
+            self._seeds.popitem(last=False)
+        return found
 
     async def _published(self, case: _Case, loaded: Workload) -> bool | None:
         """What the published gate says; None where it is too dear to ask."""

@@ -1,6 +1,6 @@
-"""How inexact a workload's own baseline is, by backend, chip, distribution: measured once and stored.
+"""How inexact honest arithmetic is, by workload and distribution: measured once and stored.
 
-It is asked for only where a candidate is beyond the noise of numpy's float32 arithmetic: an accepted kernel of the
+Numpy's float32 arithmetic is measured when a variant's first data set is made. The baseline's noise is asked for only where a candidate is beyond the noise of numpy's float32 arithmetic: an accepted kernel of the
 same backend may honestly be noisier (other orders of summation, other functions).
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.correctness import Errors
@@ -27,11 +28,46 @@ _DEADLINE_S = 600.0
 _LEAST_MULTIPLE = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class NumpyFloor:
+    """What numpy's float32 arithmetic makes of a variant: one error for each output, or why it decides nothing.
+
+    ``seconds`` is what inputs and reference took in float64.
+    """
+
+    floors: tuple[Errors, ...] = ()
+    refused: str = ""
+    seconds: float = 0.0
+
+
 class Floors:
-    """The baselines' floors, in one small JSON file for each workload, API and chip under ``folder``."""
+    """The floors of each workload's variants, in small JSON files under ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._numpy: dict[tuple[str, str], NumpyFloor] = {}
+
+    def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
+        """The stored floor of a variant; None before it was measured."""
+        key = (loaded.hash, variant)
+        if key not in self._numpy:
+            stored = _read(self._numpy_path(loaded)).get(variant)
+            if stored is None:
+                return None
+            floors = tuple(Errors(*floor) for floor in stored["floors"])
+            self._numpy[key] = NumpyFloor(floors, stored["refused"], stored["seconds"])
+        return self._numpy[key]
+
+    def learn_numpy(self, loaded: Workload, variant: str, floor: NumpyFloor) -> None:
+        """Store what the oracle measured."""
+        self._numpy[(loaded.hash, variant)] = floor
+        stored = _read(self._numpy_path(loaded))
+        plain = [one.plain() for one in floor.floors]
+        stored[variant] = {"floors": plain, "refused": floor.refused, "seconds": floor.seconds}
+        _write(self._numpy_path(loaded), stored)
+
+    def _numpy_path(self, loaded: Workload) -> Path:
+        return self._folder / f"{loaded.hash[:24]}-numpy.json"
 
     async def of_baseline(
         self, children: Children, loaded: Workload, request: EvaluationRequest, data: DataSet, trial: Trial
@@ -76,16 +112,20 @@ class Floors:
             log.warning("the baseline of %s is wrong on %s inputs: %.3g", loaded.name, trial.variant, worst.rel_l2)
             return None
         stored[trial.variant] = worst.plain()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(stored), encoding="ascii")
-        partial.replace(path)
+        _write(path, stored)
         return worst
 
 
-def _read(path: Path) -> dict[str, list[float]]:
+def _write(path: Path, stored: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(stored), encoding="ascii")
+    partial.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        found: dict[str, list[float]] = json.loads(path.read_text(encoding="ascii"))
+        found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return {}
     return found

@@ -4,6 +4,8 @@
 * **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
   metamorphic relation and every boosted argument, each with a fresh seed, each in a fresh process; the first is
   run a second time with loops in another order, which must change nothing beyond rounding.
+  Where the reference is dear (:data:`DEAR_S`), the seeds are drawn once a run, after its first program was hashed,
+  the own distribution keeps the search gate's data set, and one metamorphic relation is tried.
 * The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_verdict``, and decides nothing.
 """
 
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.distributions import OWN, PAPER_SEEDS, strict_variants
@@ -20,6 +22,8 @@ from acceld.model import Check
 from acceld.workloads import Workload
 
 FRESH_SEEDS = 5
+DEAR_S = 1.0
+"""A reference that takes longer than this in float64 is dear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Trial:
     shuffled: bool = False
     published: bool = False
     """Part of the published gate only."""
+    kept: bool = False
+    """Its data set stays on disk for later candidates."""
 
     @property
     def name(self) -> str:
@@ -45,21 +51,43 @@ def fresh_seed() -> int:
     return secrets.randbits(63)
 
 
-def strict_trials(workload: Workload) -> Iterator[Trial]:
-    """The trials of the strict gate, cheapest to fail first."""
-    own = [fresh_seed() for _ in range(FRESH_SEEDS if workload.sample is None else 1)]
-    yield Trial(OWN, own[0])
-    for variant in strict_variants(workload):
-        yield Trial(variant, fresh_seed())
-    yield Trial(OWN, own[0], shuffled=True)
-    for seed in own[1:]:
-        yield Trial(OWN, seed)
+class Seeds:
+    """The secret seeds of one run: the same for the same trial, unknown to everybody until drawn."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[str, int] = {}
+
+    def seed(self, name: str) -> int:
+        """The run's seed for a trial, drawn the first time."""
+        return self._drawn.setdefault(name, fresh_seed())
+
+
+def search_trial(seeds: Seeds) -> Trial:
+    """The trial of the search gate."""
+    return Trial(OWN, seeds.seed(OWN), kept=True)
+
+
+def strict_trials(workload: Workload, seeds: Seeds, *, dear: bool) -> list[Trial]:
+    """The trials of the strict gate, cheapest to fail first; the search gate has passed."""
+    variants = strict_variants(workload)
+    if dear:
+        related = [name for name in variants if name.startswith("metamorphic/")]
+        tried = [name for name in variants if name not in related[1:]]
+        own = search_trial(seeds)
+        return [*(Trial(name, seeds.seed(name), kept=True) for name in tried), replace(own, shuffled=True)]
+    own_seeds = [fresh_seed() for _ in range(FRESH_SEEDS if workload.sample is None else 1)]
+    return [
+        *(Trial(name, fresh_seed()) for name in variants),
+        *(Trial(OWN, seed) for seed in own_seeds[:-1]),
+        Trial(OWN, own_seeds[-1], kept=True),
+        Trial(OWN, own_seeds[-1], shuffled=True),
+    ]
 
 
 def published_trials(workload: Workload) -> Iterator[Trial]:
     """The trials of the published gate."""
     for seed in PAPER_SEEDS if workload.sample is None else ():
-        yield Trial(OWN, seed, published=True)
+        yield Trial(OWN, seed, published=True, kept=True)
 
 
 @dataclass(frozen=True, slots=True)

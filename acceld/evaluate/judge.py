@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def inspect(request: bytes, reply: int) -> None:
         send(reply, failure_record(error))
     except MemoryError:
         send(reply, _record("memory", "verifying the program takes more memory than an evaluation may use"))
+    except Exception as error:  # noqa: BLE001  # a forged program may find a hole in our own code; that is its failure
+        send(reply, {**_defect(error, "verifying"), "status": Status.COMPILE_ERROR.value})
     else:
         send(reply, {"program_sha256": digest, "profile": profile, "seconds": seconds})
 
@@ -77,6 +80,8 @@ def attempt(request: bytes, reply: int) -> None:
     except MemoryError:
         record = _record("memory", "running the program takes more memory than an evaluation may use")
         send(reply, {**record, "status": Status.RUNTIME_ERROR.value})
+    except Exception as error:  # noqa: BLE001  # as above
+        send(reply, {**_defect(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[one if math.isfinite(one) else None for one in found] for found in errors]
         send(reply, {"errors": finite, "seconds": seconds})
@@ -93,6 +98,12 @@ class _Refused(Exception):
 
 def _record(rule: str, message: str, hint: str = "", line: int = 0) -> dict[str, Any]:
     return {"failure": {"class": "LimitExceeded", "rule": rule, "message": message, "hint": hint, "line": line}}
+
+
+def _defect(error: Exception, doing: str) -> dict[str, Any]:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}:{frame.lineno}"
+    return _record("judge", f"{doing} the program raised {type(error).__name__} at {where}: {error}")
 
 
 def _running_status(error: KernelFailure | UsageError) -> Status:

@@ -64,6 +64,11 @@ class SlotQueue:
             if not waiter.turn.done():
                 waiter.turn.set_result(self._free.pop())
 
+    @property
+    def idle(self) -> bool:
+        """Whether a slot is free and nobody waits for it."""
+        return bool(self._free) and not self._waiting
+
     def close(self) -> None:
         """Let nobody in any more; those that wait are cancelled."""
         self._closed = True
