@@ -1,0 +1,87 @@
+"""What of AWS's Neuron software this machine has: real packages, placeholders, tools, devices. Imports none of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+VENVS = Path("/opt")
+PATTERN = "aws_neuronx_venv_*"
+DEVICES = "/dev/neuron*"
+PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
+INSTALL = (
+    "start from AWS's Deep Learning AMI Neuron, or follow the Neuron documentation's setup page; "
+    "the packages of the same names on PyPI are placeholders"
+)
+_PROBE = """
+import importlib.metadata as m, json
+def state(name, module):
+    try:
+        found = m.distribution(name)
+    except m.PackageNotFoundError:
+        return None
+    real = any(str(p).startswith(module) and str(p).endswith((".so", ".py")) and "__init__" not in str(p)
+               for p in (found.files or []))
+    return {"version": found.version, "real": bool(real)}
+print(json.dumps({n: state(n, d) for n, d in
+    [("neuronx-cc", "neuronxcc"), ("nki", "nki"), ("torch-neuronx", "torch_neuronx"), ("nrtpy", "nrtpy")]}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NeuronPackage:
+    """A package in one interpreter: its version, and whether it is more than a placeholder."""
+
+    name: str
+    version: str
+    real: bool
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeuronTools:
+    """Everything found."""
+
+    pythons: tuple[str, ...]
+    packages: tuple[NeuronPackage, ...]
+    profiler: str
+    """Path of neuron-explorer or neuron-profile; empty where there is none."""
+    devices: tuple[str, ...]
+    instance: str
+
+
+def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
+    """Look for AWS's virtual environments, their packages, the profiler and the devices."""
+    interpreters = pythons or tuple(_interpreters())
+    packages = [package for python in interpreters for package in _packages(python)]
+    profiler = shutil.which("neuron-explorer") or shutil.which("neuron-profile") or ""
+    devices = tuple(sorted(str(path) for path in Path("/dev").glob("neuron[0-9]*")))
+    return NeuronTools(interpreters, tuple(packages), profiler, devices, _instance())
+
+
+def _interpreters() -> Iterator[str]:
+    for folder in sorted(VENVS.glob(PATTERN)):
+        if (python := folder / "bin" / "python").exists():
+            yield str(python)
+
+
+def _packages(python: str) -> Iterator[NeuronPackage]:
+    try:
+        done = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=30, check=True)
+        found = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return
+    for name, state in found.items():
+        if state is not None:
+            yield NeuronPackage(name, state["version"], state["real"], python)
+
+
+def _instance() -> str:
+    try:
+        return PRODUCT.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
