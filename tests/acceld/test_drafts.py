@@ -1,0 +1,63 @@
+"""Drafts of workload folders load as workloads, and what can not be read is refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acceld import drafts
+from acceld.errors import UsageError, WorkloadError
+from acceld.workloads import load_workload
+
+
+def test_arguments_and_scalars_are_read() -> None:
+    assert drafts.parse_argument("x=128x512:bfloat16", 0) == drafts.DraftArgument("x", (128, 512), "bfloat16")
+    assert drafts.parse_argument("4:float32", 3).name == "arg3"
+    assert drafts.parse_scalar("eps=1e-6").value == 1e-6
+    assert drafts.parse_scalar("n=4").value == 4 and isinstance(drafts.parse_scalar("n=4").value, int)
+
+
+@pytest.mark.parametrize("text", ["x=128", "x=axb:float32", "128x512", "=4:float32"])
+def test_a_malformed_argument_shows_the_form(text: str) -> None:
+    with pytest.raises(UsageError, match="NAME=SHAPE:DTYPE"):
+        drafts.parse_argument(text, 0)
+
+
+def test_a_misspelt_dtype_gets_the_nearest() -> None:
+    with pytest.raises(UsageError, match="float32"):
+        drafts.parse_argument("x=4x4:flaot32", 0)
+
+
+def test_a_draft_from_a_reference_loads(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text(
+        "import numpy as np\n"
+        "def get_inputs():\n    return [np.ones((4, 8), np.float32), 1e-5, np.ones((8, 2), np.float32)]\n"
+        "def forward(x, eps, w):\n    return (x @ w, x + eps)\n"
+        "def transform_to_nki_inputs(inputs):\n    x, eps, w = inputs\n    return [x.reshape(2, 2, 8), eps, w]\n",
+        encoding="utf-8",
+    )
+    facts = drafts.reference_facts(tmp_path / "reference.py", ["x"])
+    assert facts.arguments[0].kernel_shape == (2, 2, 8) and facts.arguments[1].value == 1e-5
+    assert [output.shape for output in facts.outputs] == [(4, 2), (4, 8)]
+    (tmp_path / "kernel_legacy.py").write_text("", encoding="utf-8")
+    text = drafts.workload_toml(
+        "mine", facts.arguments, facts.outputs, baselines={"nki_legacy": "kernel_legacy.py"}, reference="reference.py",
+        entry="f", grid=(2,), lnc=2, mutates=["x"],
+    )  # fmt: skip
+    (tmp_path / "workload.toml").write_text(text, encoding="utf-8")
+    loaded = load_workload(tmp_path)
+    assert loaded.arguments[0].kernel_shape == (2, 2, 8) and loaded.arguments[1].value == 1e-5
+    assert (loaded.entry, loaded.grid, loaded.lnc, loaded.mutates) == ("f", (2,), 2, ("x",))
+
+
+def test_a_reference_that_raises_is_named_with_its_error(tmp_path: Path) -> None:
+    path = tmp_path / "ref.py"
+    path.write_text(
+        "def get_inputs():\n    return []\ndef forward():\n    raise ValueError('no luck')\n", encoding="utf-8"
+    )
+    with pytest.raises(WorkloadError, match=r"ref\.py: ValueError: no luck"):
+        drafts.reference_facts(path)
+    path.write_text("def get_inputs():\n    return []\n", encoding="utf-8")
+    with pytest.raises(WorkloadError, match="forward"):
+        drafts.reference_facts(path)

@@ -1,0 +1,60 @@
+"""A kernel file brings the modules of its own package that it imports, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acceld.errors import UsageError
+from acceld.kernel_files import load_kernel, package_root, syntax_error
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_closure_follows_relative_and_absolute_imports(tmp_path: Path) -> None:
+    write(tmp_path / "ops" / "__init__.py", "")
+    write(tmp_path / "ops" / "tiles.py", "from . import sizes\n")
+    write(tmp_path / "ops" / "sizes.py", "P = 128\n")
+    write(tmp_path / "ops" / "unused.py", "raise SystemExit\n")
+    kernel = write(tmp_path / "ops" / "kernel.py", "import torch\nfrom ops.tiles import x\nfrom .sizes import P\n")
+    loaded = load_kernel(kernel, api="nki_legacy")
+    assert set(loaded.closure) == {"ops/__init__.py", "ops/tiles.py", "ops/sizes.py"}
+    assert loaded.trusted and loaded.filename == "kernel.py"
+    assert package_root(kernel) == tmp_path.resolve()
+
+
+def test_the_hash_covers_closure_entry_and_launch(tmp_path: Path) -> None:
+    kernel = write(tmp_path / "kernel.py", "import helper\n")
+    helper = write(tmp_path / "helper.py", "A = 1\n")
+    hashes = [load_kernel(kernel, api="nki_legacy").sha256]
+    helper.write_text("A = 2\n", encoding="utf-8")
+    hashes.append(load_kernel(kernel, api="nki_legacy").sha256)
+    hashes.append(load_kernel(kernel, api="nki_legacy", entry="f").sha256)
+    hashes.append(load_kernel(kernel, api="nki_legacy", grid=(2,)).sha256)
+    hashes.append(load_kernel(kernel, api="nki").sha256)
+    assert len(set(hashes)) == 5
+
+
+def test_cyclic_imports_end(tmp_path: Path) -> None:
+    write(tmp_path / "a.py", "import b\n")
+    write(tmp_path / "b.py", "import a\n")
+    assert set(load_kernel(tmp_path / "a.py", api="nki").closure) == {"b.py"}
+
+
+def test_a_missing_or_binary_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nosuch\.py"):
+        load_kernel(tmp_path / "nosuch.py", api="nki")
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="UTF-8"):
+        load_kernel(tmp_path / "binary.py", api="nki")
+
+
+def test_a_syntax_error_names_file_and_line(tmp_path: Path) -> None:
+    error = syntax_error("x = 1\ndef f(:\n", tmp_path / "k.py")
+    assert error is not None and "k.py:2" in error.message and "def f(:" in error.message
+    assert syntax_error("x = 1\n", tmp_path / "k.py") is None
