@@ -207,8 +207,13 @@ class ProgramBuilder:
 
 
 def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
-    """A body as a program holds it."""
-    return tuple(node.freeze() if isinstance(node, Draft) else node for node in body)
+    """A body as a program holds it: without instructions whose mask holds nowhere, and loops left empty by that."""
+    nodes = (node.freeze() if isinstance(node, Draft) else node for node in body)
+    return tuple(node for node in nodes if (node.body if isinstance(node, Loop) else _may_run(node)))
+
+
+def _may_run(instruction: Instruction) -> bool:
+    return not any(p.base.const < 0 and not p.base.terms and not any(p.coefs) for p in instruction.mask)
 
 
 def _accesses(body: Iterable[Node]) -> Iterator[Access]:

@@ -21,6 +21,10 @@ Site = tuple[str, str, int, int]
 """A place in source code: file, function, its first line, byte code offset. The same in each trace of a source."""
 
 
+class LaunchedWhileLoading(BaseException):
+    """A kernel's file launches its kernel at the top level: what follows is a driver, not needed for a trace."""
+
+
 @dataclass(frozen=True)
 class TraceOptions:
     """Limits and choices of a trace.
@@ -120,7 +124,7 @@ def _name_at(which: int) -> str:
 @lru_cache(maxsize=256)
 def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
     """For each instruction the name its value is stored to, and the name the loop over its value stores to."""
-    steps = list(dis.get_instructions(code))
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     names = []
     for at in range(len(steps)):
         after = steps[at + 1 : at + 4]

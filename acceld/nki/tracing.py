@@ -22,7 +22,7 @@ from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.frontend import FrontEnd
 from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.program import Notice, Program
-from acceld.nki.session import Session, TraceOptions
+from acceld.nki.session import LaunchedWhileLoading, Session, TraceOptions
 from acceld.nki.shims import imports
 from acceld.nki.tracing_types import Argument, TensorSpec
 
@@ -176,11 +176,17 @@ def _load(tree: ast.Module, filename: str, front_end: FrontEnd) -> tuple[ModuleT
     module.__file__ = filename
     notices: tuple[Notice, ...] = ()
     if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body):
-        exec(compile(front_end.prelude, "<prelude>", "exec"), module.__dict__)
+        exec(compile(front_end.prelude, "<prelude>", "exec"), module.__dict__)  # noqa: S102  # our own lines
         notices = (Notice(1, "the file imports nothing: np, nki, nl, nt, nisa, trace and par_dim are provided"),)
     sys.modules[MODULE_NAME] = module
     try:
-        exec(compile(tree, filename, "exec"), module.__dict__)
+        exec(compile(tree, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
+    except LaunchedWhileLoading as launched:
+        line = _line_of(launched.__traceback__, filename)
+        notices = (
+            *notices,
+            Notice(line, "the file launches a kernel here when it is loaded; the rest is not executed"),
+        )
     finally:
         sys.modules.pop(MODULE_NAME, None)
     return module, notices

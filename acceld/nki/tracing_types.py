@@ -13,5 +13,5 @@ class TensorSpec:
     dtype: str
 
 
-Argument = TensorSpec | int | float | bool | str | None
+Argument = TensorSpec | int | float | bool | str | tuple[int, ...] | None
 """A kernel's argument: a tensor by shape and dtype, or a value known while tracing."""

@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from math import prod
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from acceld.nki.errors import LegalityError, LimitExceeded
-from acceld.nki.legacy import isa, language
+from acceld.nki.legacy import compiler, isa, language
 from acceld.nki.legacy.memory import HBM
 from acceld.nki.legacy.placement import declare
-from acceld.nki.legacy.state import Retrace, Trace, activate, current, deactivate
+from acceld.nki.legacy.state import Retrace, Trace, activate, current, deactivate, is_tracing
 from acceld.nki.legacy.tensor import Tensor
 from acceld.nki.program import LoopKind, Program, Role, Space
-from acceld.nki.session import Session, Site, call_site
+from acceld.nki.session import LaunchedWhileLoading, Session, Site, call_site
 from acceld.nki.shims import ApiModule
 from acceld.nki.tracing_types import TensorSpec
 
@@ -43,13 +44,16 @@ class Kernel:
         self.__doc__ = getattr(function, "__doc__", None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        current()
+        if not is_tracing():
+            raise LaunchedWhileLoading
         return self.function(*args, **kwargs)
 
     def __getitem__(self, grid: object) -> Callable[..., Any]:
         sizes = grid if isinstance(grid, tuple) else (grid,)
 
         def launch(*args: Any, **kwargs: Any) -> Any:
+            if not is_tracing():
+                raise LaunchedWhileLoading
             return launched(self.function, tuple(operator.index(n) for n in sizes), args, kwargs)
 
         return launch
@@ -80,13 +84,10 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
             raise LimitExceeded(f"a launch grid of {prod(grid)} programs", rule="grid_limit", line=line)
         value = None
         for number in range(prod(grid)):
-            place = []
-            for size in reversed(grid):
-                place.append(number % size)
-                number //= size
-            trace.program_ids = tuple(reversed(place))
-            again = function(*args, **kwargs)
-            value = _joined(value, again)
+            trace.program_ids = tuple(int(i) for i in np.unravel_index(number, grid))
+            if number:
+                trace.next_program()
+            value = function(*args, **kwargs)
     else:
         for axis, size in enumerate(grid):
             loops.append(trace.open(f"program_id({axis})", size, LoopKind.SPMD, site, line))
@@ -98,11 +99,6 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
             trace.close(loop)
     trace.program_ids, trace.grid = outer_ids, outer_grid
     return value
-
-
-def _joined(first: Any, again: Any) -> Any:
-    """The result of all programs: buffers shared by them are declared by each and are one."""
-    return again if first is None else first
 
 
 class LegacyFrontEnd:
@@ -119,7 +115,7 @@ class LegacyFrontEnd:
         nl = ApiModule("neuronxcc.nki.language", session, language.namespace())
         nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace())
         typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
-        compiler = ApiModule("neuronxcc.nki.compiler", session, {})
+        allocators = ApiModule("neuronxcc.nki.compiler", session, compiler.namespace())
         launchers = {name: Launcher(name) for name in ("jit", "baremetal", "benchmark", "profile", "trace")}
         nki = ApiModule(
             "neuronxcc.nki",
@@ -130,11 +126,11 @@ class LegacyFrontEnd:
                 "language": nl,
                 "isa": nisa,
                 "typing": typing,
-                "compiler": compiler,
+                "compiler": allocators,
             },
         )
         top = ApiModule("neuronxcc", session, {"nki": nki})
-        return {module.__name__: module for module in (top, nki, nl, nisa, typing, compiler)}
+        return {module.__name__: module for module in (top, nki, nl, nisa, typing, allocators)}
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
         unroll: frozenset[Site] = frozenset()
@@ -159,7 +155,16 @@ class LegacyFrontEnd:
         values: dict[str, object] = {}
         for name, argument in arguments.items():
             if isinstance(argument, TensorSpec):
-                tensor = declare(trace, argument.shape, argument.dtype, Space.HBM, name=name, role=Role.INPUT, scope=())
+                tensor = declare(
+                    trace,
+                    argument.shape,
+                    argument.dtype,
+                    Space.HBM,
+                    name=name,
+                    role=Role.INPUT,
+                    scope=(),
+                    site=("argument", name, 0, 0),
+                )
                 inputs.append(tensor.access.buffer)
                 values[name] = tensor
             else:
@@ -186,15 +191,23 @@ class LegacyFrontEnd:
 
 
 def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Arguments by position and by name for ``function``."""
-    positional, keyword = [], {}
-    with suppress(ValueError):
+    """Arguments by position and by name for ``function``: by position only what can not be named."""
+    positional: list[object] = []
+    try:
         parameters = inspect.signature(function).parameters
-        for name, value in values.items():
-            if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
-                keyword[name] = value
-            else:
-                positional.append(value)
+    except ValueError:  # a builtin
+        return tuple(values.values()), {}
+    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
+    keyword: dict[str, object] = {}
+    for name, value in values.items():
+        kind = parameters[name].kind if name in parameters else inspect.Parameter.VAR_POSITIONAL
+        by_name = kind is inspect.Parameter.KEYWORD_ONLY or (
+            kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and not variadic
+        )
+        if by_name or (name not in parameters and not variadic):
+            keyword[name] = value
+        else:
+            positional.append(value)
     return tuple(positional), keyword
 
 
@@ -213,8 +226,15 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
                     hint="store the tile to a tensor declared with buffer=nl.shared_hbm and return that",
                 )
             number = one.access.buffer
+            if one.access.elements != one.declared.elements:
+                raise LegalityError(
+                    f"the kernel returns a part of {one.label}; return the whole tensor",
+                    rule="kernel_result",
+                    line=line,
+                )
             if one.declared.role is Role.SCRATCH:
-                trace.builder.change_buffer(number, role=Role.OUTPUT, scope=())
+                outer = None if one.shape == one.declared.shape else one.shape
+                trace.builder.change_buffer(number, role=Role.OUTPUT, scope=(), argument_shape=outer)
             elif one.declared.role is Role.CONSTANT:
                 raise LegalityError("the kernel returns a constant", rule="kernel_result", line=line)
             outputs.append(number)

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from acceld.nki.errors import LegalityError
-from acceld.nki.legacy import dtypes, memory, products, reductions
+from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.legacy import dtypes, memory, positions, products, reductions, transfers
 from acceld.nki.legacy.elementwise import (
     BITWISE,
-    COMPARING,
     broadcast_shape,
     expand,
-    is_column,
     masked,
-    on_chip,
     operand,
     result,
     same_partitions,
     scalar_operand,
 )
-from acceld.nki.legacy.names import EngineName, activation_function, alu_op, engine_of, reduce_op
+from acceld.nki.legacy.names import EngineName, ReduceCommand, activation_function, alu_op, engine_of
+from acceld.nki.legacy.placement import fresh
+from acceld.nki.legacy.positions import reducing
+from acceld.nki.legacy.signatures import checked
 from acceld.nki.legacy.state import current
 from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.program import Attr, Engine
+from acceld.nki.program import Attr, Engine, Space
 
 
-class ReduceCommand(IntEnum):
-    """``nisa.reduce_cmd``."""
+class NcVersion(IntEnum):
+    """``nisa.nc_version``."""
 
-    idle = 0
-    reset = 1
-    reduce = 2
-    reset_reduce = 3
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+GENERATIONS = {"trn1": NcVersion.gen2, "trn2": NcVersion.gen3, "trn3": NcVersion.gen4}
 
 
 def _kind(dtype: object, *operands: Tensor) -> str:
@@ -60,43 +63,9 @@ def activation(
         scalar_operand(scale, "scale", "activation", tile.shape[0]),
     ]
     attrs: dict[str, Attr] = {"func": activation_function(op)}
-    return _reducing("activation", Engine.SCALAR, tile, srcs, attrs, dtype, mask, reduce_op, reduce_res, reduce_cmd)
-
-
-def _reducing(
-    op: str,
-    engine: Engine,
-    tile: Tensor,
-    srcs: list[Any],
-    attrs: dict[str, Attr],
-    dtype: object,
-    mask: object,
-    fold: object,
-    reduce_res: object,
-    reduce_cmd: object,
-) -> Tensor:
-    """Emit an instruction that may also fold its result along the free axes into ``reduce_res``."""
-    from acceld.nki.legacy.placement import fresh, mark_produced
-    from acceld.nki.legacy.views import conform
-
-    trace = current()
-    patterns = masked(mask, tile.shape)
-    dst = fresh(trace, tile.shape, _kind(dtype, tile), memory.SBUF.space)
-    dsts = [dst]
-    if fold is not None:
-        attrs["reduce_op"] = reduce_op(fold)
-        attrs["reduce_cmd"] = ReduceCommand(int(reduce_cmd)).name if reduce_cmd is not None else "reset_reduce"  # type: ignore[call-overload]  # an enum member
-        if reduce_res is not None:
-            target = operand(reduce_res, "reduce_res", op)
-            placed = conform(target, (tile.shape[0], 1))
-            if placed is None:
-                raise LegalityError(
-                    f"reduce_res of '{op}' has shape {target.shape}, not {(tile.shape[0], 1)}",
-                    rule="operand_shape",
-                    line=trace.line(),
-                )
-            dsts.append(placed)
-    return mark_produced(trace, dst, trace.emit(op, engine, dsts, srcs, attrs=attrs, mask=patterns))
+    dst = fresh(current(), tile.shape, _kind(dtype, tile), Space.SBUF)
+    reducing("activation", Engine.SCALAR, dst, srcs, attrs, mask, reduce_op, reduce_res, reduce_cmd, "activation")
+    return dst
 
 
 def activation_reduce(
@@ -195,20 +164,13 @@ def tensor_scalar_reduce(
 ) -> Tensor:
     """``nisa.tensor_scalar_reduce``."""
     tile = operand(data, "data", "tensor_scalar_reduce")
+    call = "tensor_scalar_reduce"
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
-    srcs: list[Any] = [tile, scalar_operand(operand0, "operand0", "tensor_scalar_reduce", tile.shape[0])]
-    return _reducing(
-        "tensor_scalar",
-        Engine.VECTOR,
-        tile,
-        srcs,
-        attrs,
-        dtype,
-        mask,
-        reduce_op,
-        reduce_res,
-        ReduceCommand.reset_reduce,
-    )
+    srcs: list[Any] = [tile, scalar_operand(operand0, "operand0", call, tile.shape[0])]
+    dst = fresh(current(), tile.shape, _kind(dtype, tile), Space.SBUF)
+    command = ReduceCommand.reset_reduce
+    reducing("tensor_scalar", Engine.VECTOR, dst, srcs, attrs, mask, reduce_op, reduce_res, command, call)
+    return dst
 
 
 def scalar_tensor_tensor(
@@ -267,27 +229,55 @@ def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwa
     return result("reciprocal", Engine.UNKNOWN, tile.shape, _kind(dtype, tile), [tile], mask=masked(mask, tile.shape))
 
 
-def tensor_copy(
-    src: object, *, mask: object = None, dtype: object = None, engine: object = None, **kwargs: Any
-) -> Tensor:
-    """``nisa.tensor_copy``."""
-    tile = operand(src, "src", "tensor_copy")
-    return result("copy", engine_of(engine), tile.shape, _kind(dtype, tile), [tile], mask=masked(mask, tile.shape))
+def dropout(data: object, prob: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
+    """``nisa.dropout``: zeroes elements with probability ``prob``."""
+    tile = operand(data, "data", "dropout")
+    chance = scalar_operand(prob, "prob", "dropout", tile.shape[0])
+    kind = _kind(dtype, tile)
+    return result("dropout", Engine.VECTOR, tile.shape, kind, [tile, chance], mask=masked(mask, tile.shape))
+
+
+def get_nc_version(**kwargs: Any) -> NcVersion:
+    """``nisa.get_nc_version``: the generation of the chip traced for."""
+    return GENERATIONS[current().session.chip]
+
+
+UNSUPPORTED = {
+    "builtin_custom_op": "the code of a custom operator is not available to the simulator",
+    "tensor_copy_dynamic_src": "copies from run-time offsets in SBUF are not simulated",
+    "tensor_copy_dynamic_dst": "copies to run-time offsets in SBUF are not simulated",
+}
+
+
+def _refused(name: str) -> Callable[..., object]:
+    def call(*args: Any, **kwargs: Any) -> object:
+        raise UnsupportedCall(f"nisa.{name} is not simulated: {UNSUPPORTED[name]}", line=current().line())
+
+    call.__name__ = name
+    return call
+
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
+    tensor_tensor_scan, reciprocal, dropout, get_nc_version, memory.memset, products.nc_matmul, products.nc_transpose,
+    reductions.tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
+    positions.max8, positions.nc_find_index8, positions.nc_match_replace8, positions.local_gather,
+    positions.sequence_bounds, transfers.dma_copy, transfers.dma_transpose, transfers.tensor_copy_predicated,
+    transfers.nc_stream_shuffle, transfers.tensor_partition_reduce, transfers.tensor_copy, transfers.bn_stats,
+    transfers.bn_aggr,
+)  # fmt: skip
 
 
 def namespace() -> dict[str, object]:
     """Every attribute of the module."""
-    names: dict[str, object] = {
-        function.__name__: function
-        for function in (
-            activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
-            tensor_tensor_scan, reciprocal, tensor_copy, memory.memset, products.nc_matmul, products.nc_transpose,
-            reductions.tensor_reduce,
-        )
-    }  # fmt: skip
-    names |= {"engine": EngineName, "reduce_cmd": ReduceCommand}
+    names: dict[str, object] = {function.__name__: checked("nisa", function) for function in FUNCTIONS}
+    names |= {name: _refused(name) for name in UNSUPPORTED}
+    names |= {
+        "engine": EngineName,
+        "reduce_cmd": ReduceCommand,
+        "nc_version": NcVersion,
+        "dge_mode": transfers.DgeMode,
+        "oob_mode": transfers.OutOfBoundsMode,
+    }
     names |= {f"{name.name}_engine": name for name in EngineName}
     return names
-
-
-__all__ = ["COMPARING", "is_column", "namespace", "on_chip"]

@@ -11,7 +11,8 @@ import ml_dtypes
 import numpy as np
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import dtypes, elementwise, index, memory, products, reductions
+from acceld.nki.legacy import dtypes, elementwise, index, memory, positions, products, reductions, transfers
+from acceld.nki.legacy.signatures import checked
 from acceld.nki.legacy.state import current
 from acceld.nki.legacy.tensor import ParDim, Tensor
 from acceld.nki.program import Engine, LoopKind
@@ -206,8 +207,24 @@ class TileSize:
     total_available_sbuf_size = 192 * 1024 - 16 * 1024
 
 
-def _grid(free: int) -> index.Grid:
-    return index.MeshGrid()[0:128, 0:free]
+def gemm_grid(**kwargs: Any) -> index.Grid:
+    """``nl.gemm_grid``: the positions of a 128 x 512 tile."""
+    return index.MeshGrid()[0:128, 0:512]
+
+
+def gemm_stationary_grid(**kwargs: Any) -> index.Grid:
+    """``nl.gemm_stationary_grid``: the positions of a 128 x 128 tile."""
+    return index.MeshGrid()[0:128, 0:128]
+
+
+def nc(n: int, **kwargs: Any) -> int:
+    """``nl.nc``: how many cores share a grid dimension."""
+    return operator.index(n)
+
+
+def spmd_dim(*sizes: int, **kwargs: Any) -> int:
+    """``nl.spmd_dim``: a grid dimension as a product of parts."""
+    return int(np.prod(sizes))
 
 
 def _refused(name: str) -> Callable[..., object]:
@@ -220,31 +237,33 @@ def _refused(name: str) -> Callable[..., object]:
 
 UNSUPPORTED = {
     "all_reduce": "programs of a launch grid are simulated one after another and do not exchange tiles",
-    "atomic_rmw": "an indexed read-modify-write of HBM needs a rule for colliding indices",
-    "gather_flattened": "a gather through flat indices across partitions",
 }
+
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    all, where, par_dim, affine_range, sequential_range, static_range, program_id, num_programs, program_ndim,
+    spmd_dim, nc, device_print, expand_dims, static_cast, finfo, dropout, rand, random_seed, gemm_grid,
+    gemm_stationary_grid, index.arange, index.ds, elementwise.copy, elementwise.broadcast_to, memory.ndarray,
+    memory.full, memory.zeros, memory.ones, memory.empty_like, memory.zeros_like, memory.shared_constant,
+    memory.shared_identity_matrix, memory.load, memory.load_transpose2d, memory.store, products.matmul,
+    products.transpose, reductions.mean, reductions.var, reductions.softmax, reductions.rms_norm,
+    reductions.loop_reduce, positions.gather_flattened, transfers.atomic_rmw,
+)  # fmt: skip
 
 
 def namespace() -> dict[str, object]:
     """Every attribute of the module."""
-    names: dict[str, object] = {name: _unary(name) for name in UNARY}
-    names |= {name: _binary(name) for name in BINARY}
-    names |= {name: _reduction(name, op) for name, op in REDUCTIONS.items()}
+    functions = [
+        *FUNCTIONS,
+        *(_unary(name) for name in UNARY),
+        *(_binary(name) for name in BINARY),
+        *(_reduction(name, op) for name, op in REDUCTIONS.items()),
+    ]
+    names: dict[str, object] = {function.__name__: checked("nl", function) for function in functions}
     names |= {name: _refused(name) for name in UNSUPPORTED}
-    for function in (
-        all, where, par_dim, affine_range, sequential_range, static_range, program_id, num_programs, program_ndim,
-        device_print, expand_dims, static_cast, finfo, dropout, rand, random_seed, index.arange, index.ds,
-        elementwise.copy, elementwise.broadcast_to, memory.ndarray, memory.full, memory.zeros, memory.ones,
-        memory.empty_like, memory.zeros_like, memory.shared_constant, memory.shared_identity_matrix, memory.load,
-        memory.load_transpose2d, memory.store, products.matmul, products.transpose, reductions.mean, reductions.var,
-        reductions.softmax, reductions.rms_norm, reductions.loop_reduce,
-    ):  # fmt: skip
-        names[function.__name__] = function
     names |= {
         "mgrid": index.MeshGrid(),
         "tile_size": TileSize,
-        "gemm_grid": lambda: _grid(512),
-        "gemm_stationary_grid": lambda: _grid(128),
         "sbuf": memory.SBUF,
         "psum": memory.PSUM,
         "hbm": memory.HBM,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -67,11 +67,17 @@ def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, na
     trace = current()
     kind = buffer_kind(buffer)
     scope = () if kind.shared else None
+    type_name, sizes = dtypes.dtype_name(dtype), as_shape(shape)
+    if kind.shared:
+        known = trace.shared_tensor(tuple(int(cast("Any", n)) for n in sizes), type_name)
+        if known is not None:
+            return known
     placement = getattr(buffer, "address", None)
-    address = placement(trace, tuple(shape), dtypes.dtype_name(dtype)) if callable(placement) else None
-    return declare(
-        trace, as_shape(shape), dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=address
-    )
+    address = placement(trace, sizes, type_name) if callable(placement) else None
+    tensor = declare(trace, sizes, type_name, kind.space, name=name, scope=scope, address=address)
+    if kind.shared:
+        trace.shared_tensors.append(tensor)
+    return tensor
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
@@ -237,7 +243,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
 
 
 def store(dst: object, value: object, *, mask: object = None, **kwargs: Any) -> None:
-    """``nl.store``: a tile to HBM. LegalityError where the tile is in PSUM or the shapes differ."""
+    """``nl.store``: a tile to HBM, one in PSUM through SBUF. LegalityError where the shapes differ."""
     trace = current()
     target = in_hbm(dst, "dst", "store")
     if not isinstance(value, Tensor):
@@ -251,12 +257,7 @@ def store(dst: object, value: object, *, mask: object = None, **kwargs: Any) -> 
         value = result("memset", Engine.UNKNOWN, target.shape, target.dtype_name, [number])
     tile = on_chip(value, "value", "store")
     if tile.space is Space.PSUM:
-        raise LegalityError(
-            "Expected operand 'value' of 'store' to be in address space 'sbuf', but got a tile in 'psum' instead.",
-            rule="address_space",
-            line=trace.line(),
-            hint="copy it to SBUF with nl.copy first",
-        )
+        tile = result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile], mask=masked(mask, tile.shape))
     placed = conform(target, tile.shape)
     if placed is None:
         wide = expand(tile, target.shape)

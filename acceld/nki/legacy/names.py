@@ -48,6 +48,15 @@ class EngineName(IntEnum):
     sync = 6
 
 
+class ReduceCommand(IntEnum):
+    """``nisa.reduce_cmd``."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+
+
 ENGINES = {
     EngineName.unknown: Engine.UNKNOWN,
     EngineName.tensor: Engine.TENSOR,

@@ -68,6 +68,15 @@ def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
         )
 
 
+def moved_to_sbuf(tile: Tensor) -> Tensor:
+    """The tile, or a copy of it in SBUF where it is in PSUM, from where the tensor engine can not read."""
+    if tile.space is Space.SBUF:
+        return tile
+    trace = current()
+    trace.builder.notice(trace.line(), "an operand of the tensor engine is in PSUM: it is copied to SBUF first")
+    return result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile])
+
+
 def nc_matmul(
     stationary: object,
     moving: object,
@@ -81,9 +90,8 @@ def nc_matmul(
     **kwargs: Any,
 ) -> Tensor:
     """``nisa.nc_matmul``: stationary[K, M].T @ moving[K, N] into a new PSUM tile [M, N] of float32."""
-    left, right = operand(stationary, "stationary", "nc_matmul"), operand(moving, "moving", "nc_matmul")
-    in_sbuf(left, "stationary", "nc_matmul")
-    in_sbuf(right, "moving", "nc_matmul")
+    left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
+    right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
     if left.shape[0] != right.shape[0]:
         raise LegalityError(
             f"number of partitions (dimension 0 size of a tile) mismatch in parameters (stationary{list(left.shape)}, "
@@ -114,7 +122,7 @@ def nc_matmul(
 
 def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None, **kwargs: Any) -> Tensor:
     """``nl.matmul``: x @ y. Without ``transpose_x``, x [M, K] is first transposed through the tensor engine."""
-    left, right = operand(x, "x", "matmul"), operand(y, "y", "matmul")
+    left, right = moved_to_sbuf(operand(x, "x", "matmul")), moved_to_sbuf(operand(y, "y", "matmul"))
     if transpose_x:
         return nc_matmul(left, right, mask=mask)
     rows, depth = left.shape[0], prod(left.shape[1:])
@@ -152,7 +160,7 @@ def nc_transpose(
     for dimension, size in enumerate((tile.shape[0], free)):
         _limit(tile, "data", "transpose", dimension, size, most)
     if chosen is Engine.TENSOR:
-        in_sbuf(tile, "data", "nc_transpose")
+        tile = moved_to_sbuf(tile)
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     space = Space.PSUM if chosen is Engine.TENSOR else Space.SBUF
     shape = (free, tile.shape[0])

@@ -62,9 +62,19 @@ def reduce(
     )
 
 
-def tensor_reduce(op: object, data: object, axis: object, **options: Any) -> Tensor:
+def tensor_reduce(
+    op: object,
+    data: object,
+    axis: object,
+    *,
+    mask: object = None,
+    dtype: object = None,
+    negate: bool = False,
+    keepdims: bool = False,
+    **kwargs: Any,
+) -> Tensor:
     """``nisa.tensor_reduce``."""
-    return reduce(op, data, axis, **options)
+    return reduce(op, data, axis, mask=mask, dtype=dtype, negate=negate, keepdims=keepdims)
 
 
 def mean(

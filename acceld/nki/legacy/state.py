@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from acceld.nki.builder import ProgramBuilder, Slot
-from acceld.nki.errors import KernelCrash, LegalityError, LimitExceeded
+from acceld.nki.errors import KernelCrash, LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.program import (
     Access,
     Affine,
@@ -86,6 +86,8 @@ class Trace:
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
         self.sites: dict[int, Site] = {}
+        self.shared_tensors: list[Tensor] = []
+        self._shared_next: int | None = None
         self.broken: LegalityError | None = None
         self._keys: dict[int, Site] = {}
         self._names: dict[int, str] = {}
@@ -105,6 +107,20 @@ class Trace:
         from acceld.nki.legacy.tensor import Tensor
 
         return Tensor(access, scope)
+
+    def next_program(self) -> None:
+        """From here on, tensors in shared HBM are those the first program declared, in order."""
+        self._shared_next = 0
+
+    def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
+        """The tensor the first program declared at this place; None in the first program."""
+        if self._shared_next is None:
+            return None
+        if self._shared_next >= len(self.shared_tensors):
+            raise UnsupportedCall("programs of one launch declare different tensors in shared HBM", line=self.line())
+        known = self.shared_tensors[self._shared_next]
+        self._shared_next += 1
+        return known
 
     def loop_key(self, loop: int) -> Site:
         """Where the loop stands in the source."""
@@ -343,6 +359,11 @@ def current() -> Trace:
             hint="call it inside the kernel function",
         )
     return _current[-1]
+
+
+def is_tracing() -> bool:
+    """Whether a kernel is being traced."""
+    return bool(_current)
 
 
 def activate(trace: Trace) -> None:
