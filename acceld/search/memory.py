@@ -1,0 +1,267 @@
+"""The optimization memory: which rewrites teach, what the planner is shown, what is too alike, what is withdrawn. Pure.
+
+After AccelOpt (arXiv 2511.15915, section 3): each iteration at most TopK new insights, at most half of them positive,
+from pairs of a parent and a child that differ by more than a threshold; capacity ExpN. What differs from the paper:
+thresholds never lie inside the paired uncertainty, a group of attempts may teach both its best and its worst, pairs come
+only from kernels that pass the strict gate, and near-duplicates are merged.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from acceld.model import Candidate, Insight, InsightKind, Plan, Source, Status
+from acceld.proposers.base import RewritePair
+
+POLICIES = ("off", "fifo", "random", "value")
+
+TOO_ALIKE = 0.8
+"""Similarity from which a new insight is the same as an older one."""
+
+HALF_LIFE = 32
+"""Under ``value``: an insight counts half as much after so many newer ones."""
+
+ELSEWHERE = 0.5
+"""Under ``value``: weight of an insight from a workload without a common tag."""
+
+_WORD = re.compile(r"[a-z_][a-z0-9_]*|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """The memory's hyper-parameters, with the paper's names in the comments."""
+
+    policy: str = "off"
+    capacity: int = 16  # ExpN
+    top_k: int = 8  # TopK
+    t_pos: float = 1.04
+    t_neg: float = 1.15
+    show_simulated: bool = False
+    """A measured run sees insights from simulations too, marked unverified."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"there is no memory policy {self.policy!r}; there are {', '.join(POLICIES)}")
+        if self.t_pos < 1 or self.t_neg < 1:
+            raise ValueError("t_pos and t_neg are ratios of at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Applicability:
+    """Where a run works: what an insight must fit to be shown."""
+
+    run: int
+    chip: str
+    api: str
+    sdk: str = ""
+    source: Source = Source.SIMULATED
+    tags: tuple[str, ...] = ()
+    bound: str = ""
+
+
+def chosen_policy(policy: str, beam_width: int) -> str:
+    """``auto`` is off at B = 1, where memory hurt in the paper's ablation, and ``value`` otherwise."""
+    if policy == "auto":
+        return "off" if beam_width == 1 else "value"
+    return policy
+
+
+def paired_band(candidate: Candidate, change_class: str) -> float:
+    """Half width, as a fraction, inside which this candidate and its parent are a tie; 0 where nobody knows."""
+    profile = candidate.evaluation.profile if candidate.evaluation else None
+    if profile is None:
+        return 0.0
+    bands = profile.details.get("paired_band_percent") or {}
+    percent = bands.get(change_class, bands.get("mixed"))
+    if percent is not None:
+        return float(percent) / 100.0
+    if profile.latency_us and profile.resolution_us:
+        return 2.0 * profile.resolution_us / profile.latency_us
+    return 0.0
+
+
+def rewrites(
+    candidates: Iterable[Candidate], plans: Mapping[int, Plan], settings: MemorySettings
+) -> tuple[list[RewritePair], list[RewritePair]]:
+    """Pairs that would teach, best first: positive ones (parent, child), negative ones (child, parent).
+
+    Each attempt group (one plan for one parent) offers its best child and its worst. Children whose program is their
+    parent's, or has been offered before, are left out.
+    """
+    by_id = {candidate.id: candidate for candidate in candidates}
+    groups: dict[tuple[int, int | None], list[tuple[float, Candidate]]] = {}
+    for child in sorted(by_id.values(), key=lambda candidate: candidate.order):
+        parent = by_id.get(child.parent) if child.parent is not None else None
+        if parent is None or not (_timed(parent) and _timed(child)) or _program(parent) == _program(child):
+            continue
+        groups.setdefault((parent.id, child.plan), []).append((_latency(parent) / _latency(child), child))
+    positive: list[RewritePair] = []
+    negative: list[RewritePair] = []
+    seen: set[tuple[int | None, str]] = set()
+    for (parent_id, plan_id), group in groups.items():
+        plan = plans.get(plan_id) if plan_id is not None else None
+        best, worst = max(group, key=lambda entry: entry[0]), min(group, key=lambda entry: entry[0])
+        for ratio, child in (best, worst) if best[1].id != worst[1].id else (best,):
+            band = 1.0 + paired_band(child, plan.change_class if plan else "mixed")
+            key = (child.parent, _program(child) or child.kernel.sha256)
+            if key in seen:
+                continue
+            if ratio > max(settings.t_pos, band):
+                positive.append(RewritePair(by_id[parent_id], child, ratio, True, plan))
+                seen.add(key)
+            elif 1.0 / ratio > max(settings.t_neg, band):
+                slowdown = _latency(child) / _latency(by_id[parent_id])
+                negative.append(RewritePair(child, by_id[parent_id], slowdown, False, plan))
+                seen.add(key)
+    positive.sort(key=lambda pair: (-pair.speedup, pair.fast.order))
+    negative.sort(key=lambda pair: (-pair.speedup, pair.slow.order))
+    return positive, negative
+
+
+def quota(top_k: int, positives: int) -> tuple[int, int]:
+    """How many positive and negative pairs may teach: at most half are positive, the rest is filled with negative."""
+    taken = min(positives, top_k // 2)
+    return taken, top_k - taken
+
+
+def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
+    """Whether an insight may be shown there."""
+    if insight.muted or insight.withdrawn:
+        return False
+    if insight.chip not in ("", where.chip) or insight.api not in ("", where.api):
+        return False
+    if where.source is Source.MEASURED and insight.source is Source.SIMULATED:
+        return settings.show_simulated
+    return True
+
+
+def unverified(insight: Insight, where: Applicability) -> bool:
+    """Whether it must be marked: simulated knowledge in a measured run, or measured under another SDK."""
+    if insight.source is not where.source:
+        return insight.source is Source.SIMULATED
+    return bool(insight.sdk and where.sdk and insight.sdk != where.sdk)
+
+
+def shown(
+    insights: Iterable[Insight], where: Applicability, settings: MemorySettings, iteration: int, seed: int
+) -> tuple[Insight, ...]:
+    """What the planner sees: pinned insights, then as the policy says, at most ``capacity``.
+
+    ``fifo`` (the paper): the run's newest. ``random`` (the published code): the iteration before's, and a sample of the
+    run's older ones. ``value``: the best win-rate with decay, over all runs.
+    """
+    if settings.policy == "off":
+        return ()
+    fitting = sorted((i for i in insights if applies(i, where, settings)), key=lambda insight: insight.id)
+    pinned = [insight for insight in fitting if insight.pinned][-settings.capacity :]
+    room = settings.capacity - len(pinned)
+    others = [insight for insight in fitting if not insight.pinned]
+    own = [insight for insight in others if insight.run == where.run]
+    if settings.policy == "value":
+        newest = len(others)
+        ranked = sorted(enumerate(others), key=lambda entry: -value(entry[1], where, newest - 1 - entry[0]))
+        chosen = [insight for _, insight in ranked[:room]]
+    elif settings.policy == "random":
+        fresh = [insight for insight in own if insight.iteration >= iteration - 1][-room:] if room else []
+        older = [insight for insight in own if insight.iteration < iteration - 1]
+        count = min(len(older), room - len(fresh))
+        chosen = [*random.Random(seed).sample(older, count), *fresh]
+    else:
+        chosen = own[-room:] if room else []
+    return (*pinned, *chosen)
+
+
+def value(insight: Insight, where: Applicability, newer: int) -> float:
+    """Expected usefulness: win-rate with one win and one loss granted, halved every ``HALF_LIFE`` newer insights.
+
+    Insights of another workload count by whether a tag is shared, of the same bounding engine a little more.
+    """
+    rate = (insight.wins + 1) / (insight.wins + insight.losses + 2)
+    near = 1.0 if insight.run == where.run or set(insight.tags) & set(where.tags) else ELSEWHERE
+    same_bound = 1.2 if insight.bound and insight.bound.split()[:1] == where.bound.split()[:1] else 1.0
+    return rate * near * same_bound * float(0.5 ** (newer / HALF_LIFE))
+
+
+def similarity(one: Insight, other: Insight) -> float:
+    """0 (nothing in common) to 1 (the same words): Jaccard index of the words, text and pseudo-code half each.
+
+    Insights of opposite kinds say opposite things and are never alike.
+    """
+    if one.kind is not other.kind:
+        return 0.0
+    text = _jaccard(f"{one.title} {one.strategy}", f"{other.title} {other.strategy}")
+    code = _jaccard(f"{one.slow} {one.fast}", f"{other.slow} {other.fast}")
+    return (text + code) / 2
+
+
+def novelty(insight: Insight, older: Iterable[Insight]) -> tuple[float, Insight | None]:
+    """1 - similarity to the nearest older insight, and that one."""
+    best, nearest = 0.0, None
+    for other in older:
+        alike = similarity(insight, other)
+        if alike > best:
+            best, nearest = alike, other
+    return 1.0 - best, nearest
+
+
+def redundancy(insights: Sequence[Insight]) -> float:
+    """Mean similarity of each insight to its nearest neighbor: 0 all different, 1 all the same."""
+    if len(insights) < 2:
+        return 0.0
+    nearest = [
+        max(similarity(one, other) for place, other in enumerate(insights) if place != mine)
+        for mine, one in enumerate(insights)
+    ]
+    return sum(nearest) / len(nearest)
+
+
+def taught_by(candidate: int, insights: Iterable[Insight]) -> list[Insight]:
+    """The insights to withdraw when a candidate is found suspect: those either end of which it is."""
+    return [
+        insight
+        for insight in insights
+        if not insight.withdrawn and candidate in (insight.slow_candidate, insight.fast_candidate)
+    ]
+
+
+def kind_of(pair: RewritePair) -> InsightKind:
+    """Positive where the child was the fast one."""
+    return InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
+
+
+def repeated(plans: Sequence[Plan]) -> float:
+    """Share of plans that say what an earlier plan for the same parent said."""
+    seen: dict[int, list[str]] = {}
+    repeats = 0
+    for plan in plans:
+        earlier = seen.setdefault(plan.parent, [])
+        text = f"{plan.title} {plan.text}"
+        repeats += any(_jaccard(text, other) >= TOO_ALIKE for other in earlier)
+        earlier.append(text)
+    return repeats / len(plans) if plans else 0.0
+
+
+def _timed(candidate: Candidate) -> bool:
+    evaluation = candidate.evaluation
+    return (
+        evaluation is not None and evaluation.status in (Status.PASSED, Status.UNTESTED) and bool(evaluation.latency_us)
+    )
+
+
+def _latency(candidate: Candidate) -> float:
+    assert candidate.evaluation is not None and candidate.evaluation.latency_us
+    return candidate.evaluation.latency_us
+
+
+def _program(candidate: Candidate) -> str:
+    return candidate.evaluation.program_sha256 if candidate.evaluation else ""
+
+
+def _jaccard(one: str, other: str) -> float:
+    first, second = set(_WORD.findall(one.lower())), set(_WORD.findall(other.lower()))
+    if not first and not second:
+        return 1.0
+    return len(first & second) / len(first | second)

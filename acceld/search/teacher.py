@@ -1,0 +1,203 @@
+"""Runs the optimization memory for one run: shows insights, has the summarizer write new ones, books what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from acceld.model import Candidate, Gate, Insight, Plan, Source, Status
+from acceld.proposers.base import Problem, Proposer, RewritePair, SummaryRequest
+from acceld.search import memory
+from acceld.search.memory import Applicability, MemorySettings
+from acceld.search.strategies import derived_seed
+
+
+class MemoryStore(Protocol):
+    """The store as the memory sees it; :class:`store.database.Store` in the daemon."""
+
+    async def insights(self, *, withdrawn: bool = False, limit: int = 1000) -> list[Insight]:
+        """Insights, newest first."""
+        ...
+
+    async def plans(self, run: int, iteration: int | None = None) -> list[Plan]:
+        """A run's plans in order."""
+        ...
+
+    async def write_insight(self, insight: Insight) -> Insight:
+        """The insight with its id."""
+        ...
+
+    async def change_insight(self, insight: int, what: str, **values: Any) -> None:
+        """Pin, mute, withdraw, edit or delete an insight."""
+        ...
+
+    async def credit_plan(self, plan: int, won: bool, speedup: float | None) -> None:
+        """Book a plan's outcome on the insights it was shown, once."""
+        ...
+
+
+class MemoryTeacher:
+    """A :class:`acceld.search.teaching.Teacher` over the store and a proposer's summarizer."""
+
+    def __init__(
+        self,
+        run: int,
+        problem: Problem,
+        settings: MemorySettings,
+        *,
+        store: MemoryStore,
+        proposer: Proposer,
+        where: Applicability,
+        seed: int = 0,
+    ) -> None:
+        self._run = run
+        self._problem = problem
+        self._settings = settings
+        self._store = store
+        self._proposer = proposer
+        self._where = where
+        self._seed = seed
+        self._repeated = 0.0
+        self.merged = 0
+        """Insights that were too alike an older one to be kept."""
+
+    async def shown(self, iteration: int) -> tuple[Insight, ...]:
+        """The insights for this iteration's planners; titles of unverified ones say so."""
+        if self._settings.policy == "off":
+            return ()
+        known = await self._store.insights()
+        chosen = memory.shown(known, self._where, self._settings, iteration, derived_seed(self._seed, iteration))
+        return tuple(
+            replace(insight, title=f"{insight.title} (unverified on {self._where.chip} hardware)")
+            if memory.unverified(insight, self._where)
+            else insight
+            for insight in chosen
+        )
+
+    def notes(self) -> tuple[str, ...]:
+        """What the planner should know about the search."""
+        if self._repeated < 0.25:
+            return ()
+        return (f"{self._repeated:.0%} of the last proposals repeated an earlier one; look elsewhere in the kernel.",)
+
+    async def learn(
+        self,
+        iteration: int,
+        candidates: Sequence[Candidate],
+        certify: Callable[[Candidate], Awaitable[Candidate]],
+    ) -> None:
+        """Credit the iteration's plans, then have the summarizer write what its rewrites teach."""
+        plans = {plan.id: plan for plan in await self._store.plans(self._run)}
+        self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
+        await self._credit(iteration, candidates, plans)
+        if self._settings.policy == "off" or not self._proposer.teaches:
+            return
+        known = await self._store.insights(withdrawn=True)
+        pairs = await self._certified(self._untaught(candidates, plans, known), certify)
+        async with asyncio.TaskGroup() as tasks:
+            answers = [
+                tasks.create_task(
+                    self._proposer.summarize(
+                        SummaryRequest(
+                            self._problem, self._run, iteration, pair, derived_seed(self._seed, iteration, place, 2)
+                        )
+                    )
+                )
+                for place, pair in enumerate(pairs)
+            ]
+        for pair, answer in zip(pairs, answers, strict=True):
+            insight = answer.result()
+            if insight is None:
+                continue
+            insight = self._labelled(insight, pair, iteration)
+            fresh, _ = memory.novelty(insight, known)
+            if 1.0 - fresh >= memory.TOO_ALIKE:
+                self.merged += 1
+                continue
+            known.insert(0, await self._store.write_insight(replace(insight, novelty=fresh)))
+
+    async def withdraw(self, candidate: int) -> list[int]:
+        """A candidate was found suspect: withdraw what it taught; the insights' ids."""
+        withdrawn = memory.taught_by(candidate, await self._store.insights())
+        for insight in withdrawn:
+            await self._store.change_insight(insight.id, "withdrawn")
+        return [insight.id for insight in withdrawn]
+
+    def _untaught(
+        self, candidates: Sequence[Candidate], plans: dict[int, Plan], known: Sequence[Insight]
+    ) -> tuple[list[RewritePair], list[RewritePair]]:
+        """Pairs that would teach and have not: after a restart an iteration may be summarized again."""
+        taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known}
+        positive, negative = memory.rewrites(candidates, plans, self._settings)
+        return (
+            [pair for pair in positive if (pair.slow.id, pair.fast.id) not in taught],
+            [pair for pair in negative if (pair.slow.id, pair.fast.id) not in taught],
+        )
+
+    async def _certified(
+        self,
+        offered: tuple[list[RewritePair], list[RewritePair]],
+        certify: Callable[[Candidate], Awaitable[Candidate]],
+    ) -> list[RewritePair]:
+        """Pairs both ends of which pass the strict gate, within the quota."""
+        strict: dict[int, Candidate] = {}
+
+        async def passes(candidate: Candidate) -> bool:
+            if candidate.id not in strict:
+                strict[candidate.id] = await certify(candidate)
+            evaluation = strict[candidate.id].evaluation
+            return evaluation is not None and evaluation.status is Status.PASSED and evaluation.gate is Gate.STRICT
+
+        async def first(pairs: list[RewritePair], count: int) -> list[RewritePair]:
+            found: list[RewritePair] = []
+            for pair in pairs:
+                if len(found) == count:
+                    break
+                if await passes(pair.slow) and await passes(pair.fast):
+                    found.append(replace(pair, slow=strict[pair.slow.id], fast=strict[pair.fast.id]))
+            return found
+
+        positive, negative = offered
+        taken = await first(positive, memory.quota(self._settings.top_k, len(positive))[0])
+        return [*taken, *await first(negative, self._settings.top_k - len(taken))]
+
+    async def _credit(self, iteration: int, candidates: Sequence[Candidate], plans: dict[int, Plan]) -> None:
+        by_id = {candidate.id: candidate for candidate in candidates}
+        best: dict[int, float] = {}
+        for child in candidates:
+            plan = plans.get(child.plan) if child.plan is not None else None
+            parent = by_id.get(child.parent) if child.parent is not None else None
+            if plan is None or plan.iteration != iteration or parent is None:
+                continue
+            best.setdefault(plan.id, 0.0)
+            before = parent.evaluation.latency_us if parent.evaluation else None
+            after = child.evaluation.latency_us if child.evaluation else None
+            passed = child.evaluation is not None and child.evaluation.status is Status.PASSED
+            if passed and before and after:
+                best[plan.id] = max(best[plan.id], before / after)
+        for plan_id, ratio in best.items():
+            if plans[plan_id].insights:
+                await self._store.credit_plan(plan_id, ratio > self._settings.t_pos, ratio or None)
+
+    def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
+        """The insight with where it comes from and where it holds."""
+        evaluation = pair.fast.evaluation
+        profile = evaluation.profile if evaluation else None
+        slow = pair.slow.evaluation.profile if pair.slow.evaluation else None
+        return replace(
+            insight,
+            speedup=pair.speedup,
+            kind=memory.kind_of(pair),
+            run=self._run,
+            iteration=iteration,
+            slow_candidate=pair.slow.id,
+            fast_candidate=pair.fast.id,
+            chip=profile.chip if profile else self._problem.chip,
+            api=profile.api if profile else self._problem.api,
+            sdk=profile.sdk if profile else self._problem.sdk,
+            bound=slow.bound if slow else "",
+            tags=self._problem.tags,
+            source=profile.source if profile else Source.SIMULATED,
+        )

@@ -1,0 +1,235 @@
+"""Which rewrites teach, what is shown, what is too alike: on hand-made records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acceld.model import (
+    Candidate,
+    Correctness,
+    Evaluation,
+    Failure,
+    Gate,
+    Insight,
+    InsightKind,
+    Kernel,
+    Plan,
+    Profile,
+    Source,
+    Status,
+)
+from acceld.search import memory
+from acceld.search.memory import Applicability, MemorySettings
+
+HERE = Applicability(run=5, chip="trn1", api="nki_legacy", tags=("softmax",))
+
+
+def candidate(
+    number: int,
+    latency_us: float | None,
+    *,
+    parent: int | None = 1,
+    plan: int | None = None,
+    program: str = "",
+    details: Mapping[str, Any] | None = None,
+    gate: Gate = Gate.STRICT,
+) -> Candidate:
+    kernel = Kernel(f"kernel {number}", "nki_legacy")
+    if latency_us is None:
+        failure = Failure("partition_limit", "too many")
+        evaluation = Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=failure)
+    else:
+        evaluation = Evaluation(
+            Status.PASSED,
+            kernel.sha256,
+            program_sha256=program or f"p{number}",
+            correctness=Correctness(gate, 1e-7, 2e-5),
+            profile=Profile(Source.SIMULATED, "trn1", "nki_legacy", latency_us, "test", details=details or {}),
+        )
+    order = (0, plan or 0, number, 0)
+    return Candidate(5, 1, kernel, parent, plan, order=order, evaluation=evaluation, id=number)
+
+
+def plan(number: int, change_class: str = "mixed") -> Plan:
+    return Plan(5, 1, 1, number, f"plan {number}", change_class=change_class, id=number)
+
+
+def insight(number: int, **changes: Any) -> Insight:
+    values: dict[str, Any] = {
+        "title": f"title {number}",
+        "strategy": f"strategy{number} alpha{number} beta{number}",
+        "slow": f"slow{number}()",
+        "fast": f"fast{number}()",
+        "speedup": 1.2,
+        "kind": InsightKind.POSITIVE,
+        "run": 5,
+        "iteration": number,
+        "chip": "trn1",
+        "api": "nki_legacy",
+        "id": number,
+    }
+    return Insight(**(values | changes))
+
+
+ROOT = candidate(1, 100.0, parent=None)
+FIFO = MemorySettings("fifo")
+
+
+def test_pairs_always_read_from_slow_to_fast() -> None:
+    children = [candidate(2, 80.0, plan=1), candidate(3, 130.0, plan=2), candidate(4, 101.0, plan=3)]
+    positive, negative = memory.rewrites([ROOT, *children], {n: plan(n) for n in (1, 2, 3)}, FIFO)
+    assert [(pair.slow.id, pair.fast.id, pair.speedup) for pair in positive] == [(1, 2, 1.25)]
+    assert [(pair.slow.id, pair.fast.id, pair.speedup) for pair in negative] == [(3, 1, 1.3)]
+    assert positive[0].positive and not negative[0].positive
+    assert memory.kind_of(negative[0]) is InsightKind.NEGATIVE
+
+
+@given(st.lists(st.floats(20.0, 500.0), min_size=1, max_size=12))
+def test_every_pair_is_beyond_its_threshold(latencies: list[float]) -> None:
+    children = [candidate(n + 2, latency, plan=n % 3 + 1) for n, latency in enumerate(latencies)]
+    positive, negative = memory.rewrites([ROOT, *children], {}, FIFO)
+    for pair in positive:
+        assert pair.speedup > 1.04 and pair.slow is ROOT
+    for pair in negative:
+        assert pair.speedup > 1.15 and pair.fast is ROOT
+    for pair in (*positive, *negative):
+        slow, fast = pair.slow.evaluation, pair.fast.evaluation
+        assert slow is not None and fast is not None and slow.latency_us and fast.latency_us
+        assert pair.speedup == pytest.approx(slow.latency_us / fast.latency_us)
+    speeds = [pair.speedup for pair in positive]
+    assert speeds == sorted(speeds, reverse=True)
+
+
+def test_a_group_with_a_fast_and_a_slow_attempt_teaches_both() -> None:
+    children = [candidate(2, 50.0, plan=1), candidate(3, 100.0, plan=1), candidate(4, 200.0, plan=1)]
+    positive, negative = memory.rewrites([ROOT, *children], {}, FIFO)
+    assert [pair.fast.id for pair in positive] == [2] and [pair.slow.id for pair in negative] == [4]
+
+
+def test_nothing_inside_the_paired_band_teaches() -> None:
+    bands = {"paired_band_percent": {"dma": 12.0, "mixed": 3.0}}
+    child = candidate(2, 91.0, plan=1, details=bands)
+    assert memory.rewrites([ROOT, child], {1: plan(1, "dma")}, FIFO) == ([], [])
+    assert len(memory.rewrites([ROOT, child], {1: plan(1, "fusion")}, FIFO)[0]) == 1
+
+
+def test_the_same_program_and_a_failed_child_teach_nothing() -> None:
+    same = candidate(2, 50.0, plan=1, program="p1")
+    failed = candidate(3, None, plan=2)
+    assert memory.rewrites([ROOT, same, failed], {}, FIFO) == ([], [])
+
+
+def test_the_same_program_twice_teaches_once() -> None:
+    children = [candidate(2, 50.0, plan=1, program="x"), candidate(3, 50.0, plan=2, program="x")]
+    assert len(memory.rewrites([ROOT, *children], {}, FIFO)[0]) == 1
+
+
+@pytest.mark.parametrize(("positives", "expected"), [(0, (0, 8)), (3, (3, 5)), (4, (4, 4)), (20, (4, 4))])
+def test_at_most_half_is_positive(positives: int, expected: tuple[int, int]) -> None:
+    assert memory.quota(8, positives) == expected
+
+
+def test_fifo_shows_the_run_s_newest() -> None:
+    known = [insight(n) for n in range(1, 31)] + [insight(99, run=4)]
+    chosen = memory.shown(known, HERE, FIFO, 31, 0)
+    assert [entry.id for entry in chosen] == list(range(15, 31))
+
+
+def test_random_keeps_the_new_and_samples_the_old_by_seed() -> None:
+    known = [insight(n, iteration=(n + 7) // 8) for n in range(1, 41)]
+    settings = MemorySettings("random")
+    first = memory.shown(known, HERE, settings, 6, 1)
+    assert {entry.id for entry in first} >= set(range(33, 41)) and len(first) == 16
+    assert first == memory.shown(known, HERE, settings, 6, 1)
+    assert first != memory.shown(known, HERE, settings, 6, 2)
+
+
+def test_value_prefers_what_wins_and_forgets_what_is_old() -> None:
+    known = [insight(1, wins=9), insight(2, losses=9), insight(3), insight(4, run=4, tags=("gemm",))]
+    chosen = memory.shown(known, HERE, MemorySettings("value", capacity=2), 9, 0)
+    assert [entry.id for entry in chosen] == [1, 3]
+    assert memory.value(known[0], HERE, 0) == 2 * memory.value(known[0], HERE, memory.HALF_LIFE)
+
+
+def test_value_takes_what_other_runs_learned_on_like_workloads() -> None:
+    known = [insight(1, run=4, tags=("softmax",)), insight(2, run=4, tags=("gemm",))]
+    chosen = memory.shown(known, HERE, MemorySettings("value", capacity=1), 9, 0)
+    assert [entry.id for entry in chosen] == [1]
+
+
+def test_pinned_is_always_shown_and_muted_and_withdrawn_never() -> None:
+    known = [insight(1, pinned=True), *(insight(n) for n in range(2, 30)), insight(30, muted=True)]
+    known.append(insight(31, withdrawn=True, pinned=True))
+    chosen = [entry.id for entry in memory.shown(known, HERE, FIFO, 31, 0)]
+    assert chosen[0] == 1 and len(chosen) == 16 and 30 not in chosen and 31 not in chosen
+
+
+def test_off_shows_nothing() -> None:
+    assert memory.shown([insight(1, pinned=True)], HERE, MemorySettings("off"), 2, 0) == ()
+
+
+@pytest.mark.parametrize("changes", [{"chip": "trn2"}, {"api": "triton"}])
+def test_what_does_not_apply_is_not_shown(changes: dict[str, str]) -> None:
+    assert memory.shown([insight(1, **changes)], HERE, FIFO, 2, 0) == ()
+
+
+def test_a_measured_run_sees_simulated_insights_only_when_asked_and_marked() -> None:
+    measured = Applicability(5, "trn1", "nki_legacy", source=Source.MEASURED)
+    known = [insight(1), insight(2, source=Source.MEASURED)]
+    assert [entry.id for entry in memory.shown(known, measured, FIFO, 3, 0)] == [2]
+    asked = MemorySettings("fifo", show_simulated=True)
+    assert [entry.id for entry in memory.shown(known, measured, asked, 3, 0)] == [1, 2]
+    assert memory.unverified(known[0], measured) and not memory.unverified(known[1], measured)
+
+
+def test_the_default_is_off_for_a_single_lineage() -> None:
+    assert memory.chosen_policy("auto", 1) == "off"
+    assert memory.chosen_policy("auto", 4) == "value"
+    assert memory.chosen_policy("fifo", 1) == "fifo"
+
+
+def test_near_duplicates_are_recognized_and_opposites_are_not() -> None:
+    words = {"title": "Load wide rows", "strategy": "Load 2 KiB of a row at once, since short rows waste a DMA"}
+    one = insight(1, **words, slow="load(x[i])", fast="load(x)")
+    same = insight(2, **words | {"title": "Load wider rows"}, slow="load(x[i])", fast="load(x)")
+    opposite = insight(3, **words, slow="load(x[i])", fast="load(x)", kind=InsightKind.NEGATIVE)
+    fresh, nearest = memory.novelty(same, [one, insight(9)])
+    assert nearest is one and 1 - fresh >= memory.TOO_ALIKE
+    assert memory.similarity(one, opposite) == 0
+    assert memory.novelty(insight(4), [one])[0] > 0.8
+    assert memory.novelty(one, []) == (1.0, None)
+
+
+def test_redundancy_goes_from_nothing_to_one() -> None:
+    assert memory.redundancy([insight(1)]) == 0
+    assert memory.redundancy([insight(1), insight(1)]) == 1
+    assert memory.redundancy([insight(1), insight(2)]) < 0.3
+
+
+def test_a_suspect_candidate_withdraws_what_it_taught() -> None:
+    known = [
+        insight(1, slow_candidate=7, fast_candidate=8),
+        insight(2, slow_candidate=9, fast_candidate=7),
+        insight(3, slow_candidate=7, fast_candidate=9, withdrawn=True),
+        insight(4, slow_candidate=1, fast_candidate=2),
+    ]
+    assert [entry.id for entry in memory.taught_by(7, known)] == [1, 2]
+
+
+def test_repeated_plans_are_counted() -> None:
+    texts = ["swap the two loops", "swap the two loops", "fuse the store", "swap the two loops"]
+    plans = [Plan(5, 1, 1, n, text) for n, text in enumerate(texts)]
+    assert memory.repeated(plans) == 0.5
+    assert memory.repeated([]) == 0
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="lifo"):
+        MemorySettings("lifo")
+    with pytest.raises(ValueError, match="ratios"):
+        MemorySettings("fifo", t_pos=0.9)
