@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from acceld.backends.base import Device
 from acceld.model import Profile, Source
+from acceld.nki import verify as nki_verify
+from acceld.nki.errors import LegalityError
 from acceld.nki.execute import ExecuteOptions, execute
+from acceld.nki.legality.rulebook import rulebook
 from acceld.nki.program import Program
 
 NAME = "simulator"
@@ -26,11 +29,16 @@ def devices(chip: str, slots: int) -> tuple[Device, ...]:
 
 def verify(program: Program, *, strict: bool) -> None:
     """Check every rule of the chip and API. KernelFailure, with the line, for the first one broken."""
+    findings = nki_verify.verify(program, rulebook(program.api, program.chip, strict))
+    if findings:
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        first = findings[0]
+        raise LegalityError(first.message + more, rule=first.rule, line=first.line, hint=first.hint)
 
 
 def profile(program: Program, chip: str) -> dict[str, Any]:
     """The program's timeline as JSON-able data; :func:`profile_from` reads it."""
-    return {"latency_us": 1000.0}
+    return {"latency_us": None}
 
 
 def profile_from(raw: dict[str, Any], *, api: str, chip: str) -> Profile:
