@@ -187,8 +187,8 @@ def scan(context: Context) -> Step:
         if plain and all(op in _STEP for op in ops):
             step0, step1 = _STEP[ops[0]], _STEP[ops[1]]
             for a_row, b_row, row in zip(a, b, result, strict=True):
-                step0(a_row, before, row)
-                step1(row, b_row, row)
+                step0(a_row, before, out=row)
+                step1(row, b_row, out=row)
                 before = row
         else:
             for i in range(a.shape[0]):

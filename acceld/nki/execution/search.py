@@ -140,18 +140,19 @@ def match_replace8(context: Context) -> Step:
 
 
 def topk(context: Context) -> Step:
-    """The n greatest of all elements of each group of sixteen partitions, ascending, and their positions.
-
-    Elements of a group count along the partitions first.
-    """
+    """The n greatest elements, ascending, and their positions: of each group of sixteen partitions, counted along
+    the partitions first, where the destination has n elements a group; of each partition otherwise."""
     data = context.src(0)
     values_out, index_out = context.dst(0, arranged=False), context.dst(1, arranged=False)
+    wanted = context.attr("n")
 
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window)
         shape = values_out.shape
         per_row = int(np.prod(shape[1:], dtype=np.int64))
-        groups = max(1, values.shape[0] // _GROUP) if shape[0] != values.shape[0] else values.shape[0]
+        groups = values.shape[0] // _GROUP
+        if values.shape[0] % _GROUP or not groups or wanted != shape[0] * per_row // groups:
+            groups = values.shape[0]
         flat = values.reshape(groups, values.shape[0] // groups, -1).transpose(0, 2, 1).reshape(groups, -1)
         count = per_row * shape[0] // groups
         if count > flat.shape[1]:
