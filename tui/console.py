@@ -121,6 +121,11 @@ class ConsoleView:
         self.dirty.add("runs")
         return made
 
+    def remember(self, event: Event) -> None:
+        """Put an event of the past into the log only; what it changed is in the rows."""
+        self.log.add(event)
+        self.now = max(self.now, event.at)
+
     def apply(self, event: Event) -> bool:
         """Take one event in; False where it had been before."""
         if event.seq <= self.seq:
@@ -176,7 +181,7 @@ class ConsoleView:
         elif kind is EventKind.CANDIDATE_STARTED:
             self.queue.pop(data["candidate"], None)
             if data.get("device"):
-                device = self._device(data["device"])
+                device = self.device(data["device"])
                 device.state, device.run, device.candidate = "busy", event.run, data["candidate"]
                 device.since = event.at
         elif kind is EventKind.CANDIDATE_EVALUATED:
@@ -186,11 +191,12 @@ class ConsoleView:
                     device.state, device.candidate, device.run, device.since = "idle", None, None, event.at
                     device.done += 1
         elif kind is EventKind.DEVICE_STATE:
-            device = self._device(str(data["device"]))
+            device = self.device(str(data["device"]))
             device.state, device.reason, device.since = data["state"], data.get("reason") or "", event.at
         else:
             return
         self.dirty.add("devices")
 
-    def _device(self, name: str) -> DeviceRow:
+    def device(self, name: str) -> DeviceRow:
+        """The row of a device, made where there is none."""
         return self.devices.setdefault(name, DeviceRow(name))

@@ -19,6 +19,10 @@ from acceld.events import Event, EventKind
 from acceld.model import Status
 
 KEPT_NOTICES = 200
+LOADED = -1_000_000
+"""Before every event: the number under which bests known from rows are kept, plus the iteration."""
+ANSWERED = ("answered", "ok", None)
+"""Outcomes of a call that gave an answer."""
 
 
 @dataclass(slots=True)
@@ -41,6 +45,13 @@ class Recent:
         if len(self.seqs) > self.limit:
             del self.seqs[0], self.events[0]
         return True
+
+    def find(self, seq: object) -> Event | None:
+        """The event of a number, where it is held."""
+        if not isinstance(seq, int):
+            return None
+        place = bisect_left(self.seqs, seq)
+        return self.events[place] if place < len(self.seqs) and self.seqs[place] == seq else None
 
     def __len__(self) -> int:
         return len(self.seqs)
@@ -292,13 +303,40 @@ class RunView:
                 return False
         return True
 
+    def load_run(self, row: Mapping[str, Any], seq: int) -> None:
+        """The run's own row as it stood when event ``seq`` was the newest."""
+        spec = row.get("spec") or row
+        self._created({"search": {}, **spec}, row.get("created_at") or 0.0)
+        if seq > self.state_seq:
+            self.state, self.message, self.state_seq = row.get("state") or "queued", row.get("message") or "", seq
+        self.iteration = max(self.iteration, row.get("iteration") or 0)
+        base, latest = row.get("baseline_latency_us"), 0.0
+        if row.get("baseline") and base:
+            self._best({"candidate": row["baseline"], "latency_us": base, "speedup": 1.0}, LOADED, 0.0)
+        for beam in row.get("beams") or ():
+            if beam.get("selected"):
+                self._selected(beam["iteration"], tuple(beam["selected"]), seq)
+            latency_us = beam.get("best_latency_us")
+            if latency_us and latency_us != latest and latency_us < (base or 0.0):
+                found = {"candidate": beam["best"], "latency_us": latency_us, "speedup": beam.get("speedup")}
+                self._best(found, LOADED + beam["iteration"], beam.get("ended_at") or 0.0)
+                latest = latency_us
+        if row.get("best") and row.get("best_latency_us") not in (None, latest, base):
+            found = {"candidate": row["best"], "latency_us": row["best_latency_us"], "speedup": row.get("speedup")}
+            self._best({**found, "percent_of_peak": row.get("percent_of_peak_after")}, -1, 0.0)
+        for mark, numbers in (("pin", "pinned"), ("veto", "vetoed")):
+            for number in (row.get("steering") or {}).get(numbers) or ():
+                self.marks[number] = (seq, mark)
+        self.seq = max(self.seq, seq)
+
     def load_candidate(self, row: Mapping[str, Any], seq: int) -> None:
         """A candidate's row as it stood when event ``seq`` was the newest."""
-        self._written(row | {"candidate": row["id"]})
-        phase = {"evaluated": "judged", "started": "running"}.get(row.get("state") or "", row.get("state") or "written")
-        self._phase(row["id"], "judged" if row.get("status") else phase, row.get("device") or "", seq)
+        self._written({**row, "candidate": row["id"]})
+        phase = {"done": "judged"}.get(row.get("state") or "", row.get("state") or "written")
+        self._phase(row["id"], phase, row.get("device") or "", seq)
         if row.get("status"):
-            self._judged(row["id"], row, seq)
+            failure = {name: row.get(f"failure_{name}") for name in ("rule", "message", "line")}
+            self._judged(row["id"], {**row, "failure": failure if failure["rule"] else None}, seq)
 
     def load_plan(self, row: Mapping[str, Any]) -> None:
         """A plan's row."""
@@ -309,7 +347,8 @@ class RunView:
 
     def _created(self, data: Mapping[str, Any], at: float) -> bool:
         self.workload, self.chip, self.api = data["workload"], data["chip"], data["api"]
-        self.backend, self.proposer, self.preset = data["backend"], data["proposer"], data["preset"]
+        self.backend, self.proposer = data["backend"], data["proposer"]
+        self.preset = data.get("preset") or ""
         self.search = data.get("search") or {}
         self.name = data.get("name") or ""
         self.started_at = at
@@ -382,7 +421,7 @@ class RunView:
         self.finished_calls.add(data["call"])
         use = self.uses.setdefault((data["role"], data["model"]), ModelUse())
         use.calls += 1
-        use.failed += data.get("outcome") not in ("ok", None)
+        use.failed += data.get("outcome") not in ANSWERED
         use.unpriced += data.get("cost_usd") is None
         use.input_tokens += data.get("input_tokens") or 0
         use.output_tokens += data.get("output_tokens") or 0
@@ -392,8 +431,9 @@ class RunView:
 
     def _steered(self, event: Event) -> bool:
         action, candidate = event.data.get("action"), event.data.get("candidate")
-        if action in ("pin", "veto") and isinstance(candidate, int) and self.marks.get(candidate, (-1,))[0] < event.seq:
-            self.marks[candidate] = (event.seq, "" if event.data.get("off") else str(action))
+        marks = {"pin": "pin", "veto": "veto", "unpin": "", "unveto": ""}
+        if action in marks and isinstance(candidate, int) and self.marks.get(candidate, (-1,))[0] < event.seq:
+            self.marks[candidate] = (event.seq, marks[str(action)])
         return self.steps.add(event)
 
 

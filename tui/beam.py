@@ -1,0 +1,135 @@
+"""The visible lines of a run's tree of candidates. Pure.
+
+Shown without being asked: the path to the best, every candidate that was ever in a beam, and what waits or runs now.
+The rest of each family is folded into one line that says what became of them, so that a tree of 100,000 candidates
+is a page long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from acceld.model import FAILED
+from tui.state import CandidateView, RunView
+from tui.words import SHORT
+
+SHOWN = 6
+"""Children of an open candidate shown beyond those that matter."""
+UNFOLDED = 500
+"""Children shown of a family that a person unfolds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLine:
+    """A candidate, or the folded rest of a family (``folded`` is then the number of them)."""
+
+    candidate: int
+    """For a folded line, the parent."""
+    guide: str
+    folded: int = 0
+    note: str = ""
+    open: bool = False
+    has_children: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Stays the same while the tree grows."""
+        return ("rest" if self.folded else "candidate", self.candidate)
+
+
+@dataclass(slots=True)
+class Folding:
+    """What a person opened and closed."""
+
+    opened: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
+    unfolded: set[int] = field(default_factory=set)
+    only_failed: bool = False
+    query: str = ""
+
+
+def kept_of(run: RunView) -> frozenset[int]:
+    """Candidates that were in a beam or on the way to the best."""
+    kept = {number for _, beam in run.beams.values() for number in beam}
+    if run.best:
+        kept.update(run.path(run.best.candidate))
+    kept.update(number for number in run.marks if run.mark(number))
+    return frozenset(kept)
+
+
+def tree_lines(run: RunView, folding: Folding) -> list[TreeLine]:
+    """The lines to show, from the baselines down."""
+    if folding.query or folding.only_failed:
+        return _matching(run, folding)
+    kept = kept_of(run)
+    opened = {run.candidates[number].parent for number in kept if number in run.candidates}
+    lines: list[TreeLine] = []
+    stack: list[tuple[int, str, str]] = [(root, "", "") for root in reversed(run.children.get(0, []))]
+    rests: dict[int, TreeLine] = {}
+    while stack:
+        number, guide, below = stack.pop()
+        if number < 0:
+            lines.append(rests.pop(-number))
+            continue
+        children = run.children.get(number, [])
+        is_open = bool(children) and number not in folding.closed and (number in opened or number in folding.opened)
+        lines.append(TreeLine(number, guide, open=is_open, has_children=bool(children)))
+        if not is_open:
+            continue
+        shown = _shown(run, children, kept, number in folding.unfolded)
+        rest = len(children) - len(shown)
+        entries: list[tuple[int, str, str]] = []
+        for place, child in enumerate(shown):
+            last = place == len(shown) - 1 and not rest
+            entries.append((child, below + ("└ " if last else "├ "), below + ("  " if last else "│ ")))
+        if rest:
+            visible = set(shown)
+            note = _note(run.candidates[child] for child in children if child not in visible)
+            rests[number] = TreeLine(number, below + "└ ", folded=rest, note=note)
+            entries.append((-number, "", ""))
+        stack.extend(reversed(entries))
+    return lines
+
+
+def _shown(run: RunView, children: list[int], kept: frozenset[int], unfolded: bool) -> list[int]:
+    """The children to show, fastest first."""
+    limit = UNFOLDED if unfolded else SHOWN
+    if len(children) <= limit:
+        return sorted(children, key=lambda number: _rank(run.candidates[number]))
+    matter = [number for number in children if number in kept]
+    recent = children if unfolded else children[-200:]
+    others = sorted((n for n in recent if n not in kept), key=lambda n: _rank(run.candidates[n]))
+    busy = [number for number in others if run.candidates[number].phase == "running"]
+    passed = [number for number in others if run.candidates[number].latency_us is not None or unfolded]
+    chosen = dict.fromkeys([*matter, *busy, *passed[: max(0, limit - len(matter) - len(busy))]])
+    return sorted(chosen, key=lambda number: _rank(run.candidates[number]))
+
+
+def _rank(candidate: CandidateView) -> tuple[int, float, int]:
+    passed = candidate.latency_us is not None and candidate.status not in FAILED
+    return (0 if passed else 1, candidate.latency_us or 0.0, candidate.id)
+
+
+def _note(rest: Iterable[CandidateView]) -> str:
+    counts = Counter("waiting" if one.status is None else SHORT[one.status] for one in rest)
+    return ", ".join(f"{number} {word}" for word, number in counts.most_common(4))
+
+
+def _matching(run: RunView, folding: Folding) -> list[TreeLine]:
+    """A flat list of the candidates that match, newest first, at most ``UNFOLDED``."""
+    found: list[TreeLine] = []
+    words = folding.query.lower().split()
+    for number in reversed(run.candidates):
+        one = run.candidates[number]
+        if folding.only_failed and one.status not in FAILED:
+            continue
+        plan = run.plans.get(one.plan or 0)
+        status = SHORT[one.status] if one.status else one.phase
+        text = f"c{number} {status} {plan.title if plan else ''} {one.failure} {run.mark(number)}".lower()
+        if all(word in text for word in words):
+            found.append(TreeLine(number, "", has_children=number in run.children))
+            if len(found) == UNFOLDED:
+                break
+    return found

@@ -1,0 +1,38 @@
+"""What the screens ask of a daemon, or of the read-only history server that answers the same routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from acceld.events import Event, EventKind
+
+
+class Client(Protocol):
+    """Requests by path. DaemonError where nobody answers or the answer is an error."""
+
+    read_only: bool
+    """Whether nothing can be changed, as without a daemon or in a replay."""
+    where: str
+    """What it is connected to, for the title line."""
+
+    async def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON answer."""
+        ...
+
+    async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON answer to POST, PATCH or DELETE."""
+        ...
+
+    def events(self, after: int) -> AsyncIterator[list[Event]]:
+        """Batches of events after a number, for ever."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        ...
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    """An event from its JSON form."""
+    return Event(EventKind(row["kind"]), row.get("run"), row.get("data") or {}, row["seq"], row.get("at") or 0.0)

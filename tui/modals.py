@@ -1,0 +1,209 @@
+"""Small windows over a screen: confirm, ask for a text, help, a new run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Footer, Input, Static
+
+from acceld.errors import AcceldError
+from tui.client import Client
+from tui.palette import palette_of
+from tui.widgets.columns import Column, header, line
+from tui.widgets.lines import LineList
+
+
+class Confirm(ModalScreen[bool]):
+    """Yes or no; no is what escape and n say."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes", id="confirm.yes"),
+        Binding("n,escape", "answer(False)", "No", id="confirm.no", key_display="n"),
+    ]
+
+    def __init__(self, text: str, title: str) -> None:
+        super().__init__()
+        self._text, self._title = text, title
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="modal") as box:
+            box.border_title = self._title
+            yield Static(self._text, markup=False)
+            yield Footer(compact=True, show_command_palette=False)
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Ask(ModalScreen[str | None]):
+    """One line of text; None where it was given up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", "Back", id="ask.back")]
+
+    def __init__(self, title: str, placeholder: str, value: str = "") -> None:
+        super().__init__()
+        self._title, self._placeholder, self._value = title, placeholder, value
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="modal") as box:
+            box.border_title = self._title
+            yield Input(self._value, placeholder=self._placeholder, compact=True)
+            yield Footer(compact=True, show_command_palette=False)
+
+    def on_input_submitted(self, message: Input.Submitted) -> None:
+        self.dismiss(message.value.strip() or None)
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
+
+
+class Help(ModalScreen[None]):
+    """Every key that works on the screen below."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark", "app.pop_screen", "Back", id="help.back", key_display="esc")
+    ]
+
+    def __init__(self, below: Screen[Any]) -> None:
+        super().__init__()
+        self._below = below
+
+    def compose(self) -> ComposeResult:
+        palette = palette_of(self.app)
+        text = Text()
+        for title, node in (("This screen", self._below), ("Everywhere", self.app)):
+            text.append(f"{title}\n", palette.accent)
+            for _, binding in node._bindings:
+                if binding.description and not binding.system:
+                    shown = binding.key_display or self.app.get_key_display(binding)
+                    text.append(f"  {shown:<10}", palette.strong).append(f"{binding.description}\n")
+            text.append("\n")
+        text.append("Lists\n", palette.accent)
+        for keys, what in (
+            ("↑ ↓ j k", "move"),
+            ("g G", "first, last"),
+            ("← → h l", "sideways"),
+            ("enter", "open"),
+            (":", "command palette"),
+            ("1 … 8", "screens"),
+        ):
+            text.append(f"  {keys:<10}", palette.strong).append(f"{what}\n")
+        text.append("\nKeys can be changed in acceld.toml, section [tui]. The daemon keeps running when you leave.")
+        with VerticalScroll(classes="modal tall") as box:
+            box.border_title = "Keys"
+            yield Static(text)
+
+
+COLUMNS = (
+    Column("workload", 24, keep=9, stretch=True),
+    Column("chips", 12, keep=3),
+    Column("apis", 18, keep=2),
+    Column("best x", 7, keep=5, right=True),
+)
+
+
+class NewRun(ModalScreen[Mapping[str, Any] | None]):
+    """Choose a workload and a preset; the estimate stands beside them before anything starts."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "give_up", "Back", id="new.back"),
+        Binding("s", "preset", "Preset", id="new.preset"),
+        Binding("o", "proposer", "Proposer", id="new.proposer"),
+        Binding("c", "chip", "Chip", id="new.chip"),
+        Binding("enter", "start", "Start", id="new.start", priority=True),
+    ]
+    PRESETS: ClassVar[tuple[str, ...]] = ("quick", "standard", "paper")
+    CHIPS: ClassVar[tuple[str, ...]] = ("trn1", "trn2", "trn3")
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._client = client
+        self._workloads: dict[str, Mapping[str, Any]] = {}
+        self._spec: dict[str, Any] = {"preset": "standard", "proposer": "rules", "chip": "trn1"}
+        self._estimate = ""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="modal tall") as box:
+            box.border_title = "New run"
+            yield LineList(id="workloads", empty="no workloads")
+            yield Static("", id="estimate", markup=False)
+            yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.query_one(LineList).focus()
+        self.run_worker(self._fill(), exit_on_error=False)
+
+    async def _fill(self) -> None:
+        try:
+            answer = await self._client.get("/v1/workloads")
+        except AcceldError as error:
+            self._say(error.message)
+            return
+        self._workloads = {row["name"]: row for row in answer["workloads"]}
+        palette = palette_of(self.app)
+        self.query_one(LineList).show(
+            sorted(self._workloads), self._row, header=lambda w: header(COLUMNS, w, palette.muted)
+        )
+        self._update()
+
+    def _row(self, key: Any, width: int) -> Text:
+        palette, row = palette_of(self.app), self._workloads[key]
+        best = row.get("speedup")
+        return line(
+            COLUMNS,
+            [
+                (key, palette.text),
+                (", ".join(row.get("chips") or ()), palette.muted),
+                (", ".join(row.get("apis") or ()), palette.muted),
+                (f"{best:.2f}x" if best else "—", palette.good if best else palette.muted),
+            ],
+            width,
+        )
+
+    @on(LineList.Moved)
+    def _update(self) -> None:
+        self.run_worker(self._estimate_it(), group="estimate", exclusive=True, exit_on_error=False)
+
+    async def _estimate_it(self) -> None:
+        key = self.query_one(LineList).key
+        if key is None:
+            return
+        self._spec["workload"] = key
+        spec = self._spec
+        head = f"{key} · {spec['chip']} · preset {spec['preset']} · proposer {spec['proposer']}"
+        self._say(head)
+        try:
+            found = await self._client.send("POST", "/v1/estimate", spec)
+        except AcceldError as error:
+            self._say(f"{head}\n{error.message}")
+            return
+        self._say(f"{head}\n{found.get('text') or found}")
+
+    def _say(self, text: str) -> None:
+        self.query_one("#estimate", Static).update(text)
+
+    def _next(self, name: str, values: tuple[str, ...]) -> None:
+        self._spec[name] = values[(values.index(self._spec[name]) + 1) % len(values)]
+        self._update()
+
+    def action_preset(self) -> None:
+        self._next("preset", self.PRESETS)
+
+    def action_proposer(self) -> None:
+        self._next("proposer", ("rules", "llm"))
+
+    def action_chip(self) -> None:
+        self._next("chip", self.CHIPS)
+
+    def action_start(self) -> None:
+        self.dismiss(self._spec if "workload" in self._spec else None)
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)

@@ -1,0 +1,134 @@
+"""The few styles that lines are drawn with, taken from the theme in use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import App
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
+
+from acceld.model import Status
+
+THEMES = (
+    Theme(
+        name="acceld",
+        primary="#7aa2c8",
+        secondary="#8f9fb3",
+        accent="#d7a65f",
+        success="#8fbf7f",
+        warning="#d9b25f",
+        error="#d9777a",
+        foreground="#d5d9e0",
+        background="#14171c",
+        surface="#191d23",
+        panel="#22272f",
+        variables={"footer-background": "#191d23", "footer-key-foreground": "#d7a65f"},
+    ),
+    Theme(
+        name="acceld-light",
+        primary="#2f6592",
+        secondary="#5f6b7a",
+        accent="#96590d",
+        success="#3b7a2c",
+        warning="#8f6400",
+        error="#b03a3e",
+        foreground="#23272e",
+        background="#fbfaf7",
+        surface="#f4f2ed",
+        panel="#e8e5de",
+        dark=False,
+        variables={"footer-background": "#f4f2ed", "footer-key-foreground": "#96590d"},
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Styles by what they mean. Meaning never rests on color alone: a glyph or a word stands beside it."""
+
+    text: Style
+    muted: Style
+    strong: Style
+    good: Style
+    warn: Style
+    bad: Style
+    accent: Style
+    primary: Style
+    cursor: Style
+    cursor_idle: Style
+    added: Style
+    removed: Style
+
+    def status(self, status: Status | None) -> Style:
+        """For a candidate's status."""
+        match status:
+            case Status.PASSED:
+                return self.good
+            case Status.SUSPECT | Status.TIMEOUT:
+                return self.warn
+            case None | Status.UNTESTED | Status.UNCHECKED | Status.UNSUPPORTED:
+                return self.muted
+            case _:
+                return self.bad
+
+    def state(self, state: str) -> Style:
+        """For a run's or a device's state."""
+        return {
+            "running": self.good,
+            "busy": self.good,
+            "paused": self.warn,
+            "failed": self.bad,
+            "lost": self.bad,
+            "sick": self.bad,
+            "cancelled": self.muted,
+            "finished": self.text,
+        }.get(state, self.muted)
+
+    def level(self, level: str) -> Style:
+        """For a notice's level."""
+        return {"error": self.bad, "warning": self.warn}.get(level, self.text)
+
+
+def palette_of(app: App[object]) -> Palette:
+    """The styles of the theme that is in use."""
+    values = app.theme_variables
+    ansi = app.current_theme.ansi
+
+    def style(name: str, *, bold: bool | None = None) -> Style:
+        return Style(color=_color(values, name), bold=bold)
+
+    def background(name: str, fallback: Style) -> Style:
+        color = _color(values, name)
+        return fallback if ansi or color is None else Style(bgcolor=color)
+
+    return Palette(
+        text=Style(),
+        muted=Style(dim=True) if ansi else style("secondary"),
+        strong=Style(bold=True),
+        good=style("success"),
+        warn=style("warning"),
+        bad=style("error"),
+        accent=style("accent", bold=True),
+        primary=style("primary"),
+        cursor=background("panel", Style(reverse=True)),
+        cursor_idle=background("surface", Style()),
+        added=style("success"),
+        removed=style("error"),
+    )
+
+
+def _color(values: Mapping[str, str], name: str) -> str | None:
+    try:
+        rich_color = Color.parse(values[name]).rich_color
+    except (KeyError, ColorParseError):
+        return None
+    return rich_color.name
+
+
+def said(text: str, style: Style) -> Text:
+    """``text`` in a style that what is appended to it does not take on."""
+    return Text().append(text, style)

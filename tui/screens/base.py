@@ -1,0 +1,199 @@
+"""What all screens share: frame, keys, how they follow the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.css.query import NoMatches
+from textual.screen import Screen
+from textual.widgets import Footer, Input
+
+from acceld import figures
+from acceld.errors import AcceldError
+from tui.console import RunRow
+from tui.palette import Palette, palette_of, said
+from tui.state import RunView
+from tui.widgets.bars import sparkline
+from tui.widgets.frame import Line, Tab, Tabs
+from tui.widgets.lines import LineList
+from tui.words import state_word
+
+if TYPE_CHECKING:
+    from tui.app import ConsoleApp
+
+
+class ConsoleScreen(Screen[None]):
+    """A screen of the console. ``NAME`` is its mode."""
+
+    NAME: ClassVar[str] = ""
+    WANTS: ClassVar[frozenset[str]] = frozenset()
+    """What makes it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
+    FILTERS: ClassVar[bool] = False
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter", id="filter", key_display="/"),
+        Binding("escape", "back", "Back", show=False, id="back"),
+    ]
+
+    @property
+    def console_app(self) -> ConsoleApp:
+        """The application."""
+        return cast("ConsoleApp", self.app)
+
+    @property
+    def palette(self) -> Palette:
+        """Styles of the theme in use."""
+        return palette_of(self.app)
+
+    @property
+    def run_view(self) -> RunView | None:
+        """The run in view."""
+        return self.console_app.run_view
+
+    def compose(self) -> ComposeResult:
+        yield Tabs(self.NAME)
+        yield Line(self._context_line, id="context")
+        yield Line(self._banner_line, id="banner")
+        with Container(id="body"):
+            yield from self.body()
+        yield Input(placeholder="filter", id="filter", compact=True)
+        if self.console_app.replay is not None:
+            yield Line(self._slider_line, id="slider")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def body(self) -> Iterable[Any]:
+        """The screen's own widgets."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        """Map the state to the widgets."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.query_one("#filter", Input).display = False
+
+    def on_screen_resume(self) -> None:
+        self.console_app.refresh_screen()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.console_app.refresh_screen)
+
+    def refresh_all(self) -> None:
+        """Draw everything from the state as it is now."""
+        try:
+            self.query_one("#context").refresh()
+            banner = self.query_one("#banner")
+            banner.display = bool(self.console_app.banner)
+            banner.refresh()
+            if self.console_app.replay is not None:
+                self.query_one("#slider").refresh()
+        except NoMatches:
+            return
+        self.show()
+
+    def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
+        """Ask the daemon and hand the answer over; an answer to an older question of this screen is dropped."""
+
+        async def ask() -> None:
+            try:
+                answer = await self.console_app.client.get(path, **parameters)
+            except AcceldError as error:
+                self.console_app.complain(error)
+                return
+            take(answer)
+
+        self.run_worker(ask(), group=path.split("/")[2], exclusive=True, exit_on_error=False)
+
+    # -- frame ---------------------------------------------------------------------------------------------------
+
+    def _context_line(self, width: int) -> Text:
+        app, palette, run = self.console_app, self.palette, self.run_view
+        text = Text(" ")
+        if run is None:
+            text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
+            return text
+        row = app.state.runs.get(run.id)
+        text.append(f"r{run.id} ", palette.strong).append(run.workload, palette.strong)
+        text.append(f" {run.chip}", palette.muted)
+        text.append("  ").append(state_word(run.state), palette.state(run.state))
+        if run.iterations:
+            text.append(f"  it {run.iteration}/{run.iterations}", palette.text)
+        best = run.best
+        if best:
+            latency = figures.latency(best.latency_us, run.source, run.chip).removesuffix(" unvalidated")
+            text.append(f"  best {latency}", palette.text)
+            speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
+            text.append(f" {figures.speedup(speedup)}", palette.good if speedup > 1 else palette.text)
+        cost = _money(run, row)
+        right = said(cost, palette.muted)
+        text.append(" " * max(2, width - text.cell_len - right.cell_len - 1)).append_text(right)
+        return text
+
+    def _banner_line(self, width: int) -> Text:
+        return said(f" {self.console_app.banner}", self.palette.warn)
+
+    def _slider_line(self, width: int) -> Text:
+        replay, palette = self.console_app.replay, self.palette
+        assert replay is not None
+        return replay.line(width, palette)
+
+    @on(Tab.Pressed)
+    def _tab(self, message: Tab.Pressed) -> None:
+        self.app.switch_mode(message.screen_name)
+
+    # -- filter --------------------------------------------------------------------------------------------------
+
+    def filtered(self, text: str) -> None:
+        """The filter's text changed."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.FILTERS if action == "filter" else True
+
+    def action_filter(self) -> None:
+        box = self.query_one("#filter", Input)
+        box.display = True
+        box.focus()
+
+    def action_back(self) -> None:
+        box = self.query_one("#filter", Input)
+        if box.display:
+            box.value = ""
+            self._close_filter()
+        else:
+            self.console_app.action_previous()
+
+    @on(Input.Changed, "#filter")
+    def _typed(self, message: Input.Changed) -> None:
+        self.filtered(message.value)
+
+    @on(Input.Submitted, "#filter")
+    def _submitted(self) -> None:
+        self._close_filter()
+
+    def _close_filter(self) -> None:
+        box = self.query_one("#filter", Input)
+        box.display = bool(box.value)
+        lists = self.query(LineList)
+        if lists:
+            lists.first().focus()
+
+
+def best_line(run: RunView, width: int) -> str:
+    """Speed-up of the best so far, from baseline to now, as a sparkline."""
+    base = run.baseline_us
+    return sparkline([base / best.latency_us for best in run.bests], width) if base else ""
+
+
+def _money(run: RunView, row: RunRow | None) -> str:
+    spent = max(run.cost_usd, (row.cost_usd or 0.0) if row else 0.0)
+    cap = run.search.get("budget_usd")
+    if run.proposer == "rules" and not spent:
+        return "no model cost"
+    known = figures.usd(spent) + ("+?" if run.unpriced else "")
+    return f"{known} of {figures.usd(cap)}" if cap else known

@@ -1,0 +1,265 @@
+"""The tree of candidates of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from acceld import figures
+from tui.beam import Folding, TreeLine, tree_lines
+from tui.palette import said
+from tui.screens.base import ConsoleScreen, best_line
+from tui.state import CandidateView, RunView
+from tui.widgets.bars import bar, fitted
+from tui.widgets.frame import Line, Panel
+from tui.widgets.lines import LineList
+from tui.words import status_word
+
+FIGURES = 9 + 1 + 6 + 1 + 6 + 2 + 13
+"""Cells of latency, speed-up, percent of peak and status."""
+
+
+class BeamScreen(ConsoleScreen):
+    """Candidates as they were derived from each other, with the path to the best."""
+
+    NAME = "beam"
+    WANTS = frozenset({"run"})
+    FILTERS = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", id="beam.open"),
+        Binding("space", "fold", "Fold", id="beam.fold"),
+        Binding("p", "app.pause", "Pause", id="run.pause"),
+        Binding("i", "app.pin", "Pin", id="candidate.pin"),
+        Binding("v", "app.veto", "Veto", id="candidate.veto"),
+        Binding("b", "app.branch", "Branch", show=False, id="candidate.branch"),
+        Binding("r", "app.remeasure", "Re-measure", show=False, id="candidate.remeasure"),
+        Binding("h", "app.hint", "Hint", id="run.hint"),
+        Binding("A", "app.apply_best", "Apply best", show=False, id="run.apply"),
+        Binding("exclamation_mark", "errors", "Failed only", show=False, id="beam.errors", key_display="!"),
+        Binding("B", "best", "Go to best", show=False, id="beam.best"),
+        Binding("x", "app.cancel", "Cancel run", show=False, id="run.cancel"),
+        Binding("y", "copy", "Copy", show=False, id="copy"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._foldings: dict[int, Folding] = {}
+        self._lines: dict[Hashable, TreeLine] = {}
+        self._path: frozenset[int] = frozenset()
+        self._beam: frozenset[int] = frozenset()
+
+    def body(self) -> Iterable[Any]:
+        with Container(id="split"):
+            yield LineList(id="tree", empty="No candidate yet: the baseline is judged first.")
+            yield Panel(self._details, id="details")
+        yield Line(self._summary, id="summary")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#tree").focus()
+
+    @property
+    def _folding(self) -> Folding:
+        run = self.run_view
+        return self._foldings.setdefault(run.id if run else 0, Folding())
+
+    def show(self) -> None:
+        run = self.run_view
+        tree = self.query_one("#tree", LineList)
+        tree.border_title = "Candidates"
+        if run is None:
+            tree.show((), self._draw)
+            return
+        lines = tree_lines(run, self._folding)
+        self._lines = {one.key: one for one in lines}
+        self._path = frozenset(run.path(run.best.candidate)) if run.best else frozenset()
+        self._beam = frozenset(run.beam)
+        hidden = len(run.candidates) - sum(1 for one in lines if not one.folded)
+        tree.border_title = f"Candidates {len(run.candidates)}" + (f", {hidden} folded" if hidden > 0 else "")
+        if self._folding.only_failed:
+            tree.border_title = f"Failed candidates {len(lines)}"
+        tree.show([one.key for one in lines], self._draw, header=self._header)
+        self._select(tree.key)
+        self.query_one("#summary").refresh()
+        self.query_one("#details").refresh()
+
+    def _header(self, width: int) -> Text:
+        head = " " * max(0, width - FIGURES) + f"{'latency':>9} {'x':>6} {'% peak':>6}  status"
+        return said(head, self.palette.muted)
+
+    def _draw(self, key: Hashable, width: int) -> Text:
+        run, palette, one = self.run_view, self.palette, self._lines.get(key)
+        if run is None or one is None:
+            return Text("")
+        text = said(one.guide, palette.muted)
+        if one.folded:
+            text.append(f"… {one.folded} more: {one.note}", palette.muted)
+            text.truncate(width, overflow="ellipsis")
+            return text
+        node = run.candidates[one.candidate]
+        on_path = node.id in self._path
+        fold = ("▾" if one.open else "▸") if one.has_children else " "
+        text.append(f"{fold}", palette.muted)
+        text.append(f"c{node.id}", palette.accent if on_path else palette.strong if node.id in self._beam else Style0)
+        badge = self._badge(run, node)
+        if badge:
+            text.append(f" {badge}", palette.accent if "best" in badge else palette.primary)
+        room = width - FIGURES - text.cell_len - 2
+        title = self._title(run, node)
+        if room > 6:
+            text.append("  " + fitted(title, room - 2), palette.muted)
+        text.truncate(max(4, width - FIGURES - 1), overflow="ellipsis", pad=True)
+        text.append(" " * max(0, width - FIGURES - text.cell_len))
+        speedup = run.speedup_of(node)
+        text.append(f"{figures.duration(node.latency_us):>9} ", palette.text if node.latency_us else palette.muted)
+        faster = speedup is not None and speedup > 1.0005
+        text.append(f"{figures.speedup(speedup):>6} ", palette.good if faster else palette.muted)
+        peak = f"{node.percent_of_peak:.1f}" if node.percent_of_peak is not None else "—"
+        text.append(f"{peak:>6}  ", palette.muted)
+        text.append(f"{status_word(node):<13}", palette.status(node.status))
+        return text
+
+    def _badge(self, run: RunView, node: CandidateView) -> str:
+        mark = {"pin": "pinned", "veto": "vetoed"}.get(run.mark(node.id), "")
+        if run.best and node.id == run.best.candidate:
+            return f"★ best {mark}".strip()
+        if node.id in self._beam:
+            return f"● beam {mark}".strip()
+        return mark
+
+    def _title(self, run: RunView, node: CandidateView) -> str:
+        if node.parent is None:
+            return "baseline"
+        plan = run.plans.get(node.plan or 0)
+        return (plan.title or plan.rule) if plan else f"iteration {node.iteration}"
+
+    def _summary(self, width: int) -> Text:
+        run, palette = self.run_view, self.palette
+        if run is None:
+            return Text("")
+        passed = run.counts["passed"] + run.counts["untested"]
+        judged = run.counts.total()
+        text = Text(" ")
+        text.append(best_line(run, max(8, width // 4)), palette.good)
+        text.append("  best so far" if run.bests else "", palette.muted)
+        share = f"{100 * passed // judged} % usable" if judged else ""
+        right = f"{len(run.candidates)} candidates  {share}  {run.waiting} waiting"
+        text.append(" " * max(2, width - text.cell_len - len(right) - 1)).append(right, palette.muted)
+        return text
+
+    def _details(self, width: int, height: int) -> Text:
+        run, palette = self.run_view, self.palette
+        node = run.candidates.get(self.console_app.candidate or 0) if run else None
+        if run is None or node is None:
+            return said("Choose a candidate.", palette.muted)
+        text = Text()
+        text.append(f"c{node.id} ", palette.accent).append(status_word(node), palette.status(node.status))
+        if node.gate:
+            text.append(f"  {node.gate} gate", palette.muted)
+        badge = self._badge(run, node)
+        text.append(f"  {badge}\n" if badge else "\n", palette.primary)
+        text.append(fitted(self._title(run, node), width) + "\n", palette.strong)
+        speedup = run.speedup_of(node)
+        if node.latency_us is not None:
+            latency = figures.latency(node.latency_us, run.source, run.chip).removesuffix(" unvalidated")
+            text.append(f"{latency}  {figures.speedup(speedup)}", palette.text)
+            parent = run.candidates.get(node.parent or 0)
+            if parent and parent.latency_us:
+                change = 100 * (parent.latency_us / node.latency_us - 1)
+                text.append(f"  {change:+.1f} % over c{parent.id}", palette.good if change > 0 else palette.muted)
+            text.append("\n")
+        if node.percent_of_peak is not None:
+            text.append(bar(node.percent_of_peak, 100, min(24, width - 16)), palette.primary)
+            text.append(f" {node.percent_of_peak:.1f} % of peak\n")
+        if node.bound:
+            text.append(fitted(f"bound: {node.bound}", width) + "\n", palette.muted)
+        if node.failure:
+            wrapped = Text(node.failure, style=palette.bad).wrap(self.app.console, width)
+            text.append_text(Text("\n").join(list(wrapped)[:4])).append("\n")
+        if height > 10:
+            self._lineage(run, node, width, text)
+        return text
+
+    def _lineage(self, run: RunView, node: CandidateView, width: int, text: Text) -> None:
+        """Each step from the baseline, with what it gained."""
+        palette = self.palette
+        text.append("\nlineage\n", palette.muted)
+        before: float | None = None
+        for number in run.path(node.id)[-12:]:
+            step = run.candidates[number]
+            gain = f"{100 * (before / step.latency_us - 1):+6.1f} %" if before and step.latency_us else "        "
+            text.append(f"c{number:<6}", palette.accent if number == node.id else palette.text)
+            text.append(f"{figures.duration(step.latency_us):>9} {gain}  ", palette.muted)
+            text.append(fitted(self._title(run, step), max(8, width - 28)) + "\n", palette.muted)
+            before = step.latency_us
+        children = run.children.get(node.id, [])
+        if children:
+            better = sum(
+                1
+                for child in children
+                if (us := run.candidates[child].latency_us) and node.latency_us and us < node.latency_us
+            )
+            text.append(f"\n{len(children)} children, {better} faster\n", palette.muted)
+
+    def filtered(self, text: str) -> None:
+        self._folding.query = text
+        self.show()
+
+    def _select(self, key: Hashable | None) -> None:
+        if isinstance(key, tuple) and key[0] == "candidate":
+            self.console_app.candidate = key[1]
+
+    @on(LineList.Moved, "#tree")
+    def _moved(self, message: LineList.Moved) -> None:
+        self._select(message.key)
+        self.query_one("#details").refresh()
+
+    @on(LineList.Chosen, "#tree")
+    def _chosen(self) -> None:
+        self.action_open()
+
+    def action_open(self) -> None:
+        key = self.query_one("#tree", LineList).key
+        if isinstance(key, tuple) and key[0] == "rest":
+            self.action_fold()
+        elif key is not None:
+            self._select(key)
+            self.app.switch_mode("candidate")
+
+    def action_fold(self) -> None:
+        one = self._lines.get(self.query_one("#tree", LineList).key)
+        if one is None:
+            return
+        folding = self._folding
+        if one.folded:
+            folding.unfolded.add(one.candidate)
+        elif one.open:
+            folding.closed.add(one.candidate)
+            folding.opened.discard(one.candidate)
+            folding.unfolded.discard(one.candidate)
+        else:
+            folding.opened.add(one.candidate)
+            folding.closed.discard(one.candidate)
+        self.show()
+
+    def action_errors(self) -> None:
+        self._folding.only_failed = not self._folding.only_failed
+        self.show()
+
+    def action_best(self) -> None:
+        run = self.run_view
+        if run and run.best:
+            self.query_one("#tree", LineList).move_to_key(("candidate", run.best.candidate))
+
+    def action_copy(self) -> None:
+        if self.console_app.candidate:
+            self.console_app.copy(f"c{self.console_app.candidate}", "candidate")
+
+
+Style0 = ""
+"""No style of its own."""

@@ -1,0 +1,326 @@
+"""One candidate: source, diff, plan, checks, model calls, lineage."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from acceld import figures
+from acceld.model import Status
+from tui.palette import said
+from tui.screens.base import ConsoleScreen
+from tui.widgets.bars import bar, fitted
+from tui.widgets.code import colored
+from tui.widgets.frame import Line, Panel
+from tui.widgets.lines import LineList
+from tui.words import SHORT, tokens
+
+VIEWS = ("source", "diff", "plan", "checks", "calls", "insights", "lineage")
+AGAINST = ("parent", "baseline", "best")
+
+
+class CandidateScreen(ConsoleScreen):
+    """Everything known of one candidate."""
+
+    NAME = "candidate"
+    WANTS = frozenset({"run"})
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "view(1)", "Next view", id="candidate.next", priority=True),
+        Binding("shift+tab", "view(-1)", "Back", show=False, id="candidate.previous", priority=True),
+        *(
+            Binding(key, f"go('{view}')", view.capitalize(), show=view in ("source", "diff"), id=f"candidate.{view}")
+            for key, view in zip("sdPcmul", VIEWS, strict=True)
+        ),
+        Binding("a", "against", "Against", id="candidate.against"),
+        Binding("i", "app.pin", "Pin", show=False, id="candidate.pin"),
+        Binding("v", "app.veto", "Veto", show=False, id="candidate.veto"),
+        Binding("b", "app.branch", "Branch", id="candidate.branch"),
+        Binding("r", "app.remeasure", "Re-measure", show=False, id="candidate.remeasure"),
+        Binding("e", "edit", "$EDITOR", show=False, id="candidate.edit"),
+        Binding("y", "copy", "Copy", id="copy"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: Mapping[str, Any] = {}
+        self._asked: tuple[int | None, int] = (None, -1)
+        self._view = "source"
+        self._against = "parent"
+        self._other: tuple[str, str] = ("", "")
+        self._drawn: list[Text] = []
+
+    def body(self) -> Iterable[Any]:
+        with Container(id="split"):
+            yield Panel(self._summary, id="details")
+            with Container(id="content"):
+                yield Line(self._views, id="views")
+                yield LineList(id="lines", empty="Nothing here.")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#lines").focus()
+
+    def show(self) -> None:
+        number, run = self.console_app.candidate, self.run_view
+        if number is None and run is not None and run.best:
+            number = self.console_app.candidate = run.best.candidate
+        if number is None:
+            self.query_one("#lines", LineList).show((), self._line)
+            return
+        node = run.candidates.get(number) if run else None
+        wanted = (number, node.verdict_seq if node else -1)
+        if wanted != self._asked:
+            self._asked = wanted
+            self.fetch(f"/v1/candidates/{number}", self._take)
+        self.query_one("#details").refresh()
+
+    def _take(self, facts: Mapping[str, Any]) -> None:
+        self.facts = facts
+        self._other = ("", "")
+        self._draw_view()
+
+    # -- what is seen --------------------------------------------------------------------------------------------
+
+    def _views(self, width: int) -> Text:
+        text = Text(" ")
+        for view in VIEWS:
+            on = view == self._view
+            text.append(f" {view} ", self.palette.accent if on else self.palette.muted)
+        if self._view == "diff":
+            text.append(f"  against {self._against}", self.palette.muted)
+        return text
+
+    def _draw_view(self) -> None:
+        lines = self.query_one("#lines", LineList)
+        drawer = getattr(self, f"_{self._view}_lines")
+        self._drawn = drawer() if self.facts else []
+        lines.border_title = f"c{self.facts['id']} {self._view}" if self.facts else ""
+        widest = max((line.cell_len for line in self._drawn), default=0) + 2
+        lines.show(range(len(self._drawn)), self._line, content_width=widest)
+        failed = self.facts.get("failure_line") if self._view == "source" else None
+        lines.move_to((failed - 1) if failed else 0)
+        self.query_one("#views").refresh()
+        self.query_one("#details").refresh()
+
+    def _line(self, key: Hashable, width: int) -> Text:
+        return self._drawn[key].copy() if isinstance(key, int) and key < len(self._drawn) else Text("")
+
+    def _source_lines(self) -> list[Text]:
+        failed, message = self.facts.get("failure_line"), self.facts.get("failure_message") or ""
+        lines = []
+        for number, code in enumerate(colored(self.facts.get("text") or "", self.palette), 1):
+            bad = number == failed
+            head = said(f"{'✗' if bad else ' '}{number:>4} ", self.palette.bad if bad else self.palette.muted)
+            lines.append(head.append_text(code))
+            if bad:
+                lines.append(said(f"      └ {message}", self.palette.bad))
+        return lines
+
+    def _diff_lines(self) -> list[Text]:
+        palette, (against, other) = self.palette, self._other
+        if against != self._against:
+            if self._against == "parent":
+                other = self.facts.get("parent_text") or ""
+                self._other = ("parent", other)
+            else:
+                self._ask_other()
+                return [said("loading", palette.muted)]
+        if not other:
+            return [said(f"There is no {self._against} to compare with.", palette.muted)]
+        lines = difflib.unified_diff(
+            other.splitlines(),
+            (self.facts.get("text") or "").splitlines(),
+            self._against,
+            f"c{self.facts['id']}",
+            "",
+            "",
+            3,
+        )
+        styles = {"+": palette.added, "-": palette.removed, "@": palette.primary}
+        found = [said(line, styles.get(line[:1], palette.text)) for line in lines]
+        return found or [said("The same text.", palette.muted)]
+
+    def _ask_other(self) -> None:
+        run, wanted = self.run_view, self._against
+        number = None
+        if run is not None:
+            number = run.baseline.id if wanted == "baseline" and run.baseline else None
+            number = run.best.candidate if wanted == "best" and run.best else number
+        if number is None:
+            self._other = (wanted, "")
+            return
+
+        def take(facts: Mapping[str, Any]) -> None:
+            self._other = (wanted, facts.get("text") or "")
+            self._draw_view()
+
+        self.fetch(f"/v1/candidates/{number}", take)
+
+    def _plan_lines(self) -> list[Text]:
+        facts, palette = self.facts, self.palette
+        if not facts.get("plan"):
+            return [said("A baseline: nobody planned it.", palette.muted)]
+        head = f"{facts.get('change_class') or 'mixed'} change"
+        if facts.get("rule"):
+            head += f", rule {facts['rule']}"
+        if facts.get("plan_line"):
+            head += f", at line {facts['plan_line']} of the parent"
+        title = said(facts.get("title") or "untitled", palette.strong)
+        return [title, said(head, palette.muted), Text(""), *self._prose(facts.get("plan_text") or "")]
+
+    def _checks_lines(self) -> list[Text]:
+        palette, record = self.palette, self.facts.get("evaluation_record") or {}
+        lines = []
+        if record.get("failure_rule"):
+            where = f" at line {record['failure_line']}" if record.get("failure_line") else ""
+            lines += [said(f"✗ {record['failure_rule']}{where}", palette.bad)]
+            lines += self._prose(record.get("failure_message") or "")
+            lines += self._prose(record.get("failure_hint") or "")
+            lines.append(Text(""))
+        for check in record.get("checks") or ():
+            good = check["passed"]
+            line = said(f"{'✓ ok   ' if good else '≠ wrong'} ", palette.good if good else palette.bad)
+            line.append(f"{check['name']:<28}")
+            if check.get("rel_l2") is not None:
+                line.append(f" {check['rel_l2']:.1e} of {check.get('tolerance') or 0:.1e}", palette.muted)
+            lines.append(line.append(f"  {check.get('detail') or ''}", palette.muted))
+        for stage, seconds in (record.get("seconds") or {}).items():
+            lines.append(said(f"{stage:<12} {seconds:8.2f} s", palette.muted))
+        if record.get("log"):
+            lines += [Text(""), *self._prose(record["log"])]
+        return lines or [said("Not judged yet.", palette.muted)]
+
+    def _calls_lines(self) -> list[Text]:
+        lines = []
+        for call in self.facts.get("calls") or ():
+            line = said(f"{call['role']:<11}", self.palette.strong)
+            line.append(f"{call.get('model') or '':<22} {call.get('outcome') or 'under way':<12}")
+            used = f"{tokens(call.get('input_tokens') or 0):>7} in {tokens(call.get('output_tokens') or 0):>7} out"
+            line.append(f"{used}  {figures.usd(call.get('cost_usd')):>8}", self.palette.muted)
+            lines.append(line)
+            for name in ("answer", "error"):
+                lines += self._prose(call.get(name) or "")
+        return lines or [said("No model was asked: a rewrite rule made it.", self.palette.muted)]
+
+    def _insights_lines(self) -> list[Text]:
+        lines = []
+        for title, key in (("Shown to the planner", "insights_seen"), ("Taught by this candidate", "insights_taught")):
+            lines.append(said(title, self.palette.accent))
+            for insight in self.facts.get(key) or ():
+                known = insight if isinstance(insight, Mapping) else {"id": insight}
+                text = Text(f"  i{known['id']} ").append(known.get("title") or "")
+                text.append(f"  {figures.speedup(known.get('speedup'))}", self.palette.muted)
+                lines.append(text)
+        return lines
+
+    def _lineage_lines(self) -> list[Text]:
+        palette, lines = self.palette, []
+        steps: Sequence[Mapping[str, Any]] = self.facts.get("lineage") or ()
+        for step in steps:
+            text = said(f"it{step['iteration']:<3} c{step['id']:<7}", palette.strong)
+            text.append(f"{figures.duration(step.get('latency_us')):>9} {figures.speedup(step.get('speedup')):>6}")
+            gain = step.get("parent_speedup")
+            text.append(f" {100 * (gain - 1):+6.1f} % " if gain else "          ", palette.good)
+            peak = step.get("percent_of_peak")
+            text.append(f" {bar(peak or 0, 100, 16)} {peak or 0:5.1f} %  ", palette.primary)
+            lines.append(text.append(step.get("title") or "baseline", palette.text))
+        return lines
+
+    def _prose(self, text: str) -> list[Text]:
+        width = max(20, self.query_one("#lines").content_size.width - 4)
+        lines: list[Text] = []
+        for paragraph in text.splitlines():
+            lines += list(Text(paragraph).wrap(self.app.console, width)) or [Text("")]
+        return lines
+
+    def _summary(self, width: int, height: int) -> Text:
+        palette, facts = self.palette, self.facts
+        if not facts:
+            return said("Choose a candidate on the Beam screen.", palette.muted)
+        record = facts.get("evaluation_record") or {}
+        profile = record.get("profile") or {}
+        status = Status(facts["status"]) if facts.get("status") else None
+        text = Text()
+        text.append(f"c{facts['id']} ", palette.accent)
+        word = f"{figures.STATUS_GLYPHS[status]} {SHORT[status]}" if status else facts.get("state") or ""
+        text.append(word, palette.status(status)).append(
+            f"  {facts.get('gate') or ''} gate\n" if facts.get("gate") else "\n", palette.muted
+        )
+        text.append(fitted(facts.get("title") or "baseline", width) + "\n", palette.strong)
+        latency = figures.latency(
+            facts.get("latency_us"),
+            profile.get("source") or "simulated",
+            profile.get("chip") or "",
+            facts.get("interval_percent"),
+        )
+        text.append(f"{latency}  {figures.speedup(facts.get('speedup'))}\n")
+        peak = facts.get("percent_of_peak")
+        if peak is not None:
+            text.append(bar(peak, 100, min(20, width - 18)), palette.primary).append(f" {peak:.1f} % of peak\n")
+        if facts.get("bound"):
+            text.append(fitted(f"bound: {facts['bound']}", width) + "\n", palette.muted)
+        if facts.get("failure_message"):
+            where = f"line {facts['failure_line']}: " if facts.get("failure_line") else ""
+            wrapped = Text(where + facts["failure_message"], style=palette.bad).wrap(self.app.console, width)
+            text.append_text(Text("\n").join(list(wrapped)[:3])).append("\n")
+        text.append_text(engine_bars(profile, width, palette.primary, palette.muted))
+        checks = record.get("checks") or ()
+        if checks:
+            passed = sum(1 for check in checks if check["passed"])
+            text.append(
+                f"{passed} of {len(checks)} checks passed", palette.good if passed == len(checks) else palette.bad
+            )
+            if record.get("rel_l2") is not None:
+                text.append(f", error {record['rel_l2']:.1e}", palette.muted)
+            text.append("\n")
+        cost = [call.get("cost_usd") for call in facts.get("calls") or ()]
+        if cost:
+            known = sum(value or 0.0 for value in cost)
+            text.append(f"{len(cost)} calls, {figures.usd(known)}{'+?' if None in cost else ''}\n", palette.muted)
+        text.append(f"parent c{facts['parent']}, " if facts.get("parent") else "", palette.muted)
+        return text.append(f"{len(facts.get('children') or ())} children, it {facts.get('iteration')}", palette.muted)
+
+    # -- keys ----------------------------------------------------------------------------------------------------
+
+    def action_view(self, step: int) -> None:
+        self.action_go(VIEWS[(VIEWS.index(self._view) + step) % len(VIEWS)])
+
+    def action_go(self, view: str) -> None:
+        self._view = view
+        self._draw_view()
+
+    def action_against(self) -> None:
+        self._against = AGAINST[(AGAINST.index(self._against) + 1) % len(AGAINST)]
+        self.action_go("diff")
+
+    def action_copy(self) -> None:
+        text = "\n".join(line.plain for line in self._drawn)
+        self.console_app.copy(self.facts.get("text") or "" if self._view == "source" else text, self._view)
+
+    def action_edit(self) -> None:
+        self.console_app.edit(self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
+
+    @on(LineList.Chosen, "#lines")
+    def _chosen(self, message: LineList.Chosen) -> None:
+        steps = self.facts.get("lineage") or ()
+        if self._view == "lineage" and isinstance(message.key, int) and message.key < len(steps):
+            self.console_app.candidate = steps[message.key]["id"]
+            self.show()
+
+
+def engine_bars(profile: Mapping[str, Any], width: int, filled: Any, muted: Any) -> Text:
+    """Busy time of each engine against the latency."""
+    text = Text()
+    engines = sorted((profile.get("engines_us") or {}).items(), key=lambda item: -item[1])
+    whole = profile.get("latency_us") or max((busy for _, busy in engines), default=0.0)
+    for name, busy in engines:
+        share = 100 * busy / whole if whole else 0.0
+        text.append(f"{name:<7}", muted).append(bar(busy, whole, max(6, min(24, width - 26))), filled)
+        text.append(f" {figures.duration(busy):>8} {share:3.0f} %\n", muted)
+    return text

@@ -1,0 +1,192 @@
+"""The optimization memory: insights with what they came from and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal
+
+from acceld import figures
+from acceld.errors import AcceldError
+from tui.modals import Ask, Confirm
+from tui.palette import said
+from tui.screens.base import ConsoleScreen
+from tui.widgets.code import colored
+from tui.widgets.columns import Column, header, line
+from tui.widgets.frame import Panel
+from tui.widgets.lines import LineList
+
+COLUMNS = (
+    Column("id", 5, keep=9),
+    Column("title", 20, keep=9, stretch=True),
+    Column("kind", 8, keep=4),
+    Column("gain", 6, keep=8, right=True),
+    Column("used", 5, keep=6, right=True),
+    Column("win %", 5, keep=7, right=True),
+    Column("from", 14, keep=3),
+    Column("mark", 9, keep=5),
+)
+
+
+class MemoryScreen(ConsoleScreen):
+    """What was learned."""
+
+    NAME = "memory"
+    WANTS = frozenset({"insights"})
+    FILTERS = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("p", "change('pinned')", "Pin", id="insight.pin"),
+        Binding("m", "change('muted')", "Mute", id="insight.mute"),
+        Binding("w", "change('withdrawn')", "Withdraw", show=False, id="insight.withdraw"),
+        Binding("e", "edit", "Edit", id="insight.edit"),
+        Binding("X", "delete", "Delete", show=False, id="insight.delete"),
+        Binding("o", "sort", "Sort", show=False, id="insight.sort"),
+        Binding("y", "copy", "Copy", show=False, id="copy"),
+    ]
+    SORTS: ClassVar[tuple[str, ...]] = ("newest", "gain", "used", "win rate")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._insights: dict[int, Mapping[str, Any]] = {}
+        self._query = ""
+        self._sort = 0
+        self._seen = -1
+
+    def body(self) -> Iterable[Any]:
+        with Container(id="split"):
+            yield LineList(
+                id="insights", empty="No insight yet: they are written when a rewrite clearly wins or loses."
+            )
+            with Container(id="insight"):
+                yield Panel(self._text, id="strategy")
+                with Horizontal(id="pair"):
+                    yield LineList(id="slow", pointer=False, empty="")
+                    yield LineList(id="fast", pointer=False, empty="")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#insights").focus()
+
+    def show(self) -> None:
+        seq = self.console_app.state.seq
+        if seq != self._seen and self.console_app.replay is None:
+            self._seen = seq
+            words = {"q": self._query} if self._query else {}
+            self.fetch("/v1/insights", self._take, limit=500, **words)
+        self._list()
+
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        self._insights = {row["id"]: row for row in answer["insights"]}
+        self._list()
+
+    def _list(self) -> None:
+        rows = sorted(self._insights.values(), key=self._order)
+        palette = self.palette
+        insights = self.query_one("#insights", LineList)
+        insights.border_title = f"Insights {len(rows)}"
+        insights.border_subtitle = f"by {self.SORTS[self._sort]}" if self._sort else ""
+        insights.show([row["id"] for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
+        self._pair()
+
+    def _order(self, row: Mapping[str, Any]) -> Any:
+        value = {1: row.get("speedup"), 2: row.get("uses"), 3: row.get("win_rate")}.get(self._sort)
+        return (not row.get("pinned"), -(value or 0.0), -row["id"])
+
+    def _row(self, key: Hashable, width: int) -> Text:
+        palette, row = self.palette, self._insights.get(int(str(key)), {})
+        if not row:
+            return Text("")
+        marks = [name for name in ("pinned", "muted", "withdrawn") if row.get(name)]
+        rate = row.get("win_rate")
+        good = row.get("kind") == "positive"
+        cells = [
+            (f"i{row['id']}", palette.strong),
+            (row["title"], palette.muted if "muted" in marks or "withdrawn" in marks else palette.text),
+            ("✓ faster" if good else "≠ slower", palette.good if good else palette.warn),
+            (figures.speedup(row.get("speedup")), palette.text),
+            (str(row.get("uses") or 0), palette.muted),
+            (f"{100 * rate:.0f}" if rate is not None and row.get("uses") else "—", palette.text),
+            (f"c{row.get('slow_candidate')}→c{row.get('fast_candidate')}", palette.muted),
+            (", ".join(marks), palette.accent),
+        ]
+        return line(COLUMNS, cells, width)
+
+    @property
+    def _chosen(self) -> Mapping[str, Any]:
+        key = self.query_one("#insights", LineList).key
+        return self._insights.get(key, {}) if isinstance(key, int) else {}
+
+    def _text(self, width: int, height: int) -> Text:
+        row, palette = self._chosen, self.palette
+        if not row:
+            return Text("")
+        text = said(f"i{row['id']} {row['title']}\n", palette.strong)
+        facts = [row.get("chip"), row.get("api"), row.get("dtype"), row.get("bound"), row.get("source")]
+        text.append(
+            f"r{row.get('run')} it {row.get('iteration')} · " + " · ".join(f for f in facts if f) + "\n", palette.muted
+        )
+        wrapped = Text(row.get("strategy") or "").wrap(self.app.console, width)
+        return text.append_text(Text("\n").join(list(wrapped)[: max(1, height - 2)]))
+
+    @on(LineList.Moved, "#insights")
+    def _pair(self) -> None:
+        row = self._chosen
+        self.query_one("#strategy").refresh()
+        for name in ("slow", "fast"):
+            lines = colored(row.get(name) or "", self.palette) if row else []
+            pane = self.query_one(f"#{name}", LineList)
+            pane.border_title = name
+            pane.show(
+                range(len(lines)),
+                lambda key, width, lines=lines: lines[key].copy(),  # type: ignore[misc]
+                content_width=max((one.cell_len for one in lines), default=0),
+            )
+
+    def filtered(self, text: str) -> None:
+        self._query, self._seen = text, -1
+        self.show()
+
+    def _send(self, method: str, body: Mapping[str, Any] | None, done: str) -> None:
+        row, client = self._chosen, self.console_app.client
+        if not row or client.read_only:
+            return
+
+        async def send() -> None:
+            try:
+                await client.send(method, f"/v1/insights/{row['id']}", body)
+            except AcceldError as error:
+                self.console_app.complain(error)
+                return
+            self._seen = -1
+            self.show()
+            self.notify(f"i{row['id']} {done}; it holds from the next iteration on")
+
+        self.run_worker(send(), exit_on_error=False)
+
+    def action_change(self, mark: str) -> None:
+        on = not self._chosen.get(mark)
+        self._send("PATCH", {mark: on}, mark if on else f"no longer {mark}")
+
+    def action_edit(self) -> None:
+        if self._chosen:
+            ask = Ask(
+                f"Strategy of i{self._chosen['id']}", "what the planner should read", self._chosen.get("strategy") or ""
+            )
+            self.app.push_screen(ask, lambda text: self._send("PATCH", {"strategy": text}, "edited") if text else None)
+
+    def action_delete(self) -> None:
+        if self._chosen:
+            ask = Confirm(f"Forget i{self._chosen['id']}: {self._chosen['title']}?", "Delete the insight")
+            self.app.push_screen(ask, lambda yes: self._send("DELETE", None, "forgotten") if yes else None)
+
+    def action_sort(self) -> None:
+        self._sort = (self._sort + 1) % len(self.SORTS)
+        self._list()
+
+    def action_copy(self) -> None:
+        if self._chosen:
+            self.console_app.copy(f"{self._chosen['title']}\n\n{self._chosen.get('strategy')}", "insight")

@@ -1,0 +1,127 @@
+"""Where the time of a candidate goes, and what the figure rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+
+from acceld import figures
+from tui.palette import said
+from tui.screens.base import ConsoleScreen
+from tui.screens.candidate import engine_bars
+from tui.widgets.bars import bar
+from tui.widgets.frame import Panel
+from tui.widgets.lines import LineList
+
+
+class ProfileScreen(ConsoleScreen):
+    """Exact counts, modelled times, and the interval around the prediction, kept apart."""
+
+    NAME = "profile"
+    WANTS = frozenset({"run"})
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("B", "baseline", "Best or baseline", id="profile.other"),
+        Binding("y", "copy", "Copy", id="copy"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._facts: Mapping[str, Any] = {}
+        self._asked: tuple[int | None, int] = (None, -1)
+        self._drawn: list[Text] = []
+
+    def body(self) -> Iterable[Any]:
+        with Container(id="split"):
+            yield Panel(self._summary, id="details")
+            yield LineList(id="counters", pointer=False, empty="No profile: the candidate failed before it was timed.")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#counters").focus()
+
+    def show(self) -> None:
+        number, run = self.console_app.candidate, self.run_view
+        if number is None and run is not None and run.best:
+            number = self.console_app.candidate = run.best.candidate
+        node = run.candidates.get(number or 0) if run else None
+        wanted = (number, node.verdict_seq if node else -1)
+        if number is not None and wanted != self._asked:
+            self._asked = wanted
+            self.fetch(f"/v1/candidates/{number}", self._take)
+        self.query_one("#details").refresh()
+
+    def _take(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+        self._drawn = list(self._lines())
+        counters = self.query_one("#counters", LineList)
+        counters.border_title = f"c{facts['id']} counters and hottest lines"
+        counters.show(range(len(self._drawn)), self._line)
+        self.query_one("#details").refresh()
+
+    def _line(self, key: Hashable, width: int) -> Text:
+        return self._drawn[int(str(key))].copy() if int(str(key)) < len(self._drawn) else Text("")
+
+    @property
+    def _profile(self) -> Mapping[str, Any]:
+        return (self._facts.get("evaluation_record") or {}).get("profile") or {}
+
+    def _lines(self) -> Iterable[Text]:
+        palette, profile = self.palette, self._profile
+        details = profile.get("details") or {}
+        hottest = details.get("dearest_lines") or details.get("lines") or ()
+        if hottest:
+            yield said("modelled: dearest lines", palette.accent)
+            source = (self._facts.get("text") or "").splitlines()
+            for row in list(hottest)[:12]:
+                number = int(row.get("line") or 0) if isinstance(row, Mapping) else int(row[0])
+                busy = (row.get("busy_us") or row.get("us") or 0.0) if isinstance(row, Mapping) else float(row[1])
+                code = source[number - 1].strip() if 0 < number <= len(source) else ""
+                yield Text(f"{number:>5} {figures.duration(busy):>9}  ").append(code, palette.muted)
+            yield Text("")
+        counters = profile.get("counters") or {}
+        if counters:
+            yield said("exact: counted from the program", palette.accent)
+        for name, value in counters.items():
+            shown = f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
+            yield said(f"{name:<32}", palette.text).append(f"{shown:>18}", palette.muted)
+        for note in profile.get("notes") or ():
+            yield said(f"note: {note}", palette.warn)
+
+    def _summary(self, width: int, height: int) -> Text:
+        palette, profile, facts = self.palette, self._profile, self._facts
+        if not profile:
+            return said("No profile yet.", palette.muted)
+        text = said(f"c{facts['id']} on {profile['chip']}\n", palette.strong)
+        simulated = profile["source"] == "simulated"
+        band = profile.get("interval_percent")
+        latency_us = profile.get("latency_us")
+        text.append("predicted " if simulated else "measured  ", palette.accent)
+        text.append(figures.latency(latency_us, profile["source"], profile["chip"], band) + "\n")
+        if latency_us and band:
+            low, high = latency_us * (1 - band / 100), latency_us * (1 + band / 100)
+            text.append(f"          {figures.duration(low)} to {figures.duration(high)}\n", palette.muted)
+        text.append(f"method    {profile.get('method') or ''}\n\n", palette.muted)
+        text.append("modelled engine time\n", palette.accent)
+        text.append_text(engine_bars(profile, width, palette.primary, palette.muted))
+        text.append(f"bound     {profile.get('bound') or 'not known'}\n\n")
+        for name, title in (("percent_of_peak", "of peak"), ("percent_of_attainable", "of attainable")):
+            value = facts.get(name)
+            if value is not None:
+                text.append(bar(value, 100, max(8, min(24, width - 24))), palette.primary)
+                text.append(f" {value:5.1f} % {title}\n")
+        return text
+
+    def action_baseline(self) -> None:
+        run = self.run_view
+        if run is None or run.baseline is None or run.best is None:
+            return
+        at_best = self.console_app.candidate == run.best.candidate
+        self.console_app.candidate = run.baseline.id if at_best else run.best.candidate
+        self.show()
+
+    def action_copy(self) -> None:
+        self.console_app.copy("\n".join(line.plain for line in self._drawn), "profile")

@@ -1,0 +1,136 @@
+"""Devices, what waits for them, and what holds everything up."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import BindingType
+from textual.containers import Container
+
+from tui.screens.base import ConsoleScreen
+from tui.widgets.bars import bar
+from tui.widgets.columns import Column, header, line
+from tui.widgets.frame import Panel
+from tui.widgets.lines import LineList
+from tui.words import age, state_word
+
+DEVICES = (
+    Column("device", 14, keep=9, stretch=True),
+    Column("state", 10, keep=8),
+    Column("candidate", 10, keep=7),
+    Column("run", 5, keep=5),
+    Column("for", 5, keep=6, right=True),
+    Column("done", 6, keep=2, right=True),
+)
+WAITING = (
+    Column("candidate", 10, keep=9),
+    Column("run", 5, keep=8),
+    Column("plan", 16, keep=5, stretch=True),
+    Column("waits", 6, keep=9, right=True),
+)
+
+
+class QueueScreen(ConsoleScreen):
+    """Lanes and the queue before them."""
+
+    NAME = "queue"
+    WANTS = frozenset({"devices", "run"})
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer: Mapping[str, Any] = {}
+
+    def body(self) -> Iterable[Any]:
+        yield Panel(self._lanes, id="lanes")
+        with Container(id="split"):
+            yield LineList(id="devices", empty="No device has been used yet.")
+            yield LineList(id="waiting", empty="Nothing waits.")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#devices").focus()
+        if self.console_app.replay is None:
+            self._ask()
+            self.set_interval(2.0, self._ask)
+
+    def _ask(self) -> None:
+        if self.is_current and not self.console_app.banner:
+            self.fetch("/v1/queue", self._take)
+
+    def _take(self, answer: Mapping[str, Any]) -> None:
+        self._answer = answer
+        self.show()
+
+    def show(self) -> None:
+        state, palette = self.console_app.state, self.palette
+        for row in self._answer.get("running") or ():
+            if row.get("device") and row["device"] not in state.devices:
+                device = state.device(row["device"])
+                device.state, device.run, device.candidate = "busy", row.get("run"), row["candidate"]
+                device.since = row.get("started_at") or 0.0
+        devices = self.query_one("#devices", LineList)
+        devices.border_title = f"Devices {len(state.devices)}"
+        devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
+        waiting = self.query_one("#waiting", LineList)
+        waiting.border_title = f"Waiting {len(state.queue)}"
+        waiting.show(list(state.queue)[:500], self._wait, header=lambda w: header(WAITING, w, palette.muted))
+        self.query_one("#lanes").refresh()
+
+    def _device(self, key: Hashable, width: int) -> Text:
+        palette, app = self.palette, self.console_app
+        device = app.state.devices[str(key)]
+        cells = [
+            (device.name, palette.text),
+            (state_word(device.state), palette.state(device.state)),
+            (f"c{device.candidate}" if device.candidate else device.reason or "—", palette.text),
+            (f"r{device.run}" if device.run else "", palette.muted),
+            (age(app.now - device.since) if device.since else "", palette.muted),
+            (str(device.done), palette.muted),
+        ]
+        return line(DEVICES, cells, width)
+
+    def _wait(self, key: Hashable, width: int) -> Text:
+        palette, app = self.palette, self.console_app
+        number = int(str(key))
+        run, at = app.state.queue.get(number, (None, 0.0))
+        view = app.state.views.get(run or 0)
+        node = view.candidates.get(number) if view else None
+        plan = view.plans.get(node.plan or 0) if view and node else None
+        cells = [
+            (f"c{number}", palette.text),
+            (f"r{run}" if run else "", palette.muted),
+            ((plan.title or plan.rule) if plan else "", palette.muted),
+            (age(app.now - at), palette.muted),
+        ]
+        return line(WAITING, cells, width)
+
+    def _lanes(self, width: int, height: int) -> Text:
+        palette, app = self.palette, self.console_app
+        busy = sum(1 for device in app.state.devices.values() if device.state == "busy")
+        slots = max(len(app.state.devices), int((self._answer.get("queue") or {}).get("slots") or 0), 1)
+        calls = sum(len(view.running_calls) for view in app.state.views.values())
+        waiting = len(app.state.queue)
+        text = Text()
+        room = max(8, min(30, width - 44))
+        text.append("models    ", palette.muted).append(bar(calls, max(calls, 8), room), palette.primary)
+        text.append(f"  {calls} calls under way\n")
+        text.append("devices   ", palette.muted).append(bar(busy, slots, room), palette.primary)
+        text.append(f"  {busy} of {slots} busy, {waiting} waiting\n")
+        level = (self._answer.get("queue") or {}).get("sandbox_level") or app.hello.get("sandbox_level")
+        text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
+        text.append("bottleneck ", palette.muted).append(bottleneck(calls, busy, slots, waiting), palette.accent)
+        return text
+
+
+def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
+    """What everything waits for, in words."""
+    if waiting and busy >= slots:
+        return f"devices: all {slots} are busy and {waiting} candidates wait"
+    if waiting:
+        return "dispatch: candidates wait although a device is free"
+    if calls and not busy:
+        return "models: no candidate to judge until they answer"
+    return "models" if calls else "nothing waits"

@@ -1,0 +1,200 @@
+"""All runs, and what happened last."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+
+from acceld import figures
+from tui.console import RunRow
+from tui.palette import said
+from tui.screens.base import ConsoleScreen, best_line
+from tui.widgets.columns import Column, header, line
+from tui.widgets.frame import Panel
+from tui.widgets.lines import LineList
+from tui.words import SHORT, age, clock, level_of, sentence, state_word
+
+COLUMNS = (
+    Column("run", 5, keep=9),
+    Column("workload", 12, keep=9, stretch=True),
+    Column("chip", 5, keep=1),
+    Column("state", 11, keep=8),
+    Column("iter", 6, keep=5, right=True),
+    Column("baseline", 8, keep=4, right=True),
+    Column("best", 8, keep=6, right=True),
+    Column("x", 6, keep=9, right=True),
+    Column("% peak", 6, keep=3, right=True),
+    Column("cand", 6, keep=0, right=True),
+    Column("$", 7, keep=2, right=True),
+    Column("age", 4, keep=1, right=True),
+)
+
+
+class RunsScreen(ConsoleScreen):
+    """The list of runs."""
+
+    NAME = "runs"
+    WANTS = frozenset({"runs", "run", "log"})
+    FILTERS = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", id="runs.open"),
+        Binding("n", "app.new_run", "New", id="run.new"),
+        Binding("p", "app.pause", "Pause", id="run.pause"),
+        Binding("x", "app.cancel", "Cancel", id="run.cancel"),
+        Binding("o", "sort", "Sort", show=False, id="runs.sort"),
+        Binding("y", "copy", "Copy", show=False, id="copy"),
+    ]
+    SORTS: ClassVar[tuple[str, ...]] = ("newest", "speed-up", "cost", "workload")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._query = ""
+        self._sort = 0
+
+    def body(self) -> Iterable[Any]:
+        with Horizontal():
+            with Vertical():
+                yield LineList(id="runs", empty="No run yet. Press n, or: acceld optimize WORKLOAD")
+                yield LineList(id="events", pointer=False, empty="Nothing has happened yet.")
+            yield Panel(self._details, id="details")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.query_one("#runs").focus()
+
+    def show(self) -> None:
+        runs = self.query_one("#runs", LineList)
+        rows = [row for row in self.console_app.state.runs.values() if self._matches(row)]
+        rows.sort(key=self._order)
+        palette = self.palette
+        runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
+        total = len(self.console_app.state.runs)
+        runs.border_title = f"Runs {len(rows)} of {total}" if len(rows) < total else f"Runs {total}"
+        runs.border_subtitle = "" if self._sort == 0 else f"by {self.SORTS[self._sort]}"
+        events = self.query_one("#events", LineList)
+        log = self.console_app.state.log
+        events.border_title = "Events"
+        events.show([event.seq for event in log if event.kind not in QUIET][:-50:-1], self._event)
+        self.query_one("#details").refresh()
+
+    def _matches(self, row: RunRow) -> bool:
+        text = f"r{row.id} {row.workload} {row.name} {row.chip} {row.state} {row.proposer} {row.api}".lower()
+        return all(word in text for word in self._query.lower().split())
+
+    def _order(self, row: RunRow) -> Any:
+        match self._sort:
+            case 1:
+                return (-(row.speedup or 0.0), -row.id)
+            case 2:
+                return (-(row.cost_usd or 0.0), -row.id)
+            case 3:
+                return (row.workload, -row.id)
+            case _:
+                return -row.id
+
+    def _row(self, key: Hashable, width: int) -> Text:
+        palette = self.palette
+        row = self.console_app.state.runs.get(key) if isinstance(key, int) else None
+        if row is None:
+            return Text("")
+        speedup = row.speedup or (row.baseline_us / row.best_us if row.baseline_us and row.best_us else None)
+        cells = [
+            (f"r{row.id}", palette.strong),
+            (row.name or row.workload, palette.text),
+            (row.chip, palette.muted),
+            (state_word(row.state), palette.state(row.state)),
+            (f"{row.iteration}/{row.iterations}" if row.iterations else str(row.iteration), palette.muted),
+            (figures.duration(row.baseline_us), palette.muted),
+            (figures.duration(row.best_us), palette.text),
+            (figures.speedup(speedup), palette.good if speedup and speedup > 1 else palette.muted),
+            (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
+            (str(row.candidates), palette.muted),
+            (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
+            (age(self.console_app.now - row.created_at), palette.muted),
+        ]
+        return line(COLUMNS, cells, width)
+
+    def _event(self, key: Hashable, width: int) -> Text:
+        palette, event = self.palette, self.console_app.state.log.find(key)
+        if event is None:
+            return Text("")
+        text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
+        text.append(f"r{event.run} " if event.run else "", palette.muted)
+        return text.append(sentence(event), palette.level(level_of(event)))
+
+    def _details(self, width: int, height: int) -> Text:
+        palette, run = self.palette, self.run_view
+        if run is None:
+            return said("Choose a run.", palette.muted)
+        text = Text()
+        text.append(f"r{run.id} {run.workload}\n", palette.strong)
+        text.append(f"{run.chip} · {run.api} · {run.backend} · {run.proposer}\n\n", palette.muted)
+        text.append(state_word(run.state), palette.state(run.state)).append("\n")
+        if run.message:
+            text.append(run.message + "\n", palette.muted)
+        text.append("\n")
+        if run.best and run.baseline_us:
+            text.append("baseline  ", palette.muted).append(f"{figures.duration(run.baseline_us)}\n")
+            text.append("best      ", palette.muted).append(f"{figures.duration(run.best.latency_us)}  ")
+            text.append(f"c{run.best.candidate}\n", palette.accent)
+            text.append("speed-up  ", palette.muted)
+            text.append(f"{figures.speedup(run.baseline_us / run.best.latency_us)}\n", palette.good)
+            text.append("% of peak ", palette.muted).append(f"{figures.percent(run.best.percent_of_peak)}\n\n")
+            text.append(best_line(run, width), palette.good).append("\n")
+            text.append("best so far, baseline to now\n\n", palette.muted)
+        counts = run.counts
+        for status, word in SHORT.items():
+            if counts[status.value]:
+                text.append(f"{figures.STATUS_GLYPHS[status]} {word:<12}", palette.status(status))
+                text.append(f"{counts[status.value]:>5}\n")
+        if run.waiting:
+            text.append(f"· {'waiting':<12}{run.waiting:>5}\n", palette.muted)
+        return text
+
+    def filtered(self, text: str) -> None:
+        self._query = text
+        self.show()
+
+    @on(LineList.Moved, "#runs")
+    def _moved(self, message: LineList.Moved) -> None:
+        if isinstance(message.key, int):
+            self.console_app.select_run(message.key)
+
+    @on(LineList.Chosen, "#runs")
+    def _chosen(self, message: LineList.Chosen) -> None:
+        message.stop()
+        self.action_open()
+
+    def action_open(self) -> None:
+        key = self.query_one("#runs", LineList).key
+        if isinstance(key, int):
+            self.console_app.select_run(key)
+            self.app.switch_mode("beam")
+
+    def action_sort(self) -> None:
+        self._sort = (self._sort + 1) % len(self.SORTS)
+        self.show()
+
+    def action_copy(self) -> None:
+        key = self.query_one("#runs", LineList).key
+        if key is not None:
+            self.console_app.copy(f"r{key}", "run")
+
+
+QUIET = frozenset(
+    {
+        "candidate_queued",
+        "candidate_started",
+        "candidate_written",
+        "llm_call_started",
+        "llm_call_finished",
+        "iteration_started",
+        "attempt_failed",
+    }
+)
+"""Kinds too frequent for the short list; the Logs screen has them."""

@@ -1,0 +1,166 @@
+"""What a person can do to a run, from any screen. Each is one request; the daemon records it as an event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from textual.app import App, SystemCommand
+
+from acceld.errors import AcceldError
+from tui.modals import Ask, Confirm, Help, NewRun
+
+if TYPE_CHECKING:
+    from tui.app import ConsoleApp
+
+
+class Steering:
+    """Actions of the application that ask the daemon to change something."""
+
+    def _console(self) -> ConsoleApp:
+        from tui.app import ConsoleApp
+
+        assert isinstance(self, ConsoleApp)
+        return self
+
+    def steering_commands(self) -> Iterator[SystemCommand]:
+        """For the palette."""
+        yield SystemCommand("New run", "choose a workload, see the estimate, start", self.action_new_run)
+        yield SystemCommand("Pause or resume", "stop before the next step; what runs, ends", self.action_pause)
+        yield SystemCommand("Cancel run", "end it after what runs now", self.action_cancel)
+        yield SystemCommand("Pin candidate", "keep it in the beam", self.action_pin)
+        yield SystemCommand("Veto candidate", "never keep it in the beam", self.action_veto)
+        yield SystemCommand("Branch from candidate", "a parent of the next iteration", self.action_branch)
+        yield SystemCommand("Re-measure candidate", "judge it again, strictly", self.action_remeasure)
+        yield SystemCommand("Hint", "tell the planner something", self.action_hint)
+        yield SystemCommand("Budget", "change the run's cap", self.action_budget)
+        yield SystemCommand("Apply the best", "write it to the file it came from", self.action_apply_best)
+
+    def _act(self, action: str, done: str, **arguments: Any) -> None:
+        """Send one action for the run in view."""
+        console = self._console()
+        run = console.run_view
+        if run is None:
+            console.notify("choose a run first", severity="warning")
+            return
+        if console.replay is not None or console.client.read_only:
+            console.notify("this is a recording; nothing can be changed", severity="warning")
+            return
+
+        async def send() -> None:
+            try:
+                await console.client.send("POST", f"/v1/runs/{run.id}/actions", {"action": action, **arguments})
+            except AcceldError as error:
+                console.complain(error)
+            else:
+                console.notify(done)
+
+        console.run_worker(send(), group="steer", exit_on_error=False)
+
+    def _candidate_act(self, action: str, done: str, **arguments: Any) -> None:
+        candidate = self._console().candidate
+        if candidate is None:
+            self._console().notify("choose a candidate first", severity="warning")
+            return
+        self._act(action, f"c{candidate} {done}", candidate=candidate, **arguments)
+
+    def action_pause(self) -> None:
+        """Pause, or resume where it is paused."""
+        run = self._console().run_view
+        if run is not None and run.state == "paused":
+            self._act("resume", f"r{run.id} goes on")
+        else:
+            self._act("pause", "paused before the next step")
+
+    def action_cancel(self) -> None:
+        """Cancel, after asking."""
+        run = self._console().run_view
+        if run is None:
+            return
+        text = f"Cancel r{run.id} ({run.workload})? What runs now, ends; everything found so far is kept."
+        self._ask(Confirm(text, "Cancel the run"), lambda yes: self._act("cancel", f"r{run.id} ends") if yes else None)
+
+    def action_pin(self) -> None:
+        """Keep a candidate in the beam, or let it go again."""
+        off = self._marked("pin")
+        self._candidate_act("unpin" if off else "pin", "no longer pinned" if off else "pinned")
+
+    def action_veto(self) -> None:
+        """Keep a candidate out of the beam, or let it in again."""
+        off = self._marked("veto")
+        self._candidate_act("unveto" if off else "veto", "no longer vetoed" if off else "vetoed")
+
+    def _marked(self, mark: str) -> bool:
+        console = self._console()
+        run = console.run_view
+        return run is not None and console.candidate is not None and run.mark(console.candidate) == mark
+
+    def action_branch(self) -> None:
+        """Make a candidate a parent of the next iteration."""
+        self._candidate_act("branch", "joins the next iteration's parents")
+
+    def action_remeasure(self) -> None:
+        """Judge a candidate again."""
+        self._candidate_act("remeasure", "is judged again")
+
+    def action_hint(self) -> None:
+        """Tell the planner something."""
+        ask = Ask("What should the planner know?", "Such as: try keeping the weights in SBUF across row tiles")
+        self._ask(ask, lambda text: self._act("hint", "the planner will see it", text=text) if text else None)
+
+    def action_budget(self) -> None:
+        """Change the cap."""
+
+        def change(text: str | None) -> None:
+            try:
+                value = float((text or "").strip().lstrip("$"))
+            except ValueError:
+                if text:
+                    self._console().notify(f"{text!r} is not an amount in USD", severity="error")
+                return
+            self._act("budget", f"cap is now ${value:.2f}", usd=value)
+
+        self._ask(Ask("New cap of this run in USD", "20.00"), change)
+
+    def action_apply_best(self) -> None:
+        """Write the best kernel to its file, after asking."""
+        run = self._console().run_view
+        if run is None or run.best is None:
+            return
+        text = (
+            f"Write c{run.best.candidate} over the file r{run.id} started from? "
+            "The old file is kept beside it; a file changed since is refused."
+        )
+        self._ask(Confirm(text, "Write it"), lambda yes: self._act("apply", "written") if yes else None)
+
+    def action_new_run(self) -> None:
+        """Choose a workload, see the estimate, start."""
+        console = self._console()
+        if console.client.read_only:
+            console.notify("no daemon: acceld start", severity="warning")
+            return
+
+        def start(spec: Mapping[str, Any] | None) -> None:
+            if spec is None:
+                return
+
+            async def send() -> None:
+                try:
+                    made = await console.client.send("POST", "/v1/runs", spec)
+                except AcceldError as error:
+                    console.complain(error)
+                else:
+                    console.notify(f"r{made['run']['id'] if 'run' in made else made['id']} started")
+
+            console.run_worker(send(), group="steer", exit_on_error=False)
+
+        self._ask(NewRun(console.client), start)
+
+    def action_help(self) -> None:
+        """The keys that work here."""
+        console = self._console()
+        console.push_screen(Help(console.screen))
+
+    def _ask(self, modal: Any, answer: Callable[[Any], None]) -> None:
+        app: App[Any] = self._console()
+        app.push_screen(modal, answer)

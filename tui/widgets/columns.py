@@ -1,0 +1,59 @@
+"""Columns of a table that fit any width: the least important ones go first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.style import Style
+from rich.text import Text
+
+from tui.widgets.bars import fitted
+
+GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. ``keep`` says which stay longest: higher stays longer."""
+
+    title: str
+    width: int
+    keep: int = 0
+    right: bool = False
+    stretch: bool = False
+    """Takes what is left over."""
+
+
+def fit(columns: Sequence[Column], width: int) -> dict[int, int]:
+    """Widths of the columns that fit into ``width`` cells, by place."""
+    chosen = set(range(len(columns)))
+
+    def need() -> int:
+        return sum(columns[i].width for i in chosen) + GAP * (len(chosen) - 1)
+
+    while len(chosen) > 1 and need() > width:
+        chosen.remove(min(chosen, key=lambda i: (columns[i].keep, -i)))
+    widths = {i: columns[i].width for i in sorted(chosen)}
+    for i in widths:
+        if columns[i].stretch:
+            widths[i] += max(0, width - need())
+            break
+    return widths
+
+
+def header(columns: Sequence[Column], width: int, style: Style) -> Text:
+    """The titles."""
+    return line(columns, [(column.title, style) for column in columns], width)
+
+
+def line(columns: Sequence[Column], cells: Sequence[tuple[str, Style]], width: int) -> Text:
+    """One row of the table; ``cells`` has one entry a column."""
+    text = Text()
+    for place, (i, size) in enumerate(fit(columns, width).items()):
+        if place:
+            text.append(" " * GAP)
+        cell, style = cells[i]
+        cell = fitted(cell, size)
+        text.append(cell.rjust(size) if columns[i].right else cell.ljust(size), style)
+    return text

@@ -1,0 +1,92 @@
+"""What stands around every screen: tabs, the line of context, the banner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Static
+
+TABS = (
+    ("runs", "Runs"),
+    ("beam", "Beam"),
+    ("candidate", "Candidate"),
+    ("queue", "Queue"),
+    ("memory", "Memory"),
+    ("costs", "Costs"),
+    ("profile", "Profile"),
+    ("logs", "Logs"),
+)
+"""Screens by name, in the order of their keys 1 to 8."""
+
+
+class Tab(Static):
+    """One screen's name, to be clicked."""
+
+    DEFAULT_CSS = """
+    Tab { width: auto; padding: 0 1; color: $secondary; }
+    Tab:hover { background: $panel; }
+    Tab.-on { color: $accent; text-style: bold; }
+    """
+
+    class Pressed(Message):
+        """A tab was clicked."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.screen_name = name
+
+    def __init__(self, number: int, screen: str, title: str, on: bool) -> None:
+        super().__init__(f"{number} {title}", markup=False, classes="-on" if on else "")
+        self._screen_name = screen
+
+    def on_click(self) -> None:
+        self.post_message(self.Pressed(self._screen_name))
+
+
+class Tabs(Horizontal):
+    """The names of all screens."""
+
+    DEFAULT_CSS = "Tabs { height: 1; background: $surface; }"
+
+    def __init__(self, current: str) -> None:
+        super().__init__()
+        self._current = current
+
+    def compose(self) -> ComposeResult:
+        for number, (name, title) in enumerate(TABS, 1):
+            yield Tab(number, name, title, name == self._current)
+
+
+class Line(Static):
+    """One line of text drawn for the width it has."""
+
+    DEFAULT_CSS = "Line { height: 1; }"
+
+    def __init__(self, draw: Callable[[int], Text], *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._draw = draw
+
+    def render(self) -> Text:
+        text = self._draw(self.size.width)
+        text.no_wrap = True
+        text.truncate(self.size.width)
+        return text
+
+
+class Panel(Static):
+    """A block of text drawn for the size it has."""
+
+    DEFAULT_CSS = "Panel { padding: 0 1; }"
+
+    def __init__(self, draw: Callable[[int, int], Text], *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._draw = draw
+
+    def render(self) -> Text:
+        text = self._draw(max(1, self.content_size.width), max(1, self.content_size.height))
+        text.no_wrap = True
+        return text

@@ -1,0 +1,237 @@
+"""A list of lines that draws only what can be seen: tables, trees, source and logs alike.
+
+A line has a key; the cursor stays on its key when lines come and go. Drawing a screen costs the same for a hundred
+lines as for a hundred thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from tui.palette import palette_of
+
+Draw = Callable[[Hashable, int], Text]
+"""Draws the line of a key at a width."""
+
+
+class LineList(ScrollView, can_focus=True):
+    """Lines under an optional header, with a cursor."""
+
+    DEFAULT_CSS = """
+    LineList { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False, id="list.up"),
+        Binding("down,j", "move(1)", "Down", show=False, id="list.down"),
+        Binding("pageup", "page(-1)", "Page up", show=False, id="list.page-up"),
+        Binding("pagedown", "page(1)", "Page down", show=False, id="list.page-down"),
+        Binding("home,g", "jump(0)", "First", show=False, id="list.first"),
+        Binding("end,G", "jump(-1)", "Last", show=False, id="list.last"),
+        Binding("left,h", "sideways(-8)", "Left", show=False, id="list.left"),
+        Binding("right,l", "sideways(8)", "Right", show=False, id="list.right"),
+        Binding("enter", "choose", "Open", show=False, id="list.open"),
+    ]
+
+    class Moved(Message):
+        """The cursor is on another line."""
+
+        def __init__(self, source: LineList, key: Hashable) -> None:
+            super().__init__()
+            self.source, self.key = source, key
+
+        @property
+        def control(self) -> LineList:
+            """The list."""
+            return self.source
+
+    class Chosen(Moved):
+        """A line was opened."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None, empty: str = "", pointer: bool = True):
+        super().__init__(id=id, classes=classes)
+        self.empty = empty
+        """What to say where there is nothing to list."""
+        self._pointer = pointer
+        self._keys: Sequence[Hashable] = ()
+        self._draw: Draw = lambda key, width: Text(str(key))
+        self._header: Callable[[int], Text] | None = None
+        self._cursor = 0
+        self._cache: dict[tuple[int, int], Strip] = {}
+        self._follow = False
+
+    @property
+    def cursor(self) -> int:
+        """Line the cursor is on, from 0."""
+        return self._cursor
+
+    @property
+    def key(self) -> Hashable | None:
+        """Key of the line the cursor is on."""
+        return self._keys[self._cursor] if self._cursor < len(self._keys) else None
+
+    @property
+    def keys(self) -> Sequence[Hashable]:
+        """Keys of all lines."""
+        return self._keys
+
+    def show(
+        self,
+        keys: Sequence[Hashable],
+        draw: Draw,
+        *,
+        header: Callable[[int], Text] | None = None,
+        content_width: int = 0,
+    ) -> None:
+        """Replace the lines; the cursor stays on its key, or near its place."""
+        before, old = self.key, self._cursor
+        same = keys == self._keys
+        self._keys, self._draw, self._header = keys, draw, header
+        self._cache.clear()
+        if not same:
+            if self._follow:
+                self._cursor = max(0, len(keys) - 1)
+            elif before is not None and not (old < len(keys) and keys[old] == before):
+                try:
+                    self._cursor = keys.index(before)
+                except ValueError:
+                    self._cursor = min(old, max(0, len(keys) - 1))
+        size = Size(max(content_width, 0), len(keys) + bool(header))
+        if size != self.virtual_size:
+            self.virtual_size = size
+        if self._follow and not same:
+            self._reveal()
+        self.refresh()
+
+    def follow(self, on: bool) -> None:
+        """Keep the cursor on the last line."""
+        self._follow = on
+        if on:
+            self.move_to(len(self._keys) - 1)
+
+    def redraw(self) -> None:
+        """Draw the lines again, after what they show has changed."""
+        self._cache.clear()
+        self.refresh()
+
+    def move_to(self, line: int) -> None:
+        """Put the cursor on a line."""
+        line = min(max(0, line), max(0, len(self._keys) - 1))
+        if line != self._cursor or not self._cache:
+            self._cursor = line
+            self._cache.clear()
+            self.refresh()
+            if self._keys:
+                self.post_message(self.Moved(self, self._keys[line]))
+        self._reveal()
+
+    def move_to_key(self, key: Hashable) -> bool:
+        """Put the cursor on a key's line; whether there is one."""
+        try:
+            self.move_to(self._keys.index(key))
+        except ValueError:
+            return False
+        return True
+
+    def _reveal(self) -> None:
+        height = 1 + bool(self._header)
+        self.scroll_to_region(
+            Region(self.scroll_offset.x, self._cursor, 1, height), animate=False, force=True, immediate=True
+        )
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the screen."""
+        width = self.size.width
+        if self._header is not None and y == 0:
+            head = Text.assemble("  ", self._header(width - 2)) if self._pointer else self._header(width)
+            return self._strip(head, width, Style(bold=True))
+        index = y + self.scroll_offset.y - bool(self._header)
+        if self._header is not None and self.scroll_offset.y:
+            index = y + self.scroll_offset.y - 1
+        if not self._keys and y == bool(self._header):
+            return self._strip(Text(f"  {self.empty}", style=palette_of(self.app).muted), width, Style())
+        if not 0 <= index < len(self._keys):
+            return Strip.blank(width, self.rich_style)
+        cached = self._cache.get((index, width))
+        if cached is None:
+            on = self._pointer and index == self._cursor
+            text = self._draw(self._keys[index], max(self.virtual_size.width, width) - (2 if self._pointer else 0))
+            style = Style()
+            if on:
+                palette = palette_of(self.app)
+                style = palette.cursor if self.has_focus else palette.cursor_idle
+            if self._pointer:
+                text = Text.assemble("› " if on else "  ", text)
+            cached = self._cache[(index, width)] = self._strip(text, width, style)
+        return cached
+
+    def _strip(self, text: Text, width: int, style: Style) -> Strip:
+        text.no_wrap = True
+        text.end = ""
+        left = self.scroll_offset.x
+        segments: list[Segment] = list(text.render(self.app.console))
+        strip = Strip(segments).crop_extend(left, left + width, None)
+        return strip.apply_style(self.rich_style + style)
+
+    def watch_scroll_x(self, old: float, new: float) -> None:
+        super().watch_scroll_x(old, new)
+        self._cache.clear()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._cache.clear()
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+    def on_resize(self) -> None:
+        self._cache.clear()
+        if self._keys:
+            self._reveal()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click moves the cursor; a click on the cursor's line opens it."""
+        line = event.y + self.scroll_offset.y - bool(self._header)
+        if not 0 <= line < len(self._keys) or (self._header is not None and event.y == 0):
+            return
+        if line == self._cursor and self.has_focus:
+            self.action_choose()
+        else:
+            self.move_to(line)
+
+    def action_move(self, lines: int) -> None:
+        self._follow = False
+        if not self._pointer:
+            self.scroll_relative(y=lines, animate=False)
+            return
+        self.move_to(self._cursor + lines)
+
+    def action_page(self, pages: int) -> None:
+        self.action_move(pages * max(1, self.size.height - 2))
+
+    def action_jump(self, line: int) -> None:
+        self._follow = False
+        if not self._pointer:
+            self.scroll_to(y=self.max_scroll_y if line < 0 else 0, animate=False)
+            return
+        self.move_to(len(self._keys) - 1 if line < 0 else line)
+
+    def action_sideways(self, cells: int) -> None:
+        self.scroll_relative(x=cells, animate=False)
+
+    def action_choose(self) -> None:
+        if self.key is not None:
+            self.post_message(self.Chosen(self, self.key))
