@@ -1,0 +1,285 @@
+"""What Neuron's tools print, as records: neuron-ls, neuron-monitor, the profiler's summary, runtime errors.
+
+Field names and units are those of AWS's documentation (SDK 2.26 to 2.33): times in seconds, ``*_percent`` of the
+profiler's summary as fractions 0-1. A key that is missing is None or left out, never zero: kernels without matrix
+products have no ``hardware_flops``, for one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, cast
+
+from acceld.errors import DeviceError
+from acceld.model import Failure, Status
+
+COUNTERS = (
+    "hbm_read_bytes",
+    "hbm_write_bytes",
+    "psum_read_bytes",
+    "psum_write_bytes",
+    "sbuf_read_bytes",
+    "sbuf_write_bytes",
+    "spill_reload_bytes",
+    "spill_save_bytes",
+    "hardware_flops",
+    "transpose_flops",
+    "peak_flops_bandwidth_ratio",
+    "mm_arithmetic_intensity",
+    "hfu_estimated_percent",
+    "scalar_engine_active_time_percent",
+    "vector_engine_active_time_percent",
+    "gpsimd_engine_active_time_percent",
+)
+"""Counters of a summary that profiles keep, besides the engines' busy time."""
+
+ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
+
+
+@dataclass(frozen=True, slots=True)
+class NeuronProcess:
+    """A process that holds cores of a device."""
+
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeuronDevice:
+    """One chip as neuron-ls tells of it. ``core_count`` counts logical cores."""
+
+    index: int
+    core_count: int
+    core_ids: tuple[int, ...]
+    memory_bytes: int
+    logical_core_size: int
+    """Physical cores of a logical one (LNC): 1 where neuron-ls says nothing, as on trn1."""
+    processes: tuple[NeuronProcess, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorReport:
+    """One line of neuron-monitor."""
+
+    utilization_percent: Mapping[int, float]
+    """By logical core, 0-100."""
+    errors: Mapping[str, int]
+    """Executions that ended badly, by kind: numerical, hardware, runtime, ..."""
+    ecc_uncorrected: int
+    """Uncorrected memory errors of all devices: a sick chip where it grows."""
+    instance: str
+    device_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSummary:
+    """The profiler's summary of one execution."""
+
+    total_us: float
+    """Hardware start to stop, idle time included; without the host."""
+    engines_us: Mapping[str, float]
+    """Active time by engine, waiting on semaphores excluded; ``dma`` too."""
+    counters: Mapping[str, float]
+    throttled_percent: float | None
+    """Mean limit on the tensor engine's utilization while throttled, 0-100; None where not told."""
+    instance: str
+    compiler_version: str
+
+    @property
+    def device_ran(self) -> bool:
+        """Whether anything at all happened on the device: without that a time is no measurement."""
+        return self.total_us > 0 and any(us > 0 for us in self.engines_us.values())
+
+
+def parse_neuron_ls(text: str) -> tuple[NeuronDevice, ...]:
+    """``neuron-ls --json-output``. DeviceError where it is none."""
+    raw = _json(text, "neuron-ls --json-output")
+    if not isinstance(raw, list):
+        raise DeviceError("neuron-ls --json-output printed no list of devices")
+    return tuple(_device(entry) for entry in raw)
+
+
+def _device(raw: Any) -> NeuronDevice:
+    try:
+        count = int(raw["nc_count"])
+        return NeuronDevice(
+            index=int(raw["neuron_device"]),
+            core_count=count,
+            core_ids=tuple(int(core) for core in raw.get("neuroncore_ids", range(count))),
+            memory_bytes=int(raw["memory_size"]),
+            logical_core_size=int(raw.get("logical_neuroncore_config") or 1),
+            processes=tuple(
+                NeuronProcess(int(one["pid"]), str(one.get("command", ""))) for one in raw.get("neuron_processes") or ()
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DeviceError(f"neuron-ls printed a device acceld does not understand: {error!r}") from error
+
+
+def parse_monitor(line: str) -> MonitorReport:
+    """One line of ``neuron-monitor``. DeviceError where it is none."""
+    raw = _json(line, "neuron-monitor")
+    if not isinstance(raw, dict):
+        raise DeviceError("neuron-monitor printed no object")
+    used: dict[int, float] = {}
+    errors: dict[str, int] = {}
+    for runtime in raw.get("neuron_runtime_data") or ():
+        report = runtime.get("report") or {}
+        cores = _at(report, "neuroncore_counters", "neuroncores_in_use") or {}
+        for core, figures in cores.items():
+            used[int(core)] = used.get(int(core), 0.0) + float(figures.get("neuroncore_utilization") or 0.0)
+        for kind, number in (_at(report, "execution_stats", "error_summary") or {}).items():
+            errors[kind] = errors.get(kind, 0) + int(number)
+    devices = _at(raw, "system_data", "neuron_hw_counters", "neuron_devices") or ()
+    return MonitorReport(
+        utilization_percent=MappingProxyType(used),
+        errors=MappingProxyType(errors),
+        ecc_uncorrected=sum(
+            int(d.get("mem_ecc_uncorrected") or 0) + int(d.get("sram_ecc_uncorrected") or 0) for d in devices
+        ),
+        instance=str(_at(raw, "instance_info", "instance_type") or ""),
+        device_type=str(_at(raw, "neuron_hardware_info", "neuron_device_type") or ""),
+    )
+
+
+def parse_summary(text: str) -> ProfileSummary:
+    """``view --output-format summary-json``: one object around the summary of one network.
+
+    DeviceError where there is none, or no ``total_time``: a measurement without proof that the device ran.
+    """
+    raw = _json(text, "the profiler's summary-json")
+    if not isinstance(raw, dict) or not raw:
+        raise DeviceError("the profiler's summary-json is no object with a summary in it")
+    summary = next(iter(raw.values()))
+    if not isinstance(summary, dict) or not isinstance(summary.get("total_time"), int | float):
+        raise DeviceError("the profiler's summary has no total_time", hint="the trace may be cut off: capture it again")
+    engines = {
+        engine: 1e6 * summary[f"{engine}_engine_active_time"]
+        for engine in ENGINES
+        if _is_number(summary.get(f"{engine}_engine_active_time"))
+    }
+    for engine in ENGINES:
+        share = summary.get(f"{engine}_engine_active_time_percent")
+        if engine not in engines and _is_number(share):
+            engines[engine] = 1e6 * summary["total_time"] * cast("float", share)
+    if _is_number(summary.get("dma_active_time")):
+        engines["dma"] = 1e6 * summary["dma_active_time"]
+    throttled = summary.get("throttle_avg_util_limit_nc0_percent")
+    return ProfileSummary(
+        total_us=1e6 * float(summary["total_time"]),
+        engines_us=MappingProxyType(engines),
+        counters=MappingProxyType({name: float(summary[name]) for name in COUNTERS if _is_number(summary.get(name))}),
+        throttled_percent=100 * throttled if _is_number(throttled) else None,
+        instance=str(summary.get("instance_type") or ""),
+        compiler_version=str(summary.get("compiler_version") or ""),
+    )
+
+
+NRT_STATUS: Mapping[int, tuple[str, Status | None]] = MappingProxyType(
+    {
+        1: ("failure", None),
+        2: ("invalid argument", None),
+        3: ("invalid handle", None),
+        4: ("out of resources", None),
+        5: ("timeout", Status.TIMEOUT),
+        6: ("hardware error", None),
+        7: ("queue full", None),
+        9: ("not enough cores to load", None),
+        10: ("unsupported NEFF version", Status.COMPILE_ERROR),
+        11: ("out of host memory", None),
+        13: ("runtime not initialized", None),
+        14: ("runtime closed", None),
+        101: ("execution unit unrecoverable", None),
+        1002: ("bad input", Status.RUNTIME_ERROR),
+        1003: ("numerical error (NaN)", Status.INCORRECT_NUMERICAL),
+        1004: ("completed with errors", Status.RUNTIME_ERROR),
+        1005: ("core busy", None),
+        1006: ("out-of-bounds access", Status.RUNTIME_ERROR),
+    }
+)
+"""NRT_STATUS codes: what they mean, and the status of the kernel that caused them; None blames the device."""
+
+BUSY = 1005
+_NRT = re.compile(r"NRT_\w+\((\d+)\)|NRT_STATUS[^0-9]{0,10}(\d+)")
+
+
+def runtime_failure(text: str) -> tuple[Status, Failure] | None:
+    """The verdict that a runtime error means for a kernel; None where the device or its owner is to blame."""
+    code = nrt_code(text)
+    if code is None or code not in NRT_STATUS:
+        return None
+    meaning, status = NRT_STATUS[code]
+    if status is None:
+        return None
+    rule = {1003: "not_finite", 1006: "out_of_bounds", 5: "deadline"}.get(code, "runtime")
+    return status, Failure(rule, f"the device reported {meaning} (NRT {code})")
+
+
+def nrt_code(text: str) -> int | None:
+    """The NRT_STATUS in a message such as ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``."""
+    match = _NRT.search(text)
+    return int(match[1] or match[2]) if match else None
+
+
+_COMPILE_RULES: Sequence[tuple[re.Pattern[str], str]] = tuple(
+    (re.compile(pattern), rule)
+    for pattern, rule in (
+        (r"number of partitions \S+ exceed", "partition_limit"),
+        (r"size of dimension \d+ .* exceed architecture limitation", "matmul_shape"),
+        (r"Out-of-bound access", "out_of_bounds"),
+        (r"to be in address space", "address_space"),
+        (r"number of partitions .* mismatch", "partition_mismatch"),
+        (r"Unexpected output dependencies", "output_dependency"),
+        (r"referenced outside of its parent scope", "local_scope"),
+        (r"mixing of basic and advanced indexing", "mixed_indexing"),
+        (r"Insufficient rank", "insufficient_rank"),
+        (r"\[GCA035\]|\[GCA046\]|couldn't be allocated in SB", "sbuf_capacity"),
+        (r"\[NLA001\].*out of bound", "explicit_address"),
+        (r"Matmult dst tensor is not psum", "address_space"),
+        (r"in/out shape must match", "shape"),
+        (r"NCC_EOOM00[12]", "hbm_capacity"),
+        (r"NCC_(EVRF007|EBVF030|EXTP004)", "instruction_limit"),
+        (r"NCC_EARG001|NCC_EVRF066", "lnc"),
+        (r"NCC_EVRF065", "api_version"),
+        (r"kernel failed verifier check", "verifier"),
+    )
+)
+_LINE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+)')
+
+
+def compile_failure(text: str, filename: str) -> Failure:
+    """A compiler's error as the simulator would class it, with the innermost line of the kernel's file."""
+    rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
+    lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]
+    told = [line.strip() for line in text.splitlines() if line.strip()]
+    message = next(
+        (line for line in reversed(told) if any(p.search(line) for p, _ in _COMPILE_RULES)),
+        told[-1] if told else "the compiler failed without a word",
+    )
+    return Failure(rule, message[:2000], line=lines[-1] if lines else 0)
+
+
+def _json(text: str, what: str) -> Any:
+    """The last line that is JSON: tools print other lines before it."""
+    for line in (text.strip(), *reversed(text.strip().splitlines())):
+        try:
+            return json.loads(line)
+        except ValueError:
+            continue
+    raise DeviceError(f"{what} printed no JSON", hint=f"it began: {text[:120]!r}")
+
+
+def _at(raw: Any, *path: str) -> Any:
+    for name in path:
+        if not isinstance(raw, dict):
+            return None
+        raw = raw.get(name)
+    return raw
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,99 @@
+"""``acceld suggest``: what the rewrite rules would change in a kernel. Edits nothing."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from pathlib import Path
+from typing import Any
+
+from acceld import config
+from acceld.cli.optimize import consistent
+from acceld.cli.output import print_json, say
+from acceld.errors import UsageError
+from acceld.kernel_files import load_kernel, syntax_error
+from acceld.workloads import workload
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The kernel."""
+    parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD")
+    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
+    parser.add_argument("--api", choices=("nki_legacy", "nki"))
+    parser.add_argument("--rule", metavar="NAME", help="only this rule")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print line, proven precondition, expected effect and diff of everything that would apply."""
+    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    _, api = consistent(settings.search.chip, settings.search.api, arguments.chip, arguments.api)
+    path = Path(arguments.kernel)
+    if path.suffix != ".py":
+        found = workload(arguments.kernel, [Path(folder) for folder in settings.paths.workloads])
+        if api not in found.baselines:
+            raise UsageError(f"workload {found.name} has no baseline for API {api}")
+        path = found.baselines[api]
+    text = load_kernel(path, api=api).text
+    if (error := syntax_error(text, path)) is not None:
+        error.exit_code = 7
+        raise error
+    suggestions = suggested(text, api, arguments.rule)
+    if arguments.json:
+        print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
+        return 0
+    for one in suggestions:
+        low, high = one["gain_percent"]
+        print(f"{path}:{one['line']}: {one['rule']}: {one['plan']}")
+        print(f"  holds: {one['precondition']}")
+        print(f"  expected: {low:.0f} to {high:.0f} % less time ({one['reason']})")
+        print(_indented(one["diff"]))
+    say(f"{len(suggestions)} suggestions; nothing was changed. acceld optimize tries and checks them.")
+    return 0
+
+
+def suggested(text: str, api: str, only: str | None = None) -> list[dict[str, Any]]:
+    """Each applicable site of each rule, with the diff of its first variant that can be carried out."""
+    from acceld.proposers.rules import rules
+    from acceld.proposers.rules.reading import read_kernel
+    from acceld.proposers.rules.records import RuleRefused
+
+    available = rules()
+    if only is not None and only not in {rule.name for rule in available}:
+        known = ", ".join(rule.name for rule in available)
+        raise UsageError(f"there is no rule {only!r}", hint=f"rules: {known}")
+    kernel = read_kernel(text, api)
+    out: list[dict[str, Any]] = []
+    for rule in available:
+        if api not in rule.apis or only not in (None, rule.name):
+            continue
+        for site in rule.sites(kernel, None):
+            for variant in site.variants:
+                try:
+                    changed = rule.apply(kernel, site, variant)
+                except RuleRefused:
+                    continue
+                out.append(
+                    {
+                        "rule": rule.name,
+                        "line": site.line,
+                        "plan": site.plan,
+                        "precondition": site.precondition,
+                        "reason": rule.reason,
+                        "gain_percent": list(site.gain_percent),
+                        "benefit": site.benefit,
+                        "variants": [v.name for v in site.variants],
+                        "diff": _diff(text, changed),
+                    }
+                )
+                break
+    return sorted(out, key=lambda one: (-one["benefit"], one["line"]))
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "kernel", "suggested", lineterm="", n=2)
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
