@@ -54,7 +54,7 @@ def reduced(value: object, call: str) -> list[Tensor]:
     return [] if value is None else [operand(value, "reduce_res", call)]
 
 
-def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number:
+def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number | Pattern:
     return scalar_operand(value, name, call, tile.shape[0])
 
 

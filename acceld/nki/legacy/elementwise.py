@@ -156,10 +156,12 @@ def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
     return made
 
 
-def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tensor | float | int:
-    """An immediate or a (P, 1) tile."""
+def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tensor | float | int | Pattern:
+    """An immediate, an affine value of loop variables, or a (P, 1) tile."""
     if isinstance(value, Tensor):
         return column(value, name, call, partitions)
+    if isinstance(value, Expr) and not value.shape and not value.is_constant:
+        return Pattern(value.base, ())
     number = as_number(value)
     if number is None:
         raise LegalityError(
@@ -222,7 +224,7 @@ def _result_type(op: str, dtype: object, *operands: str) -> str:
     return "bool" if op in COMPARING else dtypes.promote(*operands)
 
 
-def _with_scalar(op: str, tile: Tensor, scalar: Tensor | float, kind: str, mask: object, *, reverse: bool) -> Tensor:
+def _with_scalar(op: str, tile: Tensor, scalar: Tensor | float | Pattern, kind: str, mask: object, *, reverse: bool) -> Tensor:
     engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.UNKNOWN
     return result(
         "tensor_scalar",

@@ -209,6 +209,8 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     dsts = list(instruction.dsts)
     dsts[produced.position] = target.access
     produced.slot.replace(replace(instruction, dsts=tuple(dsts)))
+    for sibling in produced.siblings:
+        sibling.replace(replace(sibling.instruction, dsts=tuple(dsts)))
     trace.sequence += 1
     trace.touched[buffer] = trace.sequence
     trace.writes.setdefault(buffer, []).append((trace.sequence, target.access))
@@ -236,7 +238,9 @@ def fresh(
     return declare(trace, sizes, dtype, space, scope=scope, name=name)
 
 
-def mark_produced(trace: Trace, tensor: Tensor, slot: Slot, position: int = 0) -> Tensor:
+def mark_produced(
+    trace: Trace, tensor: Tensor, slot: Slot, position: int = 0, siblings: tuple[Slot, ...] = ()
+) -> Tensor:
     """Remember that ``tensor`` is what the instruction in ``slot`` writes, so that an assignment may redirect it."""
-    tensor.produced = Produced(slot, position, trace.sequence)
+    tensor.produced = Produced(slot, position, trace.sequence, siblings)
     return tensor

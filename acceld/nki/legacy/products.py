@@ -6,16 +6,18 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from acceld.nki.errors import LegalityError
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.legacy import dtypes
 from acceld.nki.legacy.elementwise import masked, operand, result
 from acceld.nki.legacy.index import Predicate
 from acceld.nki.legacy.names import engine_of
+from acceld.nki.legacy.placement import fresh, mark_produced
 from acceld.nki.legacy.state import current
 from acceld.nki.legacy.tensor import Tensor
 from acceld.nki.legacy.views import merged_steps
 from acceld.nki.program import Attr, Engine, Pattern, Space, TileDim
 
+FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
 MAX_STATIONARY = 128
 MAX_MOVING = 512
 
@@ -86,10 +88,15 @@ def nc_matmul(
     is_transpose: bool = False,
     tile_position: tuple[int, ...] = (),
     tile_size: tuple[int, ...] = (),
+    perf_mode: object = None,
     mask: object = None,
     **kwargs: Any,
 ) -> Tensor:
-    """``nisa.nc_matmul``: stationary[K, M].T @ moving[K, N] into a new PSUM tile [M, N] of float32."""
+    """``nisa.nc_matmul``: stationary[K, M].T @ moving[K, N] into a new PSUM tile [M, N] of float32.
+
+    In the double-row mode both have two rows a partition, [K, 2, M] and [K, 2, N], and the products of both are
+    summed: one instruction for each, marked with the mode.
+    """
     left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
     right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
     if left.shape[0] != right.shape[0]:
@@ -100,6 +107,11 @@ def nc_matmul(
             line=current().line(),
             hint="both operands hold the contraction dimension on the partitions",
         )
+    mode = str(getattr(perf_mode, "name", perf_mode or "none"))
+    if mode.startswith("double_row"):
+        return _double_row(left, right, mode, mask)
+    if mode != "none":
+        raise UnsupportedCall(f"nisa.nc_matmul in performance mode {mode}", line=current().line())
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     _limit(left, "stationary", "nc_matmul", 1, rows, MAX_STATIONARY)
     _limit(right, "moving", "nc_matmul", 1, columns, MAX_MOVING)
@@ -112,12 +124,46 @@ def nc_matmul(
         "moving_onezero": bool(is_moving_onezero),
         "tile_position": tuple(int(n) for n in tile_position) or None,
         "tile_size": tuple(int(n) for n in tile_size) or None,
-        "perf_mode": kwargs.get("perf_mode") and str(kwargs["perf_mode"]),
     }
     patterns = product_mask(mask, left.shape[0], rows, columns)
     return result(
         "matmul", Engine.TENSOR, shape, kind, [flat(left), flat(right)], space=Space.PSUM, attrs=attrs, mask=patterns
     )
+
+
+def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
+    if current().session.chip == "trn1" or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
+        raise LegalityError(
+            f"performance mode {mode} needs float8 operands and a chip after trn1",
+            rule="perf_mode",
+            line=current().line(),
+        )
+    if left.ndim != 3 or right.ndim != 3 or left.shape[1] != 2 or right.shape[1] != 2:
+        raise LegalityError(
+            f"performance mode {mode} takes operands [K, 2, M] and [K, 2, N], not {list(left.shape)} and "
+            f"{list(right.shape)}",
+            rule="matmul_shape",
+            line=current().line(),
+        )
+    rows, columns = left.shape[2], right.shape[2]
+    _limit(left, "stationary", "nc_matmul", 2, rows, MAX_STATIONARY)
+    _limit(right, "moving", "nc_matmul", 2, columns, MAX_MOVING)
+    patterns = product_mask(mask, left.shape[0], rows, columns)
+    trace = current()
+    dst = fresh(trace, (rows, columns), "float32", Space.PSUM)
+    slots = [
+        trace.emit(
+            "matmul",
+            Engine.TENSOR,
+            [dst],
+            [left[:, row, :], right[:, row, :]],
+            attrs={"accumulate": "yes" if row else "no", "perf_mode": "double_row"},
+            mask=patterns,
+            accumulates=bool(row),
+        )
+        for row in range(2)
+    ]
+    return mark_produced(trace, dst, slots[0], siblings=(slots[1],))
 
 
 def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None, **kwargs: Any) -> Tensor:

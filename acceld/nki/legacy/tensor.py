@@ -26,6 +26,8 @@ class Produced:
     slot: Slot
     position: int
     sequence: int
+    siblings: tuple[Slot, ...] = ()
+    """More instructions that write the same result."""
 
 
 def _operators(name: str) -> tuple[Callable[[Tensor, object], Tensor], Callable[[Tensor, object], Tensor]]:
