@@ -1,0 +1,201 @@
+"""Scales, offsets and multiplications move into a neighboring instruction that does them for free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acceld.model import Profile
+from acceld.proposers.rules.building import operation, prefix, replaced
+from acceld.proposers.rules.reading import KernelModule, Statement
+from acceld.proposers.rules.records import RuleRefused, Site, Variant
+
+_COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """``first`` disappears; ``second`` becomes ``op`` with ``arguments``."""
+
+    name: str
+    first: Statement
+    second: Statement
+    op: str
+    arguments: dict[str, str]
+    what: str
+    benefit: float
+
+
+class FoldScalars:
+    """Two tensor_scalar in one, a scale in an activation, tensor_scalar and tensor_tensor in one."""
+
+    name = "fold_scalars"
+    reason = (
+        "tensor_scalar does two operations in one pass at the cost of one, activation multiplies by its scale and adds "
+        "its bias for free, and scalar_tensor_tensor costs what tensor_tensor costs."
+    )
+    source = "nki.isa: costs of tensor_scalar, activation and scalar_tensor_tensor"
+    apis = frozenset({"nki_legacy", "nki"})
+    change_class = "fusion"
+
+    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
+        """One site for each pair."""
+        return [
+            Site(
+                self.name,
+                fold.second.line,
+                f"line {fold.first.line} has no other reader, and the masks agree",
+                f"Lines {fold.first.line} and {fold.second.line}: {fold.what}. One pass over the tile disappears.",
+                (Variant(fold.name),),
+                fold.benefit,
+                (0.0, 12.0),
+                f"{fold.first.line}",
+            )
+            for statement in kernel.statements
+            for fold in _folds(kernel, statement)
+        ]
+
+    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
+        """One instruction in place of two."""
+        for statement in kernel.statements:
+            for fold in _folds(kernel, statement) if statement.line == site.line else ():
+                if fold.name == variant.name and f"{fold.first.line}" == site.key:
+                    return replaced(
+                        kernel, [fold.first], {fold.second: operation(kernel, fold.second, fold.op, fold.arguments)}
+                    )
+        raise RuleRefused(f"line {site.line}: nothing to fold")
+
+
+def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
+    if second.kind != "op" or second.augmented:
+        return []
+    found: list[_Fold] = []
+    for name, access in second.reads.items():
+        first = kernel.producer(second, access)
+        if first is None or not kernel.only_reader(first, second) or kernel.mask(first) != kernel.mask(second):
+            continue
+        if sum(other.name == access.name for other in second.mentions) != 1 or _changed_between(kernel, first, second):
+            continue
+        scalar = _scalar(kernel, first)
+        if scalar is None or _narrow(kernel, first):
+            continue
+        makers = (_two_scalars, _into_activation, _into_tensor_tensor)
+        folds = [make(kernel, first, second, scalar, name) for make in makers]
+        found += [fold for fold in folds if fold is not None]
+    return found
+
+
+def _changed_between(kernel: KernelModule, first: Statement, second: Statement) -> bool:
+    """Whether an operand of ``first`` is written between the two."""
+    names = {access.name for access in first.mentions}
+    return any(
+        s.target is not None and s.target.name in names and first.start < s.start < second.start
+        for s in kernel.statements
+        if s.kind != "declaration"
+    )
+
+
+def _narrow(kernel: KernelModule, statement: Statement) -> bool:
+    """Whether a result is rounded to a narrower type, which a fold would skip."""
+    dtype = kernel.text_of(statement, "dtype")
+    return bool(dtype) and not dtype.endswith("float32")
+
+
+@dataclass(frozen=True)
+class _Scalar:
+    """``data op operand``, or the reverse."""
+
+    data: str
+    op: str
+    operand: str
+    reverse: bool
+
+
+def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
+    """The one operation with a number or a per-partition operand that a statement does."""
+    if statement.op == "tensor_scalar" and "op1" not in statement.args and "data" in statement.reads:
+        operand = statement.args.get("operand0")
+        if operand is None:
+            return None
+        access = kernel.access(operand)
+        if access is not None and not _column(kernel, statement, "operand0"):
+            return None
+        reverse = kernel.text_of(statement, "reverse0") == "True"
+        op = kernel.opname(statement.args.get("op0"))
+        return _Scalar(
+            kernel.text(statement.args["data"]), op, kernel.text(operand), reverse and op not in _COMMUTATIVE
+        )
+    if statement.op in ("multiply", "add", "subtract") and "x" in statement.reads and "y" in statement.args:
+        scalar = kernel.number(statement.args["y"]) is not None or _column(kernel, statement, "y")
+        if scalar and not _column(kernel, statement, "x"):
+            return _Scalar(kernel.text(statement.args["x"]), statement.op, kernel.text(statement.args["y"]), False)
+    return None
+
+
+def _column(kernel: KernelModule, statement: Statement, argument: str) -> bool:
+    access = statement.reads.get(argument)
+    shape = kernel.extents(access) if access is not None else None
+    return shape is not None and len(shape) == 2 and shape[1] == 1
+
+
+def _two_scalars(kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str) -> _Fold | None:
+    after = _scalar(kernel, second)
+    if after is None or name not in ("data", "x"):
+        return None
+    language = prefix(kernel, "language")
+    arguments = {
+        "data": scalar.data,
+        "op0": f"{language}.{scalar.op}",
+        "operand0": scalar.operand,
+        "reverse0": "True" if scalar.reverse else "",
+        "op1": f"{language}.{after.op}",
+        "operand1": after.operand,
+        "reverse1": "True" if after.reverse else "",
+    }
+    what = f"do {scalar.op} and {after.op} as the two operations of one tensor_scalar"
+    return _Fold("tensor_scalar", first, second, "tensor_scalar", arguments, what, 0.12)
+
+
+def _into_activation(
+    kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str
+) -> _Fold | None:
+    if second.op not in ("activation", "activation_reduce") or name != "data" or scalar.op != "multiply":
+        return None
+    if kernel.number(second.args.get("scale")) not in (None, 1.0):
+        return None
+    arguments = {key: kernel.text(value) for key, value in second.args.items() if key not in ("mask", "dtype")}
+    arguments |= {"data": scalar.data, "scale": scalar.operand}
+    what = "multiply as the scale of the activation"
+    return _Fold("activation_scale", first, second, second.op, arguments, what, 0.15)
+
+
+def _into_tensor_tensor(
+    kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str
+) -> _Fold | None:
+    if second.op == "tensor_tensor" and name in ("data1", "data2"):
+        op, left = kernel.opname(second.args.get("op")), name == "data1"
+        other = second.args.get("data2" if left else "data1")
+    elif second.op in ("add", "subtract", "multiply", "maximum") and name in ("x", "y"):
+        op, left = second.op, name == "x"
+        other = second.args.get("y" if left else "x")
+    else:
+        return None
+    if other is None or kernel.access(other) is None or op not in ("add", "subtract", "multiply", "maximum"):
+        return None
+    if _column(kernel, second, "y" if left else "x") or kernel.text(other) == "":
+        return None
+    language = prefix(kernel, "language")
+    arguments = {
+        "data": scalar.data,
+        "op0": f"{language}.{scalar.op}",
+        "operand0": scalar.operand,
+        "reverse0": "True" if scalar.reverse else "",
+        "op1": f"{language}.{op}",
+        "operand1": kernel.text(other),
+        "reverse1": "True" if op == "subtract" and not left else "",
+    }
+    what = f"do {scalar.op} and {op} in one scalar_tensor_tensor"
+    return _Fold("scalar_tensor_tensor", first, second, "scalar_tensor_tensor", arguments, what, 0.2)
+
+
+RULE = FoldScalars()
