@@ -173,7 +173,7 @@ def parse_summary(text: str) -> ProfileSummary:
         total_us=1e6 * float(summary["total_time"]),
         engines_us=MappingProxyType(engines),
         counters=MappingProxyType({name: float(summary[name]) for name in COUNTERS if _is_number(summary.get(name))}),
-        throttled_percent=100 * throttled if _is_number(throttled) else None,
+        throttled_percent=100 * float(throttled) if isinstance(throttled, int | float) else None,
         instance=str(summary.get("instance_type") or ""),
         compiler_version=str(summary.get("compiler_version") or ""),
     )
