@@ -50,6 +50,14 @@ class Client:
         self._timeout_s = timeout_s
         self._checked = False
 
+    @classmethod
+    def at(cls, home: Home, socket_path: str, token: str, *, timeout_s: float = 30.0) -> Client:
+        """A client of a server that is not the folder's daemon, such as one over its history alone."""
+        made = cls.__new__(cls)
+        made.home, made.pid, made._socket, made._token = home, 0, socket_path, token
+        made._timeout_s, made._checked = timeout_s, True
+        return made
+
     def get(self, path: str, **parameters: Any) -> Any:
         """The JSON answer to GET; parameters that are None are left out."""
         query = urlencode({name: value for name, value in parameters.items() if value is not None})

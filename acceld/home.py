@@ -182,9 +182,14 @@ class DaemonLock:
             hint="acceld status shows it, acceld stop ends it; --home DIR uses another folder.",
         )
 
+    def new_token(self) -> str:
+        """Write a new token for clients; those of earlier daemons are worth nothing from now on."""
+        token = secrets.token_hex(32)
+        write_private(self._home.token_file, token + "\n")
+        return token
+
     def announce(self, socket: Path, version: str) -> dict[str, Any]:
-        """Write who serves the folder, and a new token; what was written."""
-        write_private(self._home.token_file, secrets.token_hex(32) + "\n")
+        """Write who serves the folder, once the socket is there; what was written."""
         told = {
             "pid": os.getpid(),
             "process_started": process_start(os.getpid()),
@@ -212,6 +217,7 @@ def _told(home: Home) -> dict[str, Any] | None:
 def write_private(path: Path, text: str) -> None:
     """Replace a file by one that only its owner may read, never half written."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as stream:
         stream.write(text)

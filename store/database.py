@@ -309,6 +309,10 @@ class Store:
         """What people asked for and is not done, oldest first."""
         return await self.read(_pending_steering, run)
 
+    async def past_steering(self, run: int) -> list[Steering]:
+        """What people asked of a run and was done, oldest first."""
+        return await self.read(_past_steering, run)
+
     async def stored_answer(self, key: str) -> StoredAnswer | None:
         """The answer to the same question, where one was paid for."""
         return await self.read(_stored_answer, key)
@@ -316,6 +320,14 @@ class Store:
     async def spent_usd(self, run: int | None = None, since: float = 0.0) -> float:
         """What calls cost so far, open reservations included: a run's, or all since a time (epoch seconds)."""
         return await self.read(_spent_usd, run, since)
+
+
+def _past_steering(connection: sqlite3.Connection, run: int) -> list[Steering]:
+    found = connection.execute(
+        "SELECT * FROM steering WHERE applied_at IS NOT NULL AND result NOT LIKE 'refused%' AND run = ? ORDER BY id",
+        (run,),
+    )
+    return [Steering(row["id"], row["run"], row["action"], load(row["arguments"]), row["by"]) for row in found]
 
 
 def _pending_steering(connection: sqlite3.Connection, run: int | None) -> list[Steering]:

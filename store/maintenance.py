@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import StoreError
-from store.connection import connect_reader
+from store.connection import WriterLock, connect_reader, connect_writer
 from store.rollups import EXPECTED, KEYS
 from store.writer import Transaction
 
@@ -104,6 +104,38 @@ def backup(path: Path, target: Path) -> int:
         connection.close()
         part.unlink(missing_ok=True)
     return target.stat().st_size
+
+
+def vacuum(path: Path) -> None:
+    """Give free pages back to the file system. StoreError while a daemon writes, or where space is short."""
+    lock = WriterLock(path)
+    try:
+        connection = connect_writer(path)
+        try:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"can not vacuum {path}: {error}", hint="It needs as much free space as the file has."
+        ) from error
+    finally:
+        lock.release()
+
+
+def old_runs(path: Path, ended_before: float) -> dict[str, int]:
+    """What :func:`forget_runs` would delete."""
+    connection = connect_reader(path)
+    try:
+        runs, candidates = connection.execute(
+            "SELECT count(DISTINCT r.id), count(c.id) FROM runs r LEFT JOIN candidates c ON c.run = r.id "
+            "WHERE r.ended_at IS NOT NULL AND r.ended_at < ?",
+            (ended_before,),
+        ).fetchone()
+    finally:
+        connection.close()
+    return {"runs": runs, "candidates": candidates}
 
 
 def forget_runs(tx: Transaction, ended_before: float) -> dict[str, int]:

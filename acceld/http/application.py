@@ -28,10 +28,10 @@ def application(
     log_file: Path | None = None,
 ) -> web.Application:
     """The routes over ``reading``; those that change something need ``control``."""
-    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares])  # type: ignore[list-item]
+    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[errors_as_json, *middlewares, _touch])  # type: ignore[list-item]
     app[READING] = reading
     app[CONTROL] = control
-    app[SOCKETS] = set()
+    app[SOCKETS] = set[web.WebSocketResponse]()
     app[LOG_FILE] = log_file
 
     async def hello() -> dict[str, Any]:
@@ -84,9 +84,19 @@ def application(
     return app
 
 
+@web.middleware
+async def _touch(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A request other than a look at the state keeps an idle daemon up."""
+    control = request.app[CONTROL]
+    if control is not None and request.path not in ("/v1/hello", "/v1/status"):
+        control.touched()
+    return await handler(request)
+
+
 async def _close_sockets(app: web.Application) -> None:
     """Tell every listener that the daemon stops."""
-    closing = [stream.close(code=1001, message=b"the daemon stops") for stream in set(app[SOCKETS])]
+    sockets = app[SOCKETS]
+    closing = [stream.close(code=1001, message=b"the daemon stops") for stream in tuple(sockets)]
     async with asyncio.timeout(2):
         await asyncio.gather(*closing, return_exceptions=True)
 

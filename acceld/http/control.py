@@ -61,10 +61,6 @@ class Control(Protocol):
         """Judge one kernel now."""
         ...
 
-    async def outcome(self, run: int) -> Json:
-        """A run's figures as ``optimize --json`` prints them."""
-        ...
-
     async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
         """Pin, mute, withdraw or edit an insight."""
         ...
@@ -75,6 +71,10 @@ class Control(Protocol):
 
     def stop(self, grace_s: float | None) -> None:
         """Begin to stop in order."""
+        ...
+
+    def touched(self) -> None:
+        """Somebody asked for something other than how it goes."""
         ...
 
     def client_came(self) -> None:

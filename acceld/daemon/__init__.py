@@ -1,0 +1,1 @@
+"""The daemon: composition root, run queue, process."""

@@ -1,0 +1,213 @@
+"""The real parts: the judge, proposers by rules and by models, the optimization memory, money."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from acceld.config import Config
+from acceld.daemon.ledger import StoreLedger
+from acceld.daemon.parts import Parts
+from acceld.errors import AcceldError, ConfigError, UsageError, WorkloadError
+from acceld.events import EventKind
+from acceld.home import Home
+from acceld.llm.calls import Calls
+from acceld.llm.model import connect
+from acceld.llm.settings import ModelSettings
+from acceld.model import Kernel, Run, RunSpec, Source
+from acceld.proposers.base import Problem, Proposer
+from acceld.search.budget import Budget, BudgetLevel
+from acceld.search.control import RunControl
+from acceld.search.loop import Search, SearchParts
+from acceld.search.memory import Applicability, MemorySettings
+from acceld.search.teacher import MemoryTeacher
+from acceld.workloads import Workload, load_workload, workload
+from store.database import Store
+
+log = logging.getLogger(__name__)
+
+DAY_S = 86400
+
+
+class Builder:
+    """Builds the search of each run from the daemon's parts."""
+
+    def __init__(self, config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> None:
+        self._config = config
+        self._home = home
+        self._store = store
+        self._keys = keys
+        self._telling: set[asyncio.Task[int]] = set()
+        self._models: Calls | None = None
+        self.budget: Budget
+
+    async def parts(self) -> Parts:
+        """The parts; models are connected when the first run needs them."""
+        from acceld.evaluate.evaluator import Judge
+
+        caps = self._config.budget
+        today = time.time() // DAY_S * DAY_S
+        self.budget = Budget(
+            day_usd=caps.day_usd,
+            daemon_usd=caps.daemon_usd,
+            allow_unknown_price=caps.allow_unknown_price,
+            spent_today_usd=await self._store.spent_usd(since=today),
+            on_level=self._tell_level,
+        )
+        self._judge = Judge(self._config.evaluate, self._home.path, workload_folders=self._config.paths.workloads)
+        return Parts(
+            evaluator=self._judge,
+            make_search=self.search,
+            close=self.close,
+            set_budget=self.budget.open_run,
+            check=self.check,
+        )
+
+    async def close(self) -> None:
+        """Close connections to models, once what has to be told has been told."""
+        await asyncio.gather(*self._telling, return_exceptions=True)
+        if self._models is not None:
+            await self._models.close()
+
+    async def check(self, spec: RunSpec) -> None:
+        """AcceldError where a run could not begin: asked before it is accepted."""
+        found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
+        if spec.root is None:
+            await asyncio.to_thread(baseline, found, spec.api)
+        self._proposer(spec.proposer)
+
+    async def search(self, run: Run, control: RunControl) -> Search:
+        """The search of a run. AcceldError where its workload, kernel or proposer can not be used."""
+        spec = run.spec
+        found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
+        root = spec.root or await asyncio.to_thread(baseline, found, spec.api)
+        problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
+        proposer = self._proposer(spec.proposer)
+        parameters = spec.search
+        cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
+        self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id))
+        teacher = None
+        if parameters.memory not in ("off", "") and proposer.teaches:
+            settings = MemorySettings(
+                policy=parameters.memory,
+                capacity=parameters.memory_size,
+                top_k=parameters.top_k,
+                t_pos=parameters.t_pos,
+                t_neg=parameters.t_neg,
+            )
+            source = Source.SIMULATED if spec.backend == "simulator" else Source.MEASURED
+            where = Applicability(run.id, spec.chip, spec.api, source=source, tags=problem.tags)
+            teacher = MemoryTeacher(
+                run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
+            )
+        await self._store.register_workload(found.name, definition(found))
+        return Search(run, SearchParts(self._store, self._judge, proposer, problem, root, teacher), control)
+
+    def _workload(self, name: str, folder: str) -> Workload:
+        if folder:
+            return load_workload(Path(folder))
+        return workload(name, self._config.paths.workloads)
+
+    def _proposer(self, name: str) -> Proposer:
+        if name == "rules":
+            from acceld.proposers.rules.proposer import RulesProposer
+
+            return RulesProposer()
+        if name != "llm":
+            raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
+        from acceld.proposers.llm import LlmProposer
+
+        return LlmProposer(self._calls(), self._config)
+
+    def _calls(self) -> Calls:
+        """All configured models as one client. ConfigError where there is none."""
+        if self._models is None:
+            if not self._config.models:
+                raise ConfigError(
+                    "no model is configured",
+                    hint="Add a section [models.NAME] to acceld.toml and name it under [llm.planner] models.",
+                )
+            models = {}
+            for name, section in self._config.models.items():
+                settings = ModelSettings.from_config(name, section, self._config.llm)
+                models[name] = (settings, connect(settings, self._keys))
+            self._models = Calls(models, ledger=StoreLedger(self._store), purse=self.budget)
+        return self._models
+
+    def _tell_level(self, level: BudgetLevel) -> None:
+        data = {
+            "scope": level.scope,
+            "spent_usd": level.spent_usd,
+            "cap_usd": level.cap_usd,
+            "percent": level.percent,
+        }
+        task = asyncio.get_running_loop().create_task(self._store.record(EventKind.BUDGET_LEVEL, level.run, data))
+        self._telling.add(task)
+        task.add_done_callback(self._told)
+
+    def _told(self, task: asyncio.Task[int]) -> None:
+        self._telling.discard(task)
+        if not task.cancelled() and isinstance(task.exception(), AcceldError):
+            log.warning("a budget level could not be recorded: %s", task.exception())
+
+
+def baseline(found: Workload, api: str) -> Kernel:
+    """The workload's own kernel for an API. WorkloadError where it has none."""
+    path = found.baselines.get(api)
+    if path is None:
+        known = ", ".join(sorted(found.baselines)) or "none"
+        raise WorkloadError(
+            f"workload {found.name} has no baseline for API {api}; it has {known}", hint="Choose one with --api."
+        )
+    return Kernel(
+        text=path.read_text(encoding="utf-8"),
+        api=api,
+        entry=found.entry or "",
+        grid=found.grid,
+        lnc=found.lnc,
+        filename=path.name,
+        trusted=True,
+    )
+
+
+def problem_of(found: Workload, chip: str, api: str) -> Problem:
+    """What a proposer may know of a workload."""
+    arguments = tuple(
+        f"{one.name}: {'x'.join(map(str, one.kernel_shape))} {one.dtype}"
+        if one.value is None
+        else f"{one.name} = {one.value}"
+        for one in found.arguments
+    )
+    reference = found.reference.read_text(encoding="utf-8") if found.reference else ""
+    return Problem(
+        workload=found.name,
+        description=found.description,
+        reference_source=reference,
+        arguments=arguments,
+        chip=chip,
+        api=api,
+        tags=tuple(sorted(found.tags)),
+        tolerance=found.tolerance,
+    )
+
+
+def definition(found: Workload) -> dict[str, object]:
+    """What the history keeps of a workload."""
+    return {
+        "name": found.name,
+        "family": found.family,
+        "description": found.description,
+        "hash": found.hash,
+        "inputs": [{"name": a.name, "shape": a.shape, "dtype": a.dtype, "value": a.value} for a in found.arguments],
+        "outputs": [{"name": o.name, "shape": o.shape, "dtype": o.dtype} for o in found.outputs],
+        "tolerance": found.tolerance,
+        "tags": sorted(found.tags),
+    }
+
+
+async def build_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
+    """The real parts of a daemon."""
+    return await Builder(config, home, store, keys).parts()

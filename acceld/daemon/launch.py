@@ -1,0 +1,110 @@
+"""Starting the daemon's process from a command. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from typing import Any
+
+from acceld.errors import AcceldError, DaemonError
+from acceld.home import Home
+
+START_S = 30.0
+
+
+def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
+    """Start a daemon in the background and wait until it serves; what it says of itself.
+
+    AcceldError with the daemon's own words and exit code where it does not come up.
+    """
+    home.prepare()
+    reading, writing = os.pipe()
+    words = [sys.executable, "-m", "acceld.daemon.process", "--home", str(home.path), "--ready-fd", str(writing)]
+    if idle_exit_s is not None:
+        words += ["--idle-exit", str(idle_exit_s)]
+    output = os.open(home.log_file.parent / "daemon.out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=(writing,),
+            cwd=home.path.parent if home.path.parent.is_dir() else None,
+        )
+        os.close(writing)
+        told = _wait(reading, timeout_s)
+    finally:
+        os.close(output)
+        os.close(reading)
+    process.returncode = process.poll() if told is None else 0  # it lives on: no warning when this object goes
+    if told is None:
+        raise DaemonError(
+            f"the daemon did not come up: {_last_words(home) or f'no word from it within {timeout_s:g} s'}",
+            hint=f"{home.log_file} may tell more.",
+        )
+    if "error" in told:
+        error = AcceldError(told["error"]["message"], hint=told["error"]["hint"])
+        error.exit_code = told["error"]["exit_code"]
+        raise error
+    serving = home.daemon()
+    if serving is None:
+        raise DaemonError("the daemon came up and ended at once", hint=f"{home.log_file} tells why.")
+    return serving
+
+
+def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
+    """What the daemon of ``home`` says of itself; one is started where none runs."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if (told := home.daemon()) is not None and _answers(home):
+            return told
+        if not home.is_served():
+            try:
+                return launch(home, idle_exit_s=idle_exit_s, timeout_s=timeout_s)
+            except AcceldError as error:
+                if error.exit_code != DaemonError.exit_code or not home.is_served():
+                    raise  # else somebody else started one at the same moment
+        if time.monotonic() > deadline:
+            raise DaemonError(f"the daemon of {home.path} does not answer", hint="acceld restart")
+        time.sleep(0.05)
+
+
+def _answers(home: Home) -> bool:
+    from acceld.client import Client
+
+    try:
+        Client(home, timeout_s=5.0).get("/v1/hello")
+    except DaemonError as error:
+        if "speaks protocol" in error.message:
+            raise
+        return False
+    return True
+
+
+def _wait(descriptor: int, timeout_s: float) -> dict[str, Any] | None:
+    """One line of JSON, or None where the other end closes or nothing comes."""
+    deadline, raw = time.monotonic() + timeout_s, b""
+    while not raw.endswith(b"\n"):
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return None
+        part = os.read(descriptor, 65536)
+        if not part:
+            return None
+        raw += part
+    told: dict[str, Any] = json.loads(raw)
+    return told
+
+
+def _last_words(home: Home) -> str:
+    try:
+        lines = (home.log_file.parent / "daemon.out").read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

@@ -1,0 +1,93 @@
+"""Model calls in the store, as the call layer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from acceld.llm.client import Completion, Usage
+from acceld.llm.ledger import CallIntent, CallOutcome
+from store.calls import CallResult, NewCall
+from store.database import Store
+
+
+class StoreLedger:
+    """Implements :class:`acceld.llm.ledger.Ledger`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def answer(self, key: str) -> Completion | None:
+        """The stored answer to the same question."""
+        stored = await self._store.stored_answer(key)
+        if stored is None:
+            return None
+        return Completion(
+            stored.answer,
+            stored.answered_by,
+            Usage(
+                input_tokens=stored.tokens["input_tokens"],
+                cached_tokens=stored.tokens["cached_tokens"],
+                cache_written_tokens=stored.tokens["cache_written_tokens"],
+                output_tokens=stored.tokens["output_tokens"],
+                reasoning_tokens=stored.tokens["reasoning_tokens"],
+            ),
+            request_id=stored.request_id,
+            finish_reason=stored.finish_reason,
+            reasoning=stored.reasoning,
+            latency_s=stored.latency_s,
+        )
+
+    async def intend(self, intent: CallIntent) -> int:
+        """Write the intent; the call's id."""
+        return await self._store.begin_call(
+            NewCall(
+                key=intent.key,
+                role=intent.role,
+                model=intent.model,
+                provider=intent.provider,
+                prompt_sha256=intent.prompt_sha256,
+                system=intent.system,
+                user=intent.user,
+                reserved_usd=intent.reserved_usd,
+                run=_number(intent.tags, "run"),
+                iteration=_number(intent.tags, "iteration") or 0,
+                parent=_number(intent.tags, "parent"),
+                plan=_number(intent.tags, "plan"),
+                attempt=_number(intent.tags, "attempt"),
+                parameters={"max_output_tokens": intent.max_output_tokens, "tags": dict(intent.tags)},
+            )
+        )
+
+    async def settle(self, call: int, outcome: CallOutcome) -> None:
+        """Write the outcome."""
+        usage = outcome.usage
+        await self._store.end_call(
+            call,
+            CallResult(
+                outcome=outcome.outcome,
+                tokens={
+                    "input_tokens": usage.input_tokens,
+                    "cached_tokens": usage.cached_tokens,
+                    "cache_written_tokens": usage.cache_written_tokens,
+                    "output_tokens": usage.output_tokens,
+                    "reasoning_tokens": usage.reasoning_tokens,
+                },
+                cost_usd=outcome.cost_usd,
+                price=outcome.price.as_dict() if outcome.price else None,
+                answer=outcome.text,
+                reasoning=outcome.reasoning,
+                answered_by=outcome.answered_by,
+                request_id=outcome.request_id,
+                finish_reason=outcome.finish_reason,
+                first_token_s=outcome.first_token_s,
+                latency_s=outcome.latency_s,
+                retries=outcome.retries,
+                error=outcome.error,
+                estimated=usage.estimated,
+            ),
+        )
+
+
+def _number(tags: Mapping[str, int | str], name: str) -> int | None:
+    value = tags.get(name)
+    return value if isinstance(value, int) else None

@@ -1,0 +1,39 @@
+"""What a daemon is made of besides the store and the server, and how the real parts are built."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from acceld.config import Config
+from acceld.daemon.runs import SearchMaker
+from acceld.evaluate.base import Evaluator
+from acceld.home import Home
+from acceld.model import RunSpec
+from store.database import Store
+
+
+async def _nothing() -> None:
+    """Nothing to close."""
+
+
+async def _anything(spec: RunSpec) -> None:
+    """Every specification will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts that do the work."""
+
+    evaluator: Evaluator
+    make_search: SearchMaker
+    close: Callable[[], Awaitable[None]] = _nothing
+    """Close connections to models."""
+    check: Callable[[RunSpec], Awaitable[None]] = _anything
+    """Asked before a run is accepted. AcceldError where it could not begin."""
+    set_budget: Callable[[int, float | None], None] | None = None
+    """Change a run's cap in USD."""
+
+
+PartsMaker = Callable[[Config, Home, Store, Mapping[str, str]], Awaitable[Parts]]
+"""Builds the parts of a daemon; the mapping holds the models' keys by environment variable."""

@@ -1,0 +1,134 @@
+"""The daemon's process: ``python -m acceld.daemon.process --home DIR``. Commands start it through ``launch``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from acceld import config
+from acceld.daemon.logs import log_to
+from acceld.daemon.parts import PartsMaker
+from acceld.daemon.secrets import redactor, take_keys
+from acceld.daemon.service import Daemon
+from acceld.errors import AcceldError
+from acceld.home import FOLDER, DaemonLock, Home
+from acceld.trust import trusted_folders
+
+log = logging.getLogger(__name__)
+
+_PR_SET_DUMPABLE = 4
+
+
+def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = None) -> int:
+    """Serve a state folder until told to stop; an exit code."""
+    parser = argparse.ArgumentParser(prog="acceld-daemon")
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--idle-exit", type=float, default=None, metavar="S")
+    parser.add_argument("--ready-fd", type=int, default=None)
+    parser.add_argument("--foreground", action="store_true")
+    asked = parser.parse_args(arguments)
+    os.umask(0o077)
+    try:
+        return serve(
+            Home(asked.home.absolute()),
+            idle_exit_s=asked.idle_exit,
+            ready_fd=asked.ready_fd,
+            foreground=asked.foreground,
+            make_parts=make_parts,
+        )
+    except AcceldError as error:
+        tell(asked.ready_fd, {"error": {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}})
+        logging.getLogger(__name__).error("%s", error)
+        sys.stderr.write(f"acceld: {error}\n")
+        return error.exit_code
+
+
+def serve(
+    home: Home,
+    *,
+    idle_exit_s: float | None,
+    ready_fd: int | None,
+    foreground: bool,
+    make_parts: PartsMaker | None = None,
+) -> int:
+    """Take the lock and serve. AcceldError where that can not be."""
+    home.prepare()
+    lock = DaemonLock(home)
+    try:
+        keep_to_itself()
+        folder = home.path.parent if home.path.name == FOLDER else Path.cwd()
+        resolved = config.load(folder, trusted_folders=trusted_folders())
+        keys = take_keys(resolved.config)
+        log_to(home.log_file, resolved.config.daemon.log_level, also_stderr=foreground, redact=redactor(keys))
+        socket_path = home.socket()
+        lock.new_token()
+        if make_parts is None:
+            from acceld.daemon.build import build_parts
+
+            make_parts = build_parts
+        daemon = Daemon(
+            home,
+            resolved.config,
+            make_parts,
+            socket_path=socket_path,
+            keys=keys,
+            listening=lambda: lock.announce(socket_path, version("acceld")),
+            idle_exit_s=idle_exit_s,
+        )
+        asyncio.run(_serve(daemon, ready_fd))
+        return 0
+    finally:
+        lock.release()
+
+
+async def _serve(daemon: Daemon, ready_fd: int | None) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, daemon.stop, None, f"signal {signal.Signals(number).name}")
+    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP: the configuration is read again by acceld restart")
+    serving = asyncio.create_task(daemon.run())
+    ready = asyncio.create_task(daemon.ready.wait())
+    await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+    if daemon.ready.is_set():
+        log.info("serving %s as pid %d", daemon.home.path, os.getpid())
+        tell(ready_fd, {"ready": True})
+    ready.cancel()
+    try:
+        await serving
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if isinstance(error, AcceldError):
+            raise error from group
+        raise
+
+
+def tell(descriptor: int | None, told: dict[str, Any]) -> None:
+    """Tell the process that started us how it went, once."""
+    if descriptor is None:
+        return
+    with contextlib.suppress(OSError):  # it may have gone away, which is its own affair
+        os.write(descriptor, json.dumps(told).encode() + b"\n")
+        os.close(descriptor)
+
+
+def keep_to_itself() -> None:
+    """No core files, and no other process of the user may look into our memory or environment."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

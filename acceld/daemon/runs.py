@@ -1,0 +1,171 @@
+"""The run queue: so many searches at once, the others in order of arrival; none can take the daemon down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from acceld.daemon.steering import control_from
+from acceld.errors import AcceldError
+from acceld.http.answers import ConflictError
+from acceld.model import Run, RunState
+from acceld.search.control import RunControl
+from store.database import Store
+
+log = logging.getLogger(__name__)
+
+
+class Searching(Protocol):
+    """One run's search."""
+
+    async def run(self) -> RunState:
+        """Search until it ends."""
+        ...
+
+
+SearchMaker = Callable[[Run, RunControl], Awaitable[Searching]]
+"""Builds the search of a run. Raises AcceldError where it can not."""
+
+
+class RunQueue:
+    """Runs that go on or wait. Tasks belong to the group it is given."""
+
+    def __init__(
+        self, store: Store, make: SearchMaker, tasks: asyncio.TaskGroup, *, at_once: int, changed: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._make = make
+        self._tasks = tasks
+        self._places = asyncio.Semaphore(at_once)
+        self._changed = changed
+        self._controls: dict[int, RunControl] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._stopping = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run goes on or waits for its turn (paused ones do not count)."""
+        return any(control.running.is_set() for control in self._controls.values())
+
+    def control(self, run: int) -> RunControl | None:
+        """The control of a run that goes on or waits; None for another."""
+        return self._controls.get(run)
+
+    async def take_up(self, run: int) -> None:
+        """Let a run go on, or begin: it gets its turn after those before it."""
+        if run in self._controls:
+            self._controls[run].resume()
+            return
+        past = await self._store.past_steering(run)
+        if run in self._controls:  # while we read, somebody else was faster
+            return
+        self._controls[run] = control_from((one.action, one.arguments) for one in past)
+        self._running[run] = self._tasks.create_task(self._go(run), name=f"r{run}")
+
+    async def pause(self, run: int) -> None:
+        """Stop a run before its next step. ConflictError where it does not go on."""
+        control = self._going(run)
+        control.pause()
+        await self._store.set_run_state(run, RunState.PAUSED, "paused")
+        self._changed()
+
+    async def resume(self, run: int) -> None:
+        """Let a paused or failed run go on. ConflictError for one that ended otherwise."""
+        record = await self._store.run(run)
+        if record.state in (RunState.FINISHED, RunState.CANCELLED):
+            raise ConflictError(f"r{run} has ended ({record.state})", hint="Start a new run: acceld optimize.")
+        control = self._controls.get(run)
+        if control is not None and record.state is RunState.PAUSED:
+            started = record.started_at is not None
+            await self._store.set_run_state(run, RunState.RUNNING if started else RunState.QUEUED)
+            control.resume()
+        elif control is None:
+            await self._store.set_run_state(run, RunState.QUEUED)
+            await self.take_up(run)
+        self._changed()
+
+    async def cancel(self, run: int) -> str:
+        """End a run after what runs now; at once where it only waits."""
+        control = self._controls.get(run)
+        record = await self._store.run(run)
+        if record.state.ended:
+            raise ConflictError(f"r{run} has ended ({record.state})")
+        if control is None or record.started_at is None:
+            if control is not None:
+                control.cancel()
+                self._running[run].cancel()
+            await self._store.set_run_state(run, RunState.CANCELLED, "cancelled")
+            return "cancelled"
+        control.cancel()
+        return "ends after what runs now"
+
+    def hold(self) -> None:
+        """The daemon stops: no run takes another step."""
+        self._stopping = True
+        for control in self._controls.values():
+            control.pause()
+
+    async def stop(self) -> None:
+        """Cancel what is left; the rows stay as they are, and the next daemon goes on from them."""
+        self._stopping = True
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _going(self, run: int) -> RunControl:
+        control = self._controls.get(run)
+        if control is None:
+            raise ConflictError(f"r{run} does not go on", hint="acceld runs shows which do.")
+        return control
+
+    async def _go(self, run: int) -> None:
+        control = self._controls[run]
+        try:
+            await control.running.wait()
+            async with self._places:
+                record = await self._store.run(run)
+                if record.state.ended or self._stopping:
+                    return
+                search = await self._make(record, control)
+                state = await search.run()
+                log.info("r%d %s", run, state)
+        except asyncio.CancelledError:
+            if not self._stopping and asyncio.current_task() is not None:
+                log.info("r%d was taken out of the queue", run)
+        except AcceldError as error:
+            await self._failed(run, error.message, error.hint)
+        except BaseExceptionGroup as group:
+            await self._crashed(run, group)
+        except Exception as error:  # noqa: BLE001 - one run's defect must not end the others
+            await self._crashed(run, error)
+        finally:
+            self._controls.pop(run, None)
+            self._running.pop(run, None)
+            self._changed()
+
+    async def _crashed(self, run: int, error: BaseException) -> None:
+        if self._stopping:
+            return
+        first = _first(error)
+        if isinstance(first, AcceldError):
+            await self._failed(run, first.message, first.hint)
+            return
+        log.error("r%d failed", run, exc_info=error)
+        text = f"{type(first).__name__}: {first}"
+        await self._failed(run, text, f"The log has the details: acceld logs. Then: acceld resume r{run}.")
+
+    async def _failed(self, run: int, text: str, hint: str) -> None:
+        if self._stopping:
+            return
+        await self._store.set_run_state(run, RunState.FAILED, text)
+        await self._store.notice(run, "error", f"r{run} failed: {text}", hint)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first leaf of a tree of exceptions."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

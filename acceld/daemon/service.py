@@ -1,0 +1,403 @@
+"""The daemon: builds the parts, owns the task group, answers the routes, starts and stops in order.
+
+Start: store, recovery, parts (models), evaluator (queue), server, runs. Stop: no run takes another step, running
+evaluations get their grace, calls are cancelled, children end, the server closes, the store last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from acceld.config import Config
+from acceld.daemon import specs, steering
+from acceld.daemon.parts import Parts, PartsMaker
+from acceld.daemon.runs import RunQueue
+from acceld.daemon.secrets import redactor
+from acceld.errors import AcceldError, UsageError
+from acceld.evaluate.base import EvaluationRequest, Priority
+from acceld.events import EventKind
+from acceld.home import Home, write_private
+from acceld.http.answers import ConflictError
+from acceld.http.server import Server
+from acceld.model import Gate, RunState
+from store import listing
+from store.connection import JOURNAL_LIMIT_BYTES
+from store.database import Store
+from store.maintenance import size_bytes
+
+log = logging.getLogger(__name__)
+
+RESERVE_BYTES = 64 << 20
+RESERVE_NEEDS_BYTES = 1 << 30
+"""The reserve is only kept where this much space is free."""
+WATCH_S = 5.0
+IDLE_LOOK_S = 0.5
+
+
+class Daemon:
+    """One daemon of one state folder. ``await run()`` until :meth:`stop` is called.
+
+    Implements :class:`acceld.http.control.Control`.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        config: Config,
+        make_parts: PartsMaker,
+        *,
+        socket_path: Path,
+        keys: Mapping[str, str] | None = None,
+        listening: Callable[[], object] = lambda: None,
+        idle_exit_s: float | None = None,
+    ) -> None:
+        self.home = home
+        self._config = config
+        self._make_parts = make_parts
+        self._socket_path = socket_path
+        self._keys = dict(keys or {})
+        self._listening = listening
+        self._idle_exit_s = idle_exit_s
+        self._started_at = time.time()
+        self._started = time.monotonic()
+        self._state = "starting"
+        self._clients = 0
+        self._touched = time.monotonic()
+        self._stop = asyncio.Event()
+        self._stop_reason = ""
+        self._grace_s = config.daemon.grace_s
+        self._remeasuring: set[int] = set()
+        self.ready = asyncio.Event()
+        self.store: Store
+        self._parts: Parts
+        self._runs: RunQueue
+        self._tasks: asyncio.TaskGroup
+
+    async def run(self) -> None:
+        """Start, serve until told to stop, stop in order. Errors of starting are raised after what began has ended."""
+        free = shutil.disk_usage(self.home.path).free
+        reserve = RESERVE_BYTES if free > RESERVE_NEEDS_BYTES else 0
+        redact = redactor(self._keys)
+        self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self.store.close)
+            unfinished = await self.store.recover("the daemon ended while it was under way")
+            if self.store.migrated_from is not None:
+                text = f"The history was brought to a newer schema; the old one is {self.store.migrated_from}"
+                await self.store.notice(None, "info", text)
+            self._parts = await self._make_parts(self._config, self.home, self.store, self._keys)
+            stack.push_async_callback(self._parts.close)
+            await self._parts.evaluator.start()
+            stack.push_async_callback(self._parts.evaluator.stop, 0.0)
+            server = Server(
+                self.store,
+                self,
+                socket_path=self._socket_path,
+                token=self.home.token(),
+                tcp=self._config.daemon.tcp,
+                log_file=self.home.log_file,
+            )
+            stack.push_async_callback(server.stop)
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                self._runs = RunQueue(
+                    self.store, self._parts.make_search, tasks, at_once=self._config.daemon.runs, changed=self._touch
+                )
+                await server.start()
+                await asyncio.to_thread(self._listening)
+                await self._greet()
+                for run in unfinished:
+                    if (await self.store.run(run)).state is not RunState.PAUSED:
+                        await self._runs.take_up(run)
+                watching = tasks.create_task(self._watch())
+                self._state = "running"
+                self.ready.set()
+                await self._stop.wait()
+                watching.cancel()
+                await self._wind_down()
+
+    async def _greet(self) -> None:
+        level = str(self._parts.evaluator.statistics().get("sandbox_level", ""))
+        about = {"version": version("acceld"), "pid": os.getpid(), "sandbox_level": level}
+        await self.store.record(EventKind.DAEMON_STARTED, None, about)
+
+    async def _wind_down(self) -> None:
+        self._state = "stopping"
+        log.info("stopping: %s", self._stop_reason)
+        self._runs.hold()
+        await self._parts.evaluator.stop(self._grace_s)
+        await self._runs.stop()
+        with contextlib.suppress(AcceldError, TimeoutError):  # a full disk must not keep the daemon from ending
+            async with asyncio.timeout(2):
+                await self.store.record(EventKind.DAEMON_STOPPED, None, {"reason": self._stop_reason})
+
+    async def _watch(self) -> None:
+        """Notice idleness and a growing log or a filling disk."""
+        looked, warned = time.monotonic(), ""
+        while True:
+            await asyncio.sleep(IDLE_LOOK_S)
+            if self._runs.busy or self._clients or self._remeasuring:
+                self._touch()
+            idle_s = time.monotonic() - self._touched
+            if self._idle_exit_s is not None and idle_s >= self._idle_exit_s:
+                self.stop(None, f"nothing to do for {self._idle_exit_s:g} s")
+            if time.monotonic() - looked < WATCH_S:
+                continue
+            looked = time.monotonic()
+            trouble = await asyncio.to_thread(self._storage_trouble)
+            if trouble and trouble != warned and not self.store.writer.degraded:
+                await self.store.notice(None, "warning", trouble, "acceld db check, acceld db prune --older 30d")
+            warned = trouble
+
+    def _storage_trouble(self) -> str:
+        wal = self.home.database.with_name(self.home.database.name + "-wal")
+        if wal.exists() and wal.stat().st_size > JOURNAL_LIMIT_BYTES:
+            return "the write-ahead log has grown beyond 64 MiB: a reader keeps an old state open"
+        if shutil.disk_usage(self.home.path).free < RESERVE_BYTES:
+            return f"less than {RESERVE_BYTES >> 20} MiB of disk are free for {self.home.path}"
+        return ""
+
+    def _touch(self) -> None:
+        self._touched = time.monotonic()
+
+    # What the routes ask
+
+    def hello(self) -> dict[str, Any]:
+        """Who answers."""
+        return {
+            "version": version("acceld"),
+            "pid": os.getpid(),
+            "started_at": self._started_at,
+            "home": str(self.home.path),
+        }
+
+    async def status(self) -> dict[str, Any]:
+        """What goes on now."""
+        writer = self.store.writer
+        counts = await self.store.read(listing.counts)
+        active = await self.store.read(listing.run_rows, state="running,paused,queued", limit=50)
+        wal = self.home.database.with_name(self.home.database.name + "-wal")
+        storage = await asyncio.to_thread(
+            lambda: {
+                "bytes": size_bytes(self.home.database),
+                "wal_bytes": wal.stat().st_size if wal.exists() else 0,
+                "free_bytes": shutil.disk_usage(self.home.path).free,
+            }
+        )
+        return {
+            "version": version("acceld"),
+            "pid": os.getpid(),
+            "uptime_s": time.monotonic() - self._started,
+            "home": str(self.home.path),
+            "state": self._state,
+            "idle_exit_s": self._idle_exit_s,
+            "clients": self._clients,
+            "runs": {state.value: counts.get(state.value, 0) for state in RunState},
+            "active": active,
+            "queue": self._parts.evaluator.statistics(),
+            "storage": storage | {"waiting": writer.waiting(), "degraded": writer.degraded},
+            "cost_usd": (await self.store.read(listing.costs))["cost_usd"],
+            "last_seq": self.store.hub.last_seq,
+        }
+
+    async def queue(self) -> dict[str, Any]:
+        """Evaluations that run and wait."""
+        return {
+            "queue": self._parts.evaluator.statistics(),
+            "running": await self.store.read(listing.waiting, "running"),
+            "waiting": await self.store.read(listing.waiting, "queued"),
+            "devices": self._parts.evaluator.statistics().get("devices", []),
+        }
+
+    async def submit(self, spec: Mapping[str, Any]) -> int:
+        """Start a run; its id."""
+        if self._state != "running":
+            raise ConflictError("the daemon is stopping")
+        self._touch()
+        section = self._config.search
+        defaults = {
+            "chip": section.chip,
+            "api": section.api,
+            "backend": self._config.devices.backend,
+            "proposer": section.proposer,
+            "preset": section.preset,
+        }
+        wanted = specs.run_spec(spec, defaults)
+        await self._parts.check(wanted)
+        run = await self.store.create_run(wanted)
+        await self._runs.take_up(run.id)
+        return run.id
+
+    async def act(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
+        """Steer a run; what was done."""
+        self._touch()
+        steering.check(action, arguments)
+        await self.store.run(run)
+        if "candidate" in arguments and (await self.store.candidate(arguments["candidate"])).run != run:
+            raise UsageError(f"c{arguments['candidate']} is no candidate of r{run}")
+        entry = await self.store.steer(run, action, arguments, by)
+        try:
+            result = await self._do(run, action, arguments, by)
+        except AcceldError as error:
+            await self.store.steered(entry, f"refused: {error.message}")
+            raise
+        await self.store.steered(entry, result)
+        return result
+
+    async def _do(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
+        match action:
+            case "pause":
+                await self._runs.pause(run)
+                return "paused"
+            case "resume":
+                await self._runs.resume(run)
+                return "resumed"
+            case "cancel":
+                return await self._runs.cancel(run)
+            case "note":
+                candidate = arguments.get("candidate")
+                await self.store.add_note(f"c{candidate}" if candidate else f"r{run}", arguments["text"], by)
+                return "noted"
+            case "budget":
+                if self._parts.set_budget is not None:
+                    self._parts.set_budget(run, float(arguments["usd"]))
+                return f"the cap is {arguments['usd']:g} USD"
+            case "remeasure":
+                self._tasks.create_task(self._remeasure(run, arguments["candidate"]), name=f"remeasure r{run}")
+                return f"measuring c{arguments['candidate']} again"
+            case "apply":
+                return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
+        control = self._runs.control(run)
+        if control is None:
+            raise ConflictError(f"r{run} does not go on", hint="Start another: acceld optimize.")
+        return steering.apply(control, action, arguments)
+
+    async def _remeasure(self, run: int, number: int) -> None:
+        if number in self._remeasuring:
+            return
+        self._remeasuring.add(number)
+        try:
+            candidate, record = await self.store.candidate(number), await self.store.run(run)
+            request = EvaluationRequest(
+                kernel=candidate.kernel,
+                workload=record.spec.workload,
+                workload_folder=record.spec.workload_folder,
+                chip=record.spec.chip,
+                run=run,
+                candidate=number,
+                gate=Gate.STRICT,
+                priority=Priority.PERSON,
+            )
+            evaluation = await self._parts.evaluator.evaluate(request)
+            await self.store.write_evaluation(
+                candidate,
+                evaluation,
+                workload=record.spec.workload,
+                backend=record.spec.backend,
+                chip=record.spec.chip,
+                key=request.key,
+            )
+        except AcceldError as error:
+            await self.store.notice(run, "error", f"c{number} could not be measured again: {error.message}", error.hint)
+        finally:
+            self._remeasuring.discard(number)
+
+    async def _apply(self, run: int, path: Path, expected_sha256: str) -> str:
+        """Write the best kernel's text to a file that is as the person saw it; a copy of the old one is kept."""
+        record = await self.store.run(run)
+        if record.best is None:
+            raise ConflictError(f"r{run} has no best kernel")
+        if not path.is_absolute():
+            raise UsageError("path must be absolute")
+        text = (await self.store.candidate(record.best)).kernel.text
+        entry, done = await self.store.intend("apply", f"r{run} c{record.best} {path}", run, {"was": expected_sha256})
+        if done is None:
+            await asyncio.to_thread(_replace_file, path, text, expected_sha256)
+            await self.store.done(entry, {"sha256": hashlib.sha256(text.encode()).hexdigest()})
+        return f"wrote c{record.best} to {path}"
+
+    def steering(self, run: int) -> dict[str, Any]:
+        """What people have set on a run that goes on."""
+        control = self._runs.control(run)
+        return steering.shown(control) if control else {}
+
+    async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Judge one kernel now, without storing a candidate."""
+        self._touch()
+        unknown = set(asked) - {"workload", "workload_folder", "chip", "gate", "kernel"}
+        if unknown or not isinstance(asked.get("workload"), str):
+            raise UsageError("an evaluation needs workload, kernel, and may have workload_folder, chip, gate")
+        request = EvaluationRequest(
+            kernel=specs.kernel(asked.get("kernel"), self._config.search.api),
+            workload=asked["workload"],
+            workload_folder=str(asked.get("workload_folder", "")),
+            chip=str(asked.get("chip", self._config.search.chip)),
+            gate=specs.gate(asked.get("gate", Gate.SEARCH)),
+            priority=Priority.PERSON,
+        )
+        evaluation = await self._parts.evaluator.evaluate(request)
+        return asdict(evaluation)
+
+    async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
+        """Pin, mute, withdraw or edit an insight."""
+        self._touch()
+        texts = {name: value for name, value in changes.items() if name not in ("pinned", "muted", "withdrawn")}
+        if texts:
+            await self.store.change_insight(insight, "edited", **texts)
+        for flag in ("pinned", "muted", "withdrawn"):
+            if flag in changes:
+                await self.store.change_insight(insight, flag, **{flag: changes[flag]})
+
+    async def forget_insight(self, insight: int) -> None:
+        """Delete an insight."""
+        await self.store.change_insight(insight, "deleted")
+
+    def stop(self, grace_s: float | None, reason: str = "asked to") -> None:
+        """Begin to stop in order; a second time, without grace."""
+        self._grace_s = 0.0 if self._stop.is_set() else (self._grace_s if grace_s is None else grace_s)
+        self._stop_reason = self._stop_reason or reason
+        self._state = "stopping"
+        self._stop.set()
+
+    def client_came(self) -> None:
+        """A websocket was opened."""
+        self._clients += 1
+        self._touch()
+
+    def client_left(self) -> None:
+        """A websocket was closed."""
+        self._clients -= 1
+        self._touch()
+
+    def touched(self) -> None:
+        """Somebody asked for something."""
+        self._touch()
+
+
+def _replace_file(path: Path, text: str, expected_sha256: str) -> None:
+    try:
+        old = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"can not read {path}: {error.strerror}") from error
+    if hashlib.sha256(old).hexdigest() != expected_sha256:
+        raise ConflictError(f"{path} has changed since it was looked at", hint="Look at it, then apply again.")
+    backup = path.with_name(path.name + ".before-acceld")
+    try:
+        if not backup.exists():
+            backup.write_bytes(old)
+        mode = path.stat().st_mode
+        write_private(path, text)
+        os.chmod(path, mode)
+    except OSError as error:
+        raise UsageError(f"can not write {path}: {error.strerror}") from error

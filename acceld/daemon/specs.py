@@ -1,0 +1,103 @@
+"""Run specifications and kernels as clients send them, into records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, get_type_hints
+
+from acceld.errors import UsageError, did_you_mean
+from acceld.model import PRESETS, Gate, Kernel, RunSpec, SearchParameters
+
+APIS = ("nki_legacy", "nki", "triton", "cpu")
+TEXT_LIMIT = 4 << 20
+_TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
+
+
+def run_spec(asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> RunSpec:
+    """A run's specification. UsageError for a key or value that can not be used.
+
+    ``defaults`` are the configuration's values for keys that are not there.
+    """
+    known = {field.name for field in fields(RunSpec)}
+    _refuse_unknown("a run", asked, known)
+    values: dict[str, Any] = dict(defaults)
+    for name in _TEXTS:
+        if name in asked:
+            values[name] = _text(name, asked[name])
+    if not values.get("workload"):
+        raise UsageError("a run needs a workload", hint="acceld workloads lists them.")
+    preset = values.get("preset", "standard")
+    if preset not in PRESETS:
+        raise UsageError(f"there is no preset {preset!r}. {did_you_mean(preset, PRESETS)}".rstrip())
+    if values.get("api", APIS[0]) not in APIS:
+        raise UsageError(f"there is no API {values['api']!r}", hint=f"One of {', '.join(APIS)}.")
+    values["search"] = search_parameters(asked.get("search") or {}, PRESETS[preset])
+    root = asked.get("root")
+    values["root"] = kernel(root, values.get("api", APIS[0])) if root is not None else None
+    return RunSpec(**values)
+
+
+def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
+    """The preset with what is asked for."""
+    if not isinstance(asked, Mapping):
+        raise UsageError("search is no object")
+    hints = get_type_hints(SearchParameters)
+    _refuse_unknown("search", asked, set(hints))
+    for name, value in asked.items():
+        hint = hints[name]
+        if hint in (float, float | None) and isinstance(value, int) and not isinstance(value, bool):
+            continue
+        if isinstance(value, bool) or not isinstance(value, hint):
+            raise UsageError(f"search.{name} = {value!r} is no {getattr(hint, '__name__', hint)}")
+    try:
+        return replace(preset, **asked)
+    except ValueError as error:
+        raise UsageError(f"search: {error}") from error
+
+
+def kernel(asked: Any, api: str) -> Kernel:
+    """A kernel that a person gives: trusted in so far as the import policy does not hold for it."""
+    if not isinstance(asked, Mapping):
+        raise UsageError("a kernel is an object with a text")
+    _refuse_unknown("a kernel", asked, {field.name for field in fields(Kernel)})
+    text = _text("text", asked.get("text"))
+    if len(text) > TEXT_LIMIT:
+        raise UsageError(f"a kernel of {len(text)} characters is too long")
+    grid, closure, lnc = asked.get("grid") or (), asked.get("closure") or {}, asked.get("lnc", 1)
+    if not isinstance(grid, list | tuple) or not all(isinstance(n, int) and n > 0 for n in grid):
+        raise UsageError(f"grid = {grid!r} is no list of positive whole numbers")
+    if not isinstance(closure, Mapping) or not all(isinstance(value, str) for value in closure.values()):
+        raise UsageError("closure is no object of texts")
+    if lnc not in (1, 2):
+        raise UsageError(f"lnc = {lnc!r}; it is 1 or 2")
+    return Kernel(
+        text=text,
+        api=_text("api", asked.get("api", api)),
+        entry=_text("entry", asked.get("entry", "")),
+        grid=tuple(grid),
+        lnc=lnc,
+        filename=_text("filename", asked.get("filename", "kernel.py")),
+        trusted=asked.get("trusted", True) is True,
+        closure=dict(closure),
+    )
+
+
+def gate(asked: Any) -> Gate:
+    """A gate by name."""
+    try:
+        return Gate(asked)
+    except ValueError as error:
+        raise UsageError(f"there is no gate {asked!r}", hint=f"One of {', '.join(Gate)}.") from error
+
+
+def _refuse_unknown(what: str, asked: Mapping[str, Any], known: set[str]) -> None:
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"{what} has no {name!r}. {did_you_mean(name, known)}".rstrip())
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name} = {value!r} is no text")
+    return value

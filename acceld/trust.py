@@ -1,0 +1,69 @@
+"""Folders whose acceld.toml may set keys that can send data elsewhere or run commands.
+
+Trust holds for the file as it was read: when its bytes change (a ``git pull``), it has to be given again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from acceld.config import FILE_NAME
+from acceld.errors import UsageError
+from acceld.home import write_private
+
+
+def trust_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the user's trusted folders are kept."""
+    environ = os.environ if environ is None else environ
+    base = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
+    return Path(base) / "acceld" / "trusted.json"
+
+
+def trusted_folders(environ: Mapping[str, str] | None = None) -> frozenset[Path]:
+    """Folders whose acceld.toml is as it was when it was trusted."""
+    return frozenset(Path(folder) for folder, digest in _read(trust_file(environ)).items() if _digest(folder) == digest)
+
+
+def trust(folder: Path, environ: Mapping[str, str] | None = None) -> Path:
+    """Trust the acceld.toml in ``folder`` as it is now; its path. UsageError where there is none."""
+    folder = folder.resolve()
+    digest = _digest(folder)
+    if digest is None:
+        raise UsageError(f"there is no {FILE_NAME} in {folder}", hint="Name the folder that holds it.")
+    _write(trust_file(environ), _read(trust_file(environ)) | {str(folder): digest})
+    return folder / FILE_NAME
+
+
+def distrust(folder: Path, environ: Mapping[str, str] | None = None) -> bool:
+    """Take trust back; whether there was any."""
+    known = _read(trust_file(environ))
+    found = known.pop(str(folder.resolve()), None) is not None
+    _write(trust_file(environ), known)
+    return found
+
+
+def _digest(folder: str | Path) -> str | None:
+    try:
+        return hashlib.sha256((Path(folder) / FILE_NAME).read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _write(path: Path, known: dict[str, str]) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(path, json.dumps(known, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"can not write {path}: {error.strerror}") from error

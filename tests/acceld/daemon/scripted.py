@@ -1,0 +1,136 @@
+"""A daemon whose judge and proposer are scripted: ``python -m tests.acceld.daemon.scripted --home DIR``.
+
+A kernel's text is ``latency N``. A plan makes its parent a tenth faster, each evaluation takes ``SCRIPTED_S`` seconds
+(default 0.005) and is noted in the file ``SCRIPTED_LOG``, one key a line, when it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from acceld.config import Config
+from acceld.daemon.parts import Parts
+from acceld.daemon.process import main
+from acceld.daemon.runs import Searching
+from acceld.errors import WorkloadError
+from acceld.evaluate.base import EvaluationRequest
+from acceld.home import Home
+from acceld.model import (
+    Attempt,
+    Check,
+    Correctness,
+    Evaluation,
+    Failure,
+    Gate,
+    Insight,
+    Kernel,
+    Plan,
+    Profile,
+    Run,
+    Source,
+    Status,
+)
+from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.search.control import RunControl
+from acceld.search.loop import Search, SearchParts
+from store.database import Store
+
+
+class ScriptedJudge:
+    """Reads the latency off the kernel's text."""
+
+    def __init__(self, delay_s: float = 0.005, log: Path | None = None) -> None:
+        self.delay_s = delay_s
+        self.log = log
+        self.running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Let what runs end."""
+        await asyncio.wait_for(self._idle.wait(), grace_s + 0.1)
+
+    def statistics(self) -> dict[str, object]:
+        """As the real queue."""
+        return {"slots": 2, "slots_in_use": self.running, "waiting": 0, "oldest_waiting_s": 0.0, "sandbox_level": "L3"}
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """A verdict after a while."""
+        self.running += 1
+        self._idle.clear()
+        try:
+            await asyncio.sleep(self.delay_s)
+        finally:
+            self.running -= 1
+            if not self.running:
+                self._idle.set()
+        if self.log is not None:
+            with self.log.open("a") as stream:
+                stream.write(f"{request.key}\n")
+        sha = request.kernel.sha256
+        words = request.kernel.text.split()
+        if words[:1] != ["latency"]:
+            return Evaluation(Status.COMPILE_ERROR, sha, failure=Failure("syntax", "this is no kernel", 1))
+        profile = Profile(Source.SIMULATED, request.chip, request.kernel.api, float(words[1]), "scripted")
+        if request.gate is Gate.TIMING:
+            return Evaluation(Status.UNTESTED, sha, program_sha256=sha, profile=profile)
+        correctness = Correctness(request.gate, 1e-7, 1e-5, checks=(Check("own", True),))
+        return Evaluation(
+            Status.PASSED, sha, program_sha256=sha, profile=profile, correctness=correctness, sandbox_level="L3"
+        )
+
+
+class TenthFaster:
+    """Each plan makes a kernel a tenth faster, by another text; every third is no kernel."""
+
+    name = "rules"
+    repairs = False
+    teaches = False
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """A plan."""
+        return Plan(request.run, request.iteration, request.parent.id, request.index, "be faster", rule="tenth")
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """A kernel."""
+        latency = float(request.parent.kernel.text.split()[1])
+        broken = (request.plan.index + request.index) % 3 == 2
+        note = f"{request.plan.iteration} {request.plan.index} {request.index}"
+        text = "broken " + note if broken else f"latency {latency * 0.9:.3f} # {note}"
+        return Attempt(request.plan.id, request.index, text)
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        """Nothing."""
+        return None
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        """Nothing."""
+        return None
+
+
+async def scripted_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
+    """Parts without children or models."""
+    log = os.environ.get("SCRIPTED_LOG")
+    judge = ScriptedJudge(float(os.environ.get("SCRIPTED_S", "0.005")), Path(log) if log else None)
+
+    async def make_search(run: Run, control: RunControl) -> Searching:
+        if run.spec.workload == "nosuch":
+            raise WorkloadError("there is no workload 'nosuch'.", hint="`acceld workloads` lists them.")
+        if run.spec.workload == "defect":
+            raise ZeroDivisionError("a defect")
+        problem = Problem(run.spec.workload, "", "", (), run.spec.chip, run.spec.api)
+        root = run.spec.root or Kernel("latency 100", "nki_legacy", "kernel")
+        return Search(run, SearchParts(store, judge, TenthFaster(), problem, root), control)
+
+    return Parts(judge, make_search)
+
+
+if __name__ == "__main__":
+    sys.exit(main(make_parts=scripted_parts))

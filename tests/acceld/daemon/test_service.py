@@ -1,0 +1,184 @@
+"""A whole daemon with scripted parts, spoken to over its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import pytest
+
+from acceld.errors import AcceldError, StoreError, UsageError
+from acceld.home import Home
+from acceld.http.client import HttpClient
+from tests.acceld.daemon.conftest import serving
+
+QUICK = {"workload": "silu", "preset": "quick", "search": {"iterations": 2, "patience": 0}}
+
+
+async def ended(client: HttpClient, run: int) -> dict[str, Any]:
+    """The run's row once it has ended."""
+    async with asyncio.timeout(30):
+        async for batch in client.events(0, run):
+            for event in batch:
+                if event.kind == "run_state" and event.data["state"] in ("finished", "failed", "cancelled"):
+                    row: dict[str, Any] = await client.get(f"/v1/runs/{run}")
+                    return row
+    raise AssertionError("the run did not end")
+
+
+async def begun(client: HttpClient, run: int) -> dict[str, Any]:
+    """The run's row once its baseline has been judged."""
+    async with asyncio.timeout(30):
+        async for batch in client.events(0, run):
+            if any(event.kind == "best_changed" for event in batch):
+                row: dict[str, Any] = await client.get(f"/v1/runs/{run}")
+                return row
+    raise AssertionError("the run did not begin")
+
+
+async def test_a_submitted_run_goes_to_its_end_and_is_told_event_by_event(home: Home) -> None:
+    async with serving(home) as (_, client):
+        run = await client.send("POST", "/v1/runs", QUICK)
+        assert run["state"] == "queued"
+        row = await ended(client, run["id"])
+        assert row["state"] == "finished"
+        assert row["speedup"] == pytest.approx(100 / 81)
+        assert row["statuses"]["compile_error"] > 0
+        told = await client.get(f"/v1/runs/{run['id']}/outcome")
+        assert told["improved"] is True
+        assert told["baseline_latency_us"] == 100
+        page = await client.get(f"/v1/runs/{run['id']}/candidates", limit=3)
+        assert len(page["candidates"]) == 3
+        assert page["total"] == row["candidates"] + 1
+        tree = await client.get(f"/v1/runs/{run['id']}/tree")
+        assert tree["best"] == row["best"]
+        detail = await client.get(f"/v1/candidates/{row['best']}")
+        assert [step["latency_us"] for step in detail["lineage"]] == [100, 90, 81]
+        diff = await client.get(f"/v1/candidates/{row['best']}/diff", against="baseline")
+        assert "-latency 100" in diff["diff"]
+
+
+async def test_refusals_say_what_and_what_to_do(home: Home) -> None:
+    async with serving(home) as (_, client):
+        with pytest.raises(UsageError, match="Did you mean 'workload'"):
+            await client.send("POST", "/v1/runs", {"worklaod": "silu"})
+        with pytest.raises(UsageError, match=r"search\.iterations = 'two'"):
+            await client.send("POST", "/v1/runs", {"workload": "silu", "search": {"iterations": "two"}})
+        with pytest.raises(StoreError, match="there is no run r99"):
+            await client.get("/v1/runs/99")
+        with pytest.raises(UsageError, match="Not Found"):
+            await client.get("/v1/nothing")
+        with pytest.raises(UsageError, match="no action 'puase'"):
+            await client.send("POST", "/v1/runs/1/actions", {"action": "puase"})
+
+
+async def test_a_run_that_can_not_begin_fails_and_the_daemon_goes_on(home: Home) -> None:
+    async with serving(home) as (_, client):
+        for workload in ("nosuch", "defect"):
+            run = await client.send("POST", "/v1/runs", QUICK | {"workload": workload})
+            assert (await ended(client, run["id"]))["state"] == "failed"
+        run = await client.send("POST", "/v1/runs", QUICK)
+        assert (await ended(client, run["id"]))["state"] == "finished"
+        status = await client.get("/v1/status")
+        assert status["runs"]["failed"] == 2
+
+
+async def test_runs_are_steered_and_every_step_is_recorded(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRIPTED_S", "0.05")
+    async with serving(home) as (_, client):
+        run = await client.send("POST", "/v1/runs", QUICK | {"search": {"iterations": 50, "patience": 0}})
+        path = f"/v1/runs/{run['id']}/actions"
+        row = await begun(client, run["id"])
+        paused = await client.send("POST", path, {"action": "pause"})
+        assert paused["run"]["state"] == "paused"
+        pinned = await client.send("POST", path, {"action": "pin", "candidate": row["best"], "by": "me"})
+        assert pinned["run"]["steering"]["pinned"] == [row["best"]]
+        await client.send("POST", path, {"action": "hint", "text": "fuse"})
+        with pytest.raises(StoreError, match="no candidate c9999"):
+            await client.send("POST", path, {"action": "veto", "candidate": 9999})
+        assert (await client.send("POST", path, {"action": "resume"}))["run"]["state"] == "running"
+        await client.send("POST", path, {"action": "cancel"})
+        assert (await ended(client, run["id"]))["state"] == "cancelled"
+        events = await client.get(f"/v1/runs/{run['id']}/events", limit=5000)
+        steered = [event["data"] for event in events["events"] if event["kind"] == "steered"]
+        assert [one["action"] for one in steered] == ["pause", "pin", "hint", "resume", "cancel"]
+        assert steered[1]["by"] == "me"
+        with pytest.raises(AcceldError, match="has ended"):
+            await client.send("POST", path, {"action": "resume"})
+
+
+async def test_a_paused_run_stays_paused_over_a_restart_and_keeps_its_pins(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCRIPTED_S", "0.05")
+    async with serving(home) as (_, client):
+        run = await client.send("POST", "/v1/runs", QUICK | {"search": {"iterations": 3, "patience": 0}})
+        path = f"/v1/runs/{run['id']}/actions"
+        row = await begun(client, run["id"])
+        await client.send("POST", path, {"action": "pin", "candidate": row["best"]})
+        await client.send("POST", path, {"action": "pause"})
+    monkeypatch.setenv("SCRIPTED_S", "0.001")
+    async with serving(home) as (_, client):
+        assert (await client.get(f"/v1/runs/{run['id']}"))["state"] == "paused"
+        again = await client.send("POST", path, {"action": "resume"})
+        assert again["run"]["steering"]["pinned"] == [row["best"]]
+        assert (await ended(client, run["id"]))["state"] == "finished"
+
+
+async def test_a_stopped_daemon_takes_its_runs_up_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRIPTED_S", "0.02")
+    async with serving(home) as (_, client):
+        run = await client.send("POST", "/v1/runs", QUICK)
+        await begun(client, run["id"])
+    async with serving(home) as (_, client):
+        row = await ended(client, run["id"])
+        assert row["state"] == "finished"
+        counted = await client.send(
+            "POST", "/v1/query", {"sql": "SELECT key FROM evaluations GROUP BY key HAVING count(*) > 1"}
+        )
+        assert counted["rows"] == []
+
+
+async def test_an_idle_daemon_ends_itself(home: Home) -> None:
+    async with serving(home, idle_exit_s=0.2) as (daemon, client):
+        run = await client.send("POST", "/v1/runs", QUICK)
+        await ended(client, run["id"])
+        async with asyncio.timeout(10):
+            await daemon._stop.wait()
+
+
+async def test_applying_refuses_a_file_that_has_changed(home: Home) -> None:
+    target = home.path / "kernel.py"
+    await asyncio.to_thread(target.write_text, "latency 100\n")
+    async with serving(home) as (_, client):
+        run = await client.send("POST", "/v1/runs", QUICK)
+        await ended(client, run["id"])
+        path = f"/v1/runs/{run['id']}/actions"
+        wrong = {"action": "apply", "path": str(target), "expected_sha256": "0" * 64}
+        with pytest.raises(AcceldError, match="has changed"):
+            await client.send("POST", path, wrong)
+        right = wrong | {"expected_sha256": hashlib.sha256(b"latency 100\n").hexdigest()}
+        await client.send("POST", path, right)
+        assert (await asyncio.to_thread(target.read_text)).startswith("latency 81")
+        backup = target.with_name("kernel.py.before-acceld")
+        assert await asyncio.to_thread(backup.read_text) == "latency 100\n"
+
+
+async def test_one_kernel_is_judged_without_being_stored(home: Home) -> None:
+    async with serving(home) as (_, client):
+        body = {"workload": "silu", "kernel": {"text": "latency 42", "api": "nki_legacy"}}
+        told = await client.send("POST", "/v1/evaluations", body)
+        assert (told["status"], told["profile"]["latency_us"], told["id"]) == ("passed", 42, 0)
+        assert (await client.get("/v1/runs"))["total"] == 0
+
+
+async def test_sql_reads_within_its_time_and_writes_nothing(home: Home) -> None:
+    async with serving(home) as (_, client):
+        assert (await client.send("POST", "/v1/query", {"sql": "SELECT 1 AS one"}))["rows"] == [[1]]
+        for sql in ("DELETE FROM runs", "PRAGMA journal_mode = DELETE", "SELECT 1; SELECT 2", "ATTACH 'x' AS y"):
+            with pytest.raises(UsageError):
+                await client.send("POST", "/v1/query", {"sql": sql})
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+        with pytest.raises(AcceldError, match=r"longer than 0\.2 s"):
+            await client.send("POST", "/v1/query", {"sql": endless, "time_limit_s": 0.2})
