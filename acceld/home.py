@@ -146,9 +146,18 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
         return Home(Path(os.environ["ACCELD_HOME"]).expanduser().absolute())
     here = (folder or Path.cwd()).absolute()
     for parent in (here, *here.parents):
-        if (parent / FOLDER).is_dir():
+        if _is_ours(parent / FOLDER):
             return Home(parent / FOLDER)
     return Home(here / FOLDER)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it is a folder of this user: one that a stranger left in a shared place is not used."""
+    try:
+        info = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid()
 
 
 class DaemonLock:

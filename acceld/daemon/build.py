@@ -17,8 +17,9 @@ from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect
 from acceld.llm.settings import ModelSettings
-from acceld.model import Kernel, Run, RunSpec, Source
+from acceld.model import Kernel, Run, RunSpec, SearchParameters, Source
 from acceld.proposers.base import Problem, Proposer
+from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
@@ -77,16 +78,16 @@ class Builder:
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.root is None:
             await asyncio.to_thread(baseline, found, spec.api)
-        self._proposer(spec.proposer)
+        self._proposer(spec.proposer, spec.search)
 
     async def search(self, run: Run, control: RunControl) -> Search:
         """The search of a run. AcceldError where its workload, kernel or proposer can not be used."""
         spec = run.spec
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
-        root = spec.root or await asyncio.to_thread(baseline, found, spec.api)
+        root = spec.root if spec.root is not None else await asyncio.to_thread(baseline, found, spec.api)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
-        proposer = self._proposer(spec.proposer)
         parameters = spec.search
+        proposer = self._proposer(spec.proposer, parameters)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id))
         teacher = None
@@ -111,16 +112,25 @@ class Builder:
             return load_workload(Path(folder))
         return workload(name, self._config.paths.workloads)
 
-    def _proposer(self, name: str) -> Proposer:
+    def _proposer(self, name: str, parameters: SearchParameters) -> Proposer:
         if name == "rules":
             from acceld.proposers.rules.proposer import RulesProposer
 
             return RulesProposer()
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
-        from acceld.proposers.llm import LlmProposer
+        from acceld.proposers.llm import LLMProposer
+        from acceld.proposers.prompts import PromptLibrary
+        from acceld.proposers.roles import RoleTable
 
-        return LlmProposer(self._calls(), self._config)
+        folders = [*map(Path, self._config.paths.prompts), prompts_folder()]
+        return LLMProposer(
+            self._calls(),
+            RoleTable.from_config(self._config),
+            PromptLibrary(folders),
+            plans=parameters.plans,
+            fixer_steps=parameters.fixer_steps,
+        )
 
     def _calls(self) -> Calls:
         """All configured models as one client. ConfigError where there is none."""
@@ -176,9 +186,7 @@ def baseline(found: Workload, api: str) -> Kernel:
 def problem_of(found: Workload, chip: str, api: str) -> Problem:
     """What a proposer may know of a workload."""
     arguments = tuple(
-        f"{one.name}: {'x'.join(map(str, one.kernel_shape))} {one.dtype}"
-        if one.value is None
-        else f"{one.name} = {one.value}"
+        f"{one.name}: {one.dtype} {one.kernel_shape}" if one.value is None else f"{one.name} = {one.value}"
         for one in found.arguments
     )
     reference = found.reference.read_text(encoding="utf-8") if found.reference else ""
