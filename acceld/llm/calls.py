@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Protocol
 
 from acceld.errors import ConfigError, did_you_mean
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
 from acceld.llm.errors import LLMError, LLMTimedOut
 from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
 from acceld.llm.pricing import FREE, Price, PriceBook
@@ -55,6 +55,11 @@ class Calls:
         self._ledger = ledger
         self._purse = purse
         self._prices = prices or PriceBook()
+        self._spent: dict[tuple[int, Role], Decimal] = {}
+
+    def spent_usd(self, run: int, role: Role) -> float:
+        """What one role of a run has spent since the daemon started; unpriced calls are not in it."""
+        return float(self._spent.get((run, role), Decimal(0)))
 
     def price(self, name: str, input_tokens: int = 0) -> Price | None:
         """The price of a call to one model; None where nobody knows it."""
@@ -79,8 +84,9 @@ class Calls:
         most = most_input_tokens(request)
         price = self.price(request.model, most)
         worst = None if price is None else price.worst_cost_usd(most, request.max_output_tokens)
-        run = request.tags.get("run")
-        reservation = await self._purse.reserve(run if isinstance(run, int) else None, worst)
+        tag = request.tags.get("run")
+        run = tag if isinstance(tag, int) else None
+        reservation = await self._purse.reserve(run, worst)
         cost: Decimal | None = Decimal(0)
         try:
             call = await self._ledger.intend(
@@ -117,6 +123,9 @@ class Calls:
             return completion
         finally:
             reservation.settle(cost)
+            if run is not None:
+                spent = self._spent.get((run, request.role), Decimal(0))
+                self._spent[run, request.role] = spent + (cost or Decimal(0))
 
     async def close(self) -> None:
         """Close all connections."""

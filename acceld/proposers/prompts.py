@@ -66,17 +66,29 @@ class PromptFile:
         return cls(path, settings, frozenset(listed), system.strip(), user.strip())
 
     def render(self, values: Mapping[str, str | Data], secret: bytes = b"") -> Prompt:
-        """Put the values in, data fenced. :raises PromptError: a value is missing or nobody asked for it."""
+        """Put the values in, data fenced.
+
+        The system text's delimiter depends on the data in it alone, so it stays the same while the user text changes
+        and a provider's prompt cache holds.
+
+        :raises PromptError: a value is missing or nobody asked for it.
+        """
         _match(self.path, set(self.placeholders), set(values), "what it is given")
-        mark = delimiter(secret, [value for value in values.values() if isinstance(value, Data)])
-        texts = {name: fenced(value, mark) if isinstance(value, Data) else value for name, value in values.items()}
 
         def put_in(template: str) -> str:
-            for name, text in texts.items():
-                if not text:
+            names = dict.fromkeys(_PLACEHOLDER.findall(template))
+            data = {name: value for name in names if isinstance(value := values[name], Data)}
+            mark = delimiter(secret, data.values())
+            for name in names:
+                if not values[name]:
                     template = template.replace(f"\n{{{{{name}}}}}\n", "\n")
             template = _BLANK_LINES.sub("\n\n", template)
-            return _PLACEHOLDER.sub(lambda found: texts[found.group(1)], template)
+
+            def text_of(name: str) -> str:
+                value = values[name]
+                return fenced(value, mark) if isinstance(value, Data) else value
+
+            return _PLACEHOLDER.sub(lambda found: text_of(found.group(1)), template)
 
         return Prompt(put_in(self.system), put_in(self.user))
 

@@ -1,0 +1,98 @@
+"""Which models fill a role, and which of them answers one request."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from acceld.config import Config, RoleConfig
+from acceld.errors import ConfigError, did_you_mean
+from acceld.llm.client import Role
+
+
+@dataclass(frozen=True, slots=True)
+class RoleModels:
+    """The models of one role with their weights, and how long its answers may be."""
+
+    models: tuple[tuple[str, float], ...]
+    max_output_tokens: int = 16_384
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.models or any(weight <= 0 for _, weight in self.models):
+            raise ValueError("a role has at least one model, and weights greater than 0")
+
+    def order(self, seed: int) -> tuple[str, ...]:
+        """The model that answers, drawn by weight from ``seed``, then the others in case it is not available."""
+        names = [name for name, _ in self.models]
+        first = random.Random(seed).choices(names, [weight for _, weight in self.models])[0]
+        return tuple(dict.fromkeys((first, *names)))
+
+
+@dataclass(frozen=True, slots=True)
+class RoleTable:
+    """The models of all roles. Roles without models of their own use another's."""
+
+    planner: RoleModels
+    executor: RoleModels
+    fixer: RoleModels
+    summarizer: RoleModels
+    warmed: frozenset[str] = field(default_factory=frozenset)
+    """Models whose prompt cache one call fills before others with the same prompt follow."""
+
+    def of(self, role: Role) -> RoleModels:
+        """The models of one role."""
+        models: RoleModels = getattr(self, role)
+        return models
+
+    @classmethod
+    def from_config(cls, config: Config) -> RoleTable:
+        """The table that ``[llm]`` and ``[models]`` describe.
+
+        :raises ConfigError: a role names no model, or one that does not exist.
+        """
+        llm = config.llm
+        planner = _models("planner", llm.planner, config)
+        executor = _models("executor", llm.executor, config)
+        if planner is None or executor is None:
+            missing = "planner" if planner is None else "executor"
+            raise ConfigError(
+                f"[llm.{missing}] names no model",
+                hint='models = ["NAME"], and a section [models.NAME] that describes it',
+            )
+        return cls(
+            planner,
+            executor,
+            _models("fixer", llm.fixer, config) or executor,
+            _models("summarizer", llm.summarizer, config) or planner,
+            frozenset(name for name, model in config.models.items() if model.provider == "anthropic"),
+        )
+
+    @classmethod
+    def single(cls, model: str, warmed: Mapping[str, bool] | None = None) -> RoleTable:
+        """Every role filled by one model."""
+        models = RoleModels(((model, 1.0),))
+        return cls(models, models, models, models, frozenset(warmed or ()))
+
+
+def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
+    found: list[tuple[str, float]] = []
+    for entry in config.models:
+        name, star, weight = entry.partition("*")
+        name = name.strip()
+        if name not in whole.models:
+            raise ConfigError(
+                f"[llm.{role}] names the model {name!r}, which has no section [models.{name}]",
+                hint=did_you_mean(name, whole.models),
+            )
+        try:
+            found.append((name, float(weight) if star else 1.0))
+        except ValueError:
+            raise ConfigError(f"[llm.{role}] {entry!r}: the weight must be a number", hint="'name*3'") from None
+    if not found:
+        return None
+    try:
+        return RoleModels(tuple(found), config.max_output_tokens, config.temperature)
+    except ValueError as error:
+        raise ConfigError(f"[llm.{role}] {error}") from None
