@@ -224,7 +224,9 @@ def _result_type(op: str, dtype: object, *operands: str) -> str:
     return "bool" if op in COMPARING else dtypes.promote(*operands)
 
 
-def _with_scalar(op: str, tile: Tensor, scalar: Tensor | float | Pattern, kind: str, mask: object, *, reverse: bool) -> Tensor:
+def _with_scalar(
+    op: str, tile: Tensor, scalar: Tensor | float | Pattern, kind: str, mask: object, *, reverse: bool
+) -> Tensor:
     engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.UNKNOWN
     return result(
         "tensor_scalar",

@@ -212,10 +212,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     for sibling in produced.siblings:
         sibling.replace(replace(sibling.instruction, dsts=tuple(dsts)))
     trace.sequence += 1
-    trace.touched[buffer] = trace.sequence
-    trace.writes.setdefault(buffer, []).append((trace.sequence, target.access))
-    if instruction.op != "matmul":
-        trace.engines_written.add(buffer)
+    trace.written(target.access, instruction.op)
     value.access, value.scope, value.produced = target.access, target.scope, None
     value.alias = Alias(site, target.access, trace.sequence, trace.scope)
     trace.aliases.setdefault(buffer, []).append(value.alias)

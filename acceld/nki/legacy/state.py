@@ -275,6 +275,11 @@ class Trace:
         access = tensor.access
         if not accumulates:
             self.check_dependencies(tensor, mask, reduced)
+        self.written(access, op)
+        return access
+
+    def written(self, access: Access, op: str) -> None:
+        """Note that ``op`` writes ``access`` here; Retrace where a renamed result is still needed in a later iteration."""
         for alias in self.aliases.get(access.buffer, ()):
             opened = set(self.scope) - set(alias.scope)
             if any(opened & set(read) for read in alias.reads) and overlaps(access, alias.access):
@@ -283,7 +288,6 @@ class Trace:
         self.writes.setdefault(access.buffer, []).append((self.sequence, access))
         if op != "matmul":
             self.engines_written.add(access.buffer)
-        return access
 
     def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
         """Refuse a write that all iterations of an enclosing affine loop make to the same place."""
