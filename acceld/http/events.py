@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from acceld.errors import UsageError
 from acceld.events import Event
 from acceld.http.answers import answer, integer, number, page, run_filter
 from acceld.http.control import Reading
@@ -17,7 +19,7 @@ from store.rows import dump
 SEND_S = 30.0
 PING_S = 20.0
 SUBSCRIBERS = 64
-WAIT_LIMIT_S = 60
+WAIT_LIMIT_S = 60.0
 
 
 def event_json(event: Event) -> dict[str, Any]:
@@ -42,7 +44,7 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
     reading = request.app[READING]
     after, limit = integer(request, "after", 0), page(request)
     found = await reading.read(queries.load_events, after, run, limit)
-    wait_s = integer(request, "wait_s", 0, WAIT_LIMIT_S)
+    wait_s = _seconds(request)
     if not found and wait_s:
         try:
             async with asyncio.timeout(wait_s):
@@ -52,6 +54,18 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
         found = await reading.read(queries.load_events, after, run, limit)
     last = await reading.read(queries.last_seq)
     return answer({"events": [event_json(event) for event in found], "last_seq": last})
+
+
+def _seconds(request: web.Request) -> float:
+    """``wait_s`` from the query, at most a minute. UsageError for what is no time span."""
+    text = request.query.get("wait_s", "0")
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise UsageError(f"wait_s={text!r} is no number of seconds") from error
+    if not 0 <= value < math.inf:
+        raise UsageError(f"wait_s={text!r} is no number of seconds")
+    return min(value, WAIT_LIMIT_S)
 
 
 async def _first(reading: Reading, after: int, run: int | None) -> None:
