@@ -1,0 +1,95 @@
+"""``acceld history``: runs by condition, the saved queries, and full-text search; with or without a daemon."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from datetime import UTC, datetime
+
+from acceld.cli.output import say
+from acceld.cli.query import show
+from acceld.errors import UsageError
+from acceld.home import find_home
+
+SHOWN = (
+    "id workload chip proposer state candidates baseline_latency_us best_latency_us speedup "
+    "percent_of_peak_after cost_usd source"
+).split()
+"""Columns of the table for people; --json, --jsonl and --csv have all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to look for, and the form of the answer."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--saved", metavar="NAME", help="best, failures, cost-per-win, insight-winrate, flaky, models, rules"
+    )
+    what.add_argument("--search", metavar="WORDS", help="plans, insights and errors with these words")
+    parser.add_argument("--workload", default="", help="this workload only, with or without its family")
+    parser.add_argument("--chip", default="", help="trn1, trn2 or trn3")
+    parser.add_argument("--model", default="", help="runs that asked this model")
+    parser.add_argument("--since", default="", metavar="WHEN", help="such as 7d, 12h or 2026-11-01")
+    parser.add_argument(
+        "--where", default="", metavar="EXPR", help='over the columns, such as "speedup>1.2 and cost_usd<3"'
+    )
+    parser.add_argument("--sort", default="-id", metavar="COLUMN", help="-COLUMN: greatest first (default: -id)")
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="rows at most (default 50)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
+    form.add_argument("--csv", action="store_true", help="comma separated")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the file itself, which a running daemon does not mind."""
+    from store import history, listing
+    from store.connection import connect_reader
+
+    database = find_home(arguments.home).database
+    if not database.is_file():
+        raise UsageError(f"there is no history in {database.parent} yet", hint="acceld optimize WORKLOAD begins one")
+    connection = connect_reader(database)
+    try:
+        if arguments.search:
+            found = listing.search(connection, arguments.search, arguments.limit)
+            names = ("kind", "id", "title", "extract")
+            show(arguments, names, [tuple(row.get(name) for name in names) for row in found])
+            return 0
+        if arguments.saved:
+            table = history.saved(connection, arguments.saved, arguments.limit)
+        else:
+            table = history.run_query(
+                connection,
+                where=arguments.where,
+                workload=arguments.workload,
+                chip=arguments.chip,
+                model=arguments.model,
+                since=moment(arguments.since) if arguments.since else 0.0,
+                sort=arguments.sort,
+                limit=arguments.limit,
+            )
+    finally:
+        connection.close()
+    columns, rows = table.columns, table.rows
+    if not (arguments.saved or arguments.json or arguments.jsonl or arguments.csv):
+        kept = [columns.index(name) for name in SHOWN if name in columns]
+        kept = kept if len(kept) > 4 else list(range(len(columns)))
+        columns, rows = tuple(columns[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
+    show(arguments, columns, rows)
+    if table.truncated:
+        say(f"the first {arguments.limit} rows; --limit N shows more")
+    return 0
+
+
+def moment(text: str, now: float | None = None) -> float:
+    """Seconds since the epoch of ``7d``, ``12h``, ``30m`` ago or of a date. UsageError for anything else."""
+    span = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
+    if span:
+        seconds = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}[span[2]]
+        return (time.time() if now is None else now) - float(span[1]) * seconds
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--since {text!r}", hint="Such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00.") from error
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
