@@ -23,6 +23,7 @@ import numpy as np
 from acceld.errors import UsageError
 from acceld.nki.buffers import Layout, Planner, Store, check_total, copy_in, is_whole
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
+from acceld.nki.execution.blas import one_thread
 from acceld.nki.execution.context import Context, Step
 from acceld.nki.execution.library import build
 from acceld.nki.execution.machine import Env, Machine, crash
@@ -182,7 +183,7 @@ class _Execution:
         program = self.program
         if len(inputs) != len(program.inputs):
             raise UsageError(f"the program takes {len(program.inputs)} inputs, got {len(inputs)}")
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), one_thread():
             self._place_inputs(inputs)
             for number, buffer in enumerate(program.buffers):
                 if buffer.data is not None:

@@ -104,9 +104,9 @@ def test_a_buffer_declared_in_a_loop_is_undefined_in_each_iteration() -> None:
         kernel.op("memset", at(tile, Run(0, 4), Run(var(i), 1)), 1.0)
         kernel.op("dma_copy", at(result, var(i), Run(0, 4), Run(0, 6)), at(tile))
     (out,) = execute(kernel.finish(), [])
-    for i in range(3):
-        assert (out[i, :, i] == 1).all()
-        assert np.isnan(np.delete(out[i], i, axis=1)).all()
+    for row in range(3):
+        assert (out[row, :, row] == 1).all()
+        assert np.isnan(np.delete(out[row], row, axis=1)).all()
     (zeros,) = execute(kernel.finish(), [], ExecuteOptions(uninitialized="zero"))
     assert zeros.sum() == 12
 
@@ -166,7 +166,7 @@ def test_a_mask_over_two_axes_leaves_the_other_elements_alone(op: str) -> None:
     srcs: dict[str, list[Any]] = {
         "copy": [at(x)], "tensor_tensor": [at(x), at(x)], "activation": [at(x), 0.0, 1.0]
     }  # fmt: skip
-    attrs: dict[str, dict[str, str]] = {"copy": {}, "tensor_tensor": {"op": "add"}, "activation": {"func": "square"}}
+    attrs: dict[str, dict[str, Any]] = {"copy": {}, "tensor_tensor": {"op": "add"}, "activation": {"func": "square"}}
     kernel.op(op, at(target), srcs[op], mask=triangle, **attrs[op])
     kernel.store(kernel.output((6, 7)), target)
     a, b = reals(6, 7), reals(6, 7)

@@ -1,0 +1,50 @@
+"""One thread for numpy's matrix products while a program runs.
+
+Tiles are too small to be worth dividing: with two threads OpenBLAS is up to sixteen times slower on them when the
+machine is busy, and simulator slots already use every core. ``OPENBLAS_NUM_THREADS=1`` does the same for a process
+that sets it before numpy is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+_NAMES = ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads64_", "openblas_{}_num_threads")
+
+
+@cache
+def _controls() -> tuple[Callable[[], int], Callable[[int], object]] | None:
+    """OpenBLAS's own functions to get and set its threads; None where numpy has another library."""
+    home = Path(np.__file__).parent
+    for library in sorted([*home.parent.glob("numpy.libs/*openblas*"), *home.glob(".dylibs/*openblas*")]):
+        try:
+            loaded = ctypes.CDLL(str(library))
+        except OSError:
+            continue
+        for name in _NAMES:
+            get, change = getattr(loaded, name.format("get"), None), getattr(loaded, name.format("set"), None)
+            if get is not None and change is not None:
+                return get, change
+    return None
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Matrix products use one thread inside, and as many as before afterwards."""
+    controls = _controls()
+    if controls is None:
+        yield
+        return
+    get, change = controls
+    before = get()
+    change(1)
+    try:
+        yield
+    finally:
+        change(before)
