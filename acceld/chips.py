@@ -1,0 +1,155 @@
+"""Chips as data: clocks, widths, memories and rates of one NeuronCore, with units and sources.
+
+Figures are documented ones unless a field says otherwise. ``practical`` rates are what transfers reach on the chip;
+``wire`` rates are what the links could carry. Peaks used for percentages are in :mod:`acceld.roofline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from acceld.errors import UsageError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class ChipSpec:
+    """One NeuronCore of a chip. Clocks in GHz, so cycles / clock / 1000 are microseconds."""
+
+    name: str
+    generation: int
+    """2 is NeuronCore-v2 (trn1), 3 is v3 (trn2), 4 is v4 (trn3)."""
+    cores_per_chip: int
+    tensor_ghz: float
+    vector_ghz: float
+    scalar_ghz: float
+    gpsimd_ghz: float
+    base_ghz: float
+    partitions: int
+    sbuf_bytes_per_partition: int
+    psum_banks: int
+    psum_bank_bytes: int
+    """Per partition."""
+    dma_engines: int
+    """Of one core."""
+    dma_practical_bytes_per_us: float
+    """One engine, long rows."""
+    dma_wire_bytes_per_us: float
+    """One engine, theoretical."""
+    hbm_bytes_per_us: float
+    """What the profiler takes as one core's share of HBM."""
+    matmul_tflops: Mapping[str, float]
+    """Dense, by dtype."""
+    shared_vector_gpsimd_port: bool
+    """Vector and GpSimd can not use SBUF at the same time."""
+    fast_16bit_vector: bool
+    """Vector runs 16-bit copies and tensor-scalars four times, tensor-tensors twice as fast."""
+    sources: tuple[str, ...]
+
+    @property
+    def dma_bytes_per_us(self) -> float:
+        """All DMA engines of the core together, practical rate."""
+        return self.dma_engines * self.dma_practical_bytes_per_us
+
+    @property
+    def sbuf_bytes(self) -> int:
+        """Whole SBUF."""
+        return self.partitions * self.sbuf_bytes_per_partition
+
+    @property
+    def psum_bytes_per_partition(self) -> int:
+        """All banks of one partition."""
+        return self.psum_banks * self.psum_bank_bytes
+
+
+_ARCH = "AWS Neuron documentation: Trainium/Inferentia2, Trainium2 and Trainium3 architecture guides for NKI"
+_DMA = "AWS Neuron documentation: DMA bandwidth guide (practical 17, 23 and 33 B/ns per engine)"
+_SCHEMA = "AWS Neuron documentation: profile schema (base clock); peak_flops_bandwidth_ratio of profiles (HBM share)"
+
+
+def _tflops(**rates: float) -> Mapping[str, float]:
+    return MappingProxyType(rates)
+
+
+CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
+    {
+        "trn1": ChipSpec(
+            name="trn1",
+            generation=2,
+            cores_per_chip=2,
+            tensor_ghz=2.8,
+            vector_ghz=1.12,
+            scalar_ghz=1.4,
+            gpsimd_ghz=1.4,
+            base_ghz=1.4,
+            partitions=128,
+            sbuf_bytes_per_partition=192 * 1024,
+            psum_banks=8,
+            psum_bank_bytes=2048,
+            dma_engines=16,
+            dma_practical_bytes_per_us=17_000.0,
+            dma_wire_bytes_per_us=27_200.0,
+            hbm_bytes_per_us=410_000.0,
+            matmul_tflops=_tflops(float32=22.9, tfloat32=91.75, bfloat16=91.75, float16=91.75),
+            shared_vector_gpsimd_port=True,
+            fast_16bit_vector=False,
+            sources=(_ARCH, _DMA, _SCHEMA),
+        ),
+        "trn2": ChipSpec(
+            name="trn2",
+            generation=3,
+            cores_per_chip=8,
+            tensor_ghz=2.4,
+            vector_ghz=0.96,
+            scalar_ghz=1.2,
+            gpsimd_ghz=1.2,
+            base_ghz=1.2,
+            partitions=128,
+            sbuf_bytes_per_partition=224 * 1024,
+            psum_banks=8,
+            psum_bank_bytes=2048,
+            dma_engines=16,
+            dma_practical_bytes_per_us=23_000.0,
+            dma_wire_bytes_per_us=27_200.0,
+            hbm_bytes_per_us=716_000.0,
+            matmul_tflops=_tflops(float32=19.7, tfloat32=78.6, bfloat16=78.6, float16=78.6, float8_e4m3=157.0),
+            shared_vector_gpsimd_port=False,
+            fast_16bit_vector=True,
+            sources=(_ARCH, _DMA, _SCHEMA),
+        ),
+        "trn3": ChipSpec(
+            name="trn3",
+            generation=4,
+            cores_per_chip=8,
+            tensor_ghz=2.4,
+            vector_ghz=1.2,
+            scalar_ghz=1.2,
+            gpsimd_ghz=1.2,
+            base_ghz=1.2,
+            partitions=128,
+            sbuf_bytes_per_partition=256 * 1024,
+            psum_banks=8,
+            psum_bank_bytes=2048,
+            dma_engines=16,
+            dma_practical_bytes_per_us=33_000.0,
+            dma_wire_bytes_per_us=38_400.0,
+            hbm_bytes_per_us=1_200_000.0,
+            matmul_tflops=_tflops(float32=19.7, tfloat32=78.6, bfloat16=78.6, float16=78.6, float8_e4m3=315.0),
+            shared_vector_gpsimd_port=False,
+            fast_16bit_vector=True,
+            sources=(_ARCH, _DMA),
+        ),
+    }
+)
+"""Every chip the simulator knows."""
+
+
+def chip_spec(name: str) -> ChipSpec:
+    """The chip called ``name``. UsageError for an unknown one."""
+    spec = CHIPS.get(name)
+    if spec is None:
+        raise UsageError(
+            f"no chip is called {name!r}", hint=did_you_mean(name, CHIPS) or f"known chips: {', '.join(CHIPS)}"
+        )
+    return spec

@@ -1,0 +1,110 @@
+"""Every knob of the performance model, one frozen record for each compiler model.
+
+Documented constants carry their source in the field's docstring; fitted constants are listed in :data:`FITTED`
+with what they were fitted on. None belongs to one kernel. Chip constants are in :mod:`acceld.chips`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from acceld.chips import CHIPS
+from acceld.errors import UsageError
+
+PARAMS_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineParams:
+    """Knobs of one compiler model. Overheads are in cycles of the engine they belong to."""
+
+    model: str
+    """``compiler_legacy`` (neuronxcc.nki) or ``compiler_current`` (nki)."""
+
+    # documented
+    min_interval_cycles: int = 64
+    """Least initiation interval of any engine (L-isa: MIN_II)."""
+    gpsimd_start_cycles: int = 150
+    """Start of a GpSimd instruction (L-isa)."""
+    float32_passes: int = 4
+    """Array passes of a float32 product (L-isa: four times the cost)."""
+    dma_latency_us: float = 1.3
+    """From trigger to first byte (DMA bandwidth guide)."""
+    sbuf_reserved_bytes: int = 16 * 1024
+    """Of each partition, kept by the compiler (direct allocation guide: 176 of 192 KiB usable)."""
+    kernel_start_us: float = 17.0
+    """Before the first useful instruction, inside total_time (profile of a tutorial kernel)."""
+    kernel_end_us: float = 5.0
+    """After the last useful instruction (same profile)."""
+    dynamic_trips: int | None = None
+    """Trips to assume for loops whose count is known only at run time; None refuses one number."""
+
+    # fitted, see FITTED
+    tensor_overhead_cycles: int = 64
+    scalar_overhead_cycles: int = 62
+    vector_overhead_cycles: int = 130
+    reciprocal_factor: float = 2.2
+    dma_descriptor_floor_bytes: int = 512
+    dma_trigger_cycles: int = 140
+    semaphore_us: float = 0.1
+    window: int = 64
+    sbuf_fill: float = 0.9
+    latency_scale: float = 1.08
+
+    # choices of structure
+    value_numbering: bool = True
+    """Same operation on same values is one instruction."""
+    eliminate_dead: bool = True
+    """Instructions whose results are never stored are dropped."""
+    spills: bool = True
+    """SBUF capacity is modelled."""
+    small_operand_elements: int = 8
+    """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All knobs by name."""
+        return asdict(self)
+
+    def with_scaled(self, name: str, factor: float) -> TimelineParams:
+        """The same record with one fitted constant multiplied, for robustness checks."""
+        value = getattr(self, name) * factor
+        return replace(self, **{name: round(value) if isinstance(getattr(self, name), int) else value})
+
+
+FITTED: dict[str, str] = {
+    "tensor_overhead_cycles": "cycles a pass takes beyond its columns; 14 NKIBench baselines on trn1 (legacy only)",
+    "scalar_overhead_cycles": "scalar busy time of the same 14",
+    "vector_overhead_cycles": "vector busy time of the same 14",
+    "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
+    "dma_descriptor_floor_bytes": "payload a short descriptor costs as much as; the same 14",
+    "dma_trigger_cycles": "scalar busy time of the same 14: scalar cycles for each transfer",
+    "semaphore_us": "latency of the same 14",
+    "window": "latency of the same 14: instructions within which the compiler reorders one engine",
+    "sbuf_fill": "share of SBUF that values fill before others are dropped, so that buffers rotate; the same 14",
+    "latency_scale": "latency of the same 14: schedules are not perfect",
+}
+"""Fitted constants and what they were fitted on."""
+
+LEGACY = TimelineParams(model="compiler_legacy")
+CURRENT = TimelineParams(
+    model="compiler_current",
+    tensor_overhead_cycles=8,
+    value_numbering=False,
+    eliminate_dead=False,
+    small_operand_elements=0,
+)
+"""The current compiler keeps what is written; its constants are unvalidated except that 512-column float32 passes
+take 430 ns on trn2 (documented figure), which leaves no room for a tensor overhead."""
+
+BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}
+
+
+def default_params(api: str, chip: str) -> TimelineParams:
+    """The parameters for a program's API. UsageError for an unknown API or chip."""
+    if chip not in CHIPS:
+        raise UsageError(f"no chip is called {chip!r}", hint=f"known chips: {', '.join(CHIPS)}")
+    params = BY_API.get(api)
+    if params is None:
+        raise UsageError(f"no compiler model for API {api!r}", hint=f"known: {', '.join(BY_API)}")
+    return params

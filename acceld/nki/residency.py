@@ -1,0 +1,347 @@
+"""Which values stay in SBUF, and the machine operations that follow: reloads, spills, recomputation.
+
+The legacy compiler keeps a value from its definition to its last use while there is room. When there is none it drops
+
+1. loaded values (they can be loaded again), least recently used first, and repeated ones before the others;
+2. computed values that the kernel computes again before their next use;
+3. other computed values, which are saved once to HBM (a spill) and reloaded.
+
+A repeat (:mod:`acceld.nki.stream`) whose values are still in SBUF costs nothing; otherwise it is executed as written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from acceld.chips import ChipSpec
+from acceld.nki.cost import Cost, CostModel
+from acceld.nki.params import TimelineParams
+from acceld.nki.program import Engine, Space
+from acceld.nki.stream import Stream
+from acceld.nki.templates import Template
+
+ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC)
+INDEX = {engine: position for position, engine in enumerate(ENGINES)}
+SMALL_BYTES = 64.0
+"""Of each partition; smaller values are never dropped, it would not make room."""
+
+
+@dataclass(slots=True)
+class Machine:
+    """Machine operations in issue order, as parallel lists."""
+
+    engine: list[int] = field(default_factory=list)
+    busy_us: list[float] = field(default_factory=list)
+    waits: list[tuple[int, ...]] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    hbm_read_bytes: int = 0
+    hbm_write_bytes: int = 0
+    spill_save_bytes: int = 0
+    spill_reload_bytes: int = 0
+    flops: int = 0
+    transpose_flops: int = 0
+    passes: int = 0
+    transfers: int = 0
+    sbuf_read_bytes: int = 0
+    """Engines count one partition, DMA all of them (as neuron-profile does)."""
+    sbuf_write_bytes: int = 0
+    psum_read_bytes: int = 0
+    psum_write_bytes: int = 0
+    sbuf_peak: float = 0.0
+    psum_peak: float = 0.0
+    spilled_lines: dict[int, int] = field(default_factory=dict)
+    """Bytes saved, by the line that computed the value."""
+
+    def add(self, engine: int, busy: float, waits: tuple[int, ...], line: int, kind: str) -> int:
+        """Append an operation and return its number."""
+        self.engine.append(engine)
+        self.busy_us.append(busy)
+        self.waits.append(waits)
+        self.line.append(line)
+        self.kind.append(kind)
+        return len(self.engine) - 1
+
+
+def plan(stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> Machine:
+    """Lay the stream's values out in SBUF and emit machine operations."""
+    return _Planner(stream, model, params, chip).run()
+
+
+class _Planner:
+    def __init__(self, stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> None:
+        self.stream, self.model, self.params, self.chip = stream, model, params, chip
+        self.machine = Machine()
+        capacity = chip.sbuf_bytes_per_partition - params.sbuf_reserved_bytes
+        self.capacity = float(capacity)
+        self.limit = capacity * params.sbuf_fill
+        self.used = 0.0
+        values = len(stream.value_bytes)
+        self.uses = self._uses()
+        self.next = [0] * values
+        self.resident = bytearray(values)
+        self.saved = [-1] * values
+        """The operation that saved each value to HBM."""
+        self.maker = [-1] * values
+        """The operation after which each value is in its place."""
+        self.last = [-1] * values
+        """The last operation that read each value."""
+        self.pending = [-1] * values
+        """The skipped repeat that defines each value again, where it is not in its place."""
+        self.pinned = [-1] * values
+        self.cold: OrderedDict[int, None] = OrderedDict()
+        """Loaded values the kernel loads again before it uses them, least recently used first."""
+        self.warm: OrderedDict[int, None] = OrderedDict()
+        """All others in SBUF, least recently used first."""
+        self.released: deque[list[float]] = deque([[self.capacity, -1.0]])
+        self.psum_released: deque[list[float]] = deque([[float(chip.psum_bytes_per_partition), -1.0]])
+        self.psum_used = 0.0
+        self.now = -1
+
+    def _uses(self) -> list[list[int]]:
+        """For each value its events in order: 2 x event for a use, 2 x event + 1 for a repeat of its definition."""
+        uses: list[list[int]] = [[] for _ in self.stream.value_bytes]
+        stream = self.stream
+        for event, ins in enumerate(stream.inputs):
+            repeat = stream.repeat[event]
+            if repeat:
+                for value in stream.outputs[event]:
+                    uses[value].append(2 * event + 1)
+            for value in ins:
+                found = uses[value]
+                if not found or found[-1] != 2 * event:
+                    found.append(2 * event)
+        return uses
+
+    def run(self) -> Machine:
+        stream = self.stream
+        needed = self._needed() if self.params.eliminate_dead else None
+        resident, pending = self.resident, self.pending
+        for event, ins in enumerate(stream.inputs):
+            outs = stream.outputs[event]
+            if needed is not None and not needed[event]:
+                self._advance(event, ins, outs, -1)
+                continue
+            self.now = event
+            number = -1
+            if stream.repeat[event]:
+                for value in outs:
+                    if not resident[value]:
+                        pending[value] = event
+                        self.saved[value] = -1
+            else:
+                number = self._execute(event)
+            self._advance(event, ins, outs, number)
+        return self.machine
+
+    def _execute(self, event: int) -> int:
+        """Emit the event's operation, after whatever brings its operands back."""
+        stream = self.stream
+        ins, outs = stream.inputs[event], stream.outputs[event]
+        resident, space, pinned = self.resident, stream.value_space, self.pinned
+        template = stream.templates[event]
+        line = template.instruction.line
+        now = self.now
+        waits: list[int] = []
+        for value in ins:
+            pinned[value] = now
+        for value in ins:
+            if not resident[value]:
+                self._bring_back(value, line)
+            waits.append(self.maker[value])
+        if event == now:
+            for value in ins:  # the space of dying operands is used in place
+                events, at = self.uses[value], self.next[value]
+                if resident[value] and at + 1 >= len(events) and (at >= len(events) or events[at] == 2 * event):
+                    self._release(value, self.last[value])
+        for value in outs:
+            if not resident[value]:
+                pinned[value] = now
+                if space[value] is Space.SBUF:
+                    self._allocate(value, waits)
+                elif space[value] is Space.PSUM:
+                    self._allocate_psum(value, waits)
+                else:
+                    resident[value] = 1
+            self.pending[value] = -1
+        number = self._emit(template, template.costs[stream.variants[event]], waits, line)
+        for value in ins:
+            self.last[value] = number
+            if event != now:
+                self._settle(value)
+        for value in outs:
+            self.maker[value] = number
+            self.last[value] = number
+            self.saved[value] = -1
+        return number
+
+    def _needed(self) -> bytearray:
+        """Events whose results reach a store (or that have none)."""
+        stream = self.stream
+        needed = bytearray(len(stream.templates))
+        wanted = bytearray(len(stream.value_bytes))
+        for event in range(len(stream.templates) - 1, -1, -1):
+            outs = stream.outputs[event]
+            template = stream.templates[event]
+            if template.is_store or not outs or any(wanted[v] for v in outs):
+                needed[event] = 1
+                for value in stream.inputs[event]:
+                    wanted[value] = 1
+        return needed
+
+    def _emit(self, template: Template, cost: Cost, waits: list[int], line: int) -> int:
+        machine = self.machine
+        number = machine.add(INDEX[cost.engine], cost.busy_us, tuple(waits), line, template.instruction.op)
+        machine.flops += cost.flops
+        machine.transpose_flops += cost.transpose_flops
+        machine.passes += cost.passes
+        sbuf_read, sbuf_write, psum_read, psum_write = template.traffic
+        machine.sbuf_read_bytes += sbuf_read
+        machine.sbuf_write_bytes += sbuf_write
+        machine.psum_read_bytes += psum_read
+        machine.psum_write_bytes += psum_write
+        if cost.bytes_moved:
+            machine.transfers += 1
+            if template.is_store:
+                machine.hbm_write_bytes += cost.bytes_moved
+                machine.sbuf_read_bytes += cost.bytes_moved
+            else:
+                machine.hbm_read_bytes += cost.bytes_moved
+                machine.sbuf_write_bytes += cost.bytes_moved
+        if cost.second_engine is not None:
+            number = machine.add(INDEX[cost.second_engine], cost.second_us, (number,), line, "copy")
+        return number
+
+    def _advance(self, event: int, ins: tuple[int, ...], outs: tuple[int, ...], number: int) -> None:
+        """Move each value's pointer past ``event``; free what has no further use."""
+        uses, nxt = self.uses, self.next
+        for value in (*ins, *outs):
+            events, at = uses[value], nxt[value]
+            end = len(events)
+            while at < end and events[at] >> 1 <= event:
+                at += 1
+            nxt[value] = at
+            if number >= 0:
+                self.last[value] = number
+            self._settle(value)
+
+    def _settle(self, value: int) -> None:
+        """Free a value without further use; note when the others were used."""
+        if not self.resident[value]:
+            return
+        events, at = self.uses[value], self.next[value]
+        space = self.stream.value_space[value]
+        if at >= len(events) or (space is Space.PSUM and events[at] & 1):
+            self._release(value, self.last[value])
+        elif space is Space.SBUF:
+            self._touch(value, bool(events[at] & 1))
+
+    def _touch(self, value: int, repeated: bool) -> None:
+        cold = repeated and self.stream.value_loaded[value]
+        pool, other = (self.cold, self.warm) if cold else (self.warm, self.cold)
+        other.pop(value, None)
+        if self.stream.value_bytes[value] >= SMALL_BYTES:
+            pool[value] = None
+            pool.move_to_end(value)
+
+    def _release(self, value: int, operation: int) -> None:
+        self.resident[value] = 0
+        size = self.stream.value_bytes[value]
+        where = self.stream.value_space[value]
+        if where is Space.SBUF:
+            self.cold.pop(value, None)
+            self.warm.pop(value, None)
+            self.used -= size
+            self.released.append([size, float(operation)])
+        elif where is Space.PSUM:
+            self.psum_used -= size
+            self.psum_released.append([size, float(operation)])
+
+    def _allocate_psum(self, value: int, waits: list[int]) -> None:
+        size = self.stream.value_bytes[value]
+        self.psum_used += size
+        self.resident[value] = 1
+        self.machine.psum_peak = max(self.machine.psum_peak, self.psum_used)
+        _take(self.psum_released, size, waits)
+
+    def _allocate(self, value: int, waits: list[int]) -> None:
+        size = self.stream.value_bytes[value]
+        if self.params.spills:
+            while self.used + size > self.limit and self._evict():
+                pass
+        self.used += size
+        self.resident[value] = 1
+        self.machine.sbuf_peak = max(self.machine.sbuf_peak, self.used)
+        _take(self.released, size, waits)
+
+    def _evict(self) -> bool:
+        """Drop one value; False where all are in use by the current event."""
+        for pool in (self.cold, self.warm):
+            for value in pool:
+                if self.pinned[value] != self.now:
+                    self._drop(value)
+                    return True
+        return False
+
+    def _drop(self, value: int) -> None:
+        events, at = self.uses[value], self.next[value]
+        computed = not self.stream.value_loaded[value]
+        if computed and not events[at] & 1 and self.saved[value] < 0:
+            self._save(value)
+        self._release(value, max(self.last[value], self.saved[value]))
+
+    def _rows(self, value: int) -> tuple[int, int, int]:
+        template = self.stream.templates[self.stream.value_event[value]]
+        access = template.instruction.dsts[0]
+        partitions = access.shape[0]
+        row = int(self.stream.value_bytes[value])
+        return partitions, row, partitions * row
+
+    def _save(self, value: int) -> None:
+        rows, row, size = self._rows(value)
+        line = self.stream.templates[self.stream.value_event[value]].instruction.line
+        machine = self.machine
+        busy = self.model.transfer_us(rows, row)
+        self.saved[value] = machine.add(INDEX[Engine.DMA], busy, (self.maker[value],), line, "spill_save")
+        machine.transfers += 1
+        machine.hbm_write_bytes += size
+        machine.sbuf_read_bytes += size
+        machine.spill_save_bytes += size
+        machine.spilled_lines[line] = machine.spilled_lines.get(line, 0) + size
+
+    def _bring_back(self, value: int, line: int) -> None:
+        if self.pending[value] >= 0:
+            self._execute(self.pending[value])
+            return
+        if self.stream.value_space[value] is not Space.SBUF:
+            return
+        rows, row, size = self._rows(value)
+        machine = self.machine
+        waits: list[int] = []
+        self._allocate(value, waits)
+        if self.stream.value_loaded[value]:
+            kind = "reload"
+        else:
+            kind = "spill_reload"
+            waits.append(self.saved[value])
+            machine.spill_reload_bytes += size
+        machine.hbm_read_bytes += size
+        machine.sbuf_write_bytes += size
+        machine.transfers += 1
+        busy = self.model.transfer_us(rows, row)
+        self.maker[value] = machine.add(INDEX[Engine.DMA], busy, tuple(waits), line, kind)
+        self.last[value] = self.maker[value]
+
+
+def _take(released: deque[list[float]], size: float, waits: list[int]) -> None:
+    """Take ``size`` bytes of the space that was released first; its last readers must be done before."""
+    while size > 0 and released:
+        piece = released[0]
+        if piece[1] >= 0:
+            waits.append(int(piece[1]))
+        if piece[0] > size:
+            piece[0] -= size
+            return
+        size -= piece[0]
+        released.popleft()

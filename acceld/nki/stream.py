@@ -1,0 +1,152 @@
+"""A program unrolled into events, each result numbered by its value.
+
+An event is one execution of an instruction. Where value numbering is on, an execution of the same operation on the
+same values as an earlier one is a *repeat*: it defines nothing new, its destination cells take the earlier values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from acceld.nki.program import Loop, Node, Space
+from acceld.nki.templates import Prepared, Template
+
+
+@dataclass(slots=True)
+class Stream:
+    """Events and values, as parallel lists."""
+
+    templates: list[Template] = field(default_factory=list)
+    variants: list[int] = field(default_factory=list)
+    inputs: list[tuple[int, ...]] = field(default_factory=list)
+    """Values each event reads (on chip, or written HBM)."""
+    outputs: list[tuple[int, ...]] = field(default_factory=list)
+    repeat: list[bool] = field(default_factory=list)
+    value_bytes: list[float] = field(default_factory=list)
+    """Of each partition; 0 in HBM."""
+    value_space: list[Space] = field(default_factory=list)
+    value_event: list[int] = field(default_factory=list)
+    """The event that made each value first."""
+    value_loaded: list[bool] = field(default_factory=list)
+
+
+def expand(prepared: Prepared, *, numbering: bool) -> Stream:
+    """Unroll ``prepared`` and number its values."""
+    return _Expander(prepared, numbering).run()
+
+
+class _Expander:
+    def __init__(self, prepared: Prepared, numbering: bool) -> None:
+        self.prepared = prepared
+        self.numbering = numbering
+        self.stream = Stream()
+        buffers = prepared.program.buffers
+        self.cells: list[dict[int, int]] = [{} for _ in buffers]
+        self.known: dict[object, tuple[int, ...]] = {}
+        self.position: list[int] = [0] * len(prepared.templates)
+        self.space = [buffer.space for buffer in buffers]
+        self.bytes = [prepared.grids[b.id].cell_bytes if b.id in prepared.grids else 0.0 for b in buffers]
+        self.fresh: dict[int, list[int]] = defaultdict(list)
+        for buffer in buffers:
+            if buffer.scope:
+                self.fresh[buffer.scope[-1]].append(buffer.id)
+        self.order = iter(prepared.templates)
+        self.tree = self._index(prepared.program.body)
+
+    def _index(self, body: tuple[Node, ...]) -> list[object]:
+        tree: list[object] = []
+        for node in body:
+            if isinstance(node, Loop):
+                tree.append((node.id, self.prepared.trips[node.id], self._index(node.body)))
+            else:
+                tree.append(self.prepared.templates[next(self.order)])
+        return tree
+
+    def run(self) -> Stream:
+        self._body(self.tree)
+        return self.stream
+
+    def _body(self, tree: list[object]) -> None:
+        for node in tree:
+            if isinstance(node, tuple):
+                loop, trips, body = node
+                fresh = self.fresh.get(loop, ())
+                for _ in range(trips):
+                    for buffer in fresh:
+                        self.cells[buffer].clear()
+                    self._body(body)
+            else:
+                self._execute(node)  # type: ignore[arg-type]  # a tree holds tuples and templates
+
+    def _execute(self, template: Template) -> None:
+        number = template.number
+        at = self.position[number]
+        self.position[number] = at + 1
+        if template.clears:
+            for dst in template.instruction.dsts:
+                self.cells[dst.buffer].clear()
+            return
+        variant = 0
+        if template.variants is not None:
+            variant = template.variants[at]
+            if variant < 0:
+                return
+        read: list[int] = []
+        for access in template.reads:
+            cells, base = self.cells[access.buffer], access.bases[at]
+            for offset in access.offsets:
+                value = cells.get(base + offset)
+                if value is not None:
+                    read.append(value)
+        operands = len(read)
+        first = template.first is not None and template.first[at]
+        if template.accumulates or (template.first is not None and not first):
+            for access in template.writes:
+                cells, base = self.cells[access.buffer], access.bases[at]
+                for offset in access.offsets:
+                    value = cells.get(base + offset)
+                    if value is not None:
+                        read.append(value)
+        if template.accumulates and len(read) == operands and template.instruction.attr("accumulate") == "yes":
+            operands = -1
+        ins = tuple(read)
+        stream = self.stream
+        event = len(stream.templates)
+        outs: tuple[int, ...] | None = None
+        repeat = False
+        if self.numbering and template.signature >= 0:
+            key = (
+                template.signature,
+                variant,
+                first,
+                ins,
+                tuple([(b, bases[at]) for b, bases in template.input_bases]),
+            )
+            outs = self.known.get(key)
+            repeat = outs is not None
+        if outs is None:
+            made = []
+            loaded = template.is_load
+            for access in template.writes:
+                size, space = self.bytes[access.buffer], self.space[access.buffer]
+                for _ in access.offsets:
+                    made.append(len(stream.value_bytes))
+                    stream.value_bytes.append(size)
+                    stream.value_space.append(space)
+                    stream.value_event.append(event)
+                    stream.value_loaded.append(loaded)
+            outs = tuple(made)
+            if self.numbering and template.signature >= 0:
+                self.known[key] = outs
+        position = 0
+        for access in template.writes:
+            cells, base = self.cells[access.buffer], access.bases[at]
+            for offset in access.offsets:
+                cells[base + offset] = outs[position]
+                position += 1
+        stream.templates.append(template)
+        stream.variants.append(variant)
+        stream.inputs.append(ins)
+        stream.outputs.append(outs)
+        stream.repeat.append(repeat)

@@ -1,0 +1,307 @@
+"""Instructions prepared for expansion: engine, cost and cells for every iteration of the loops around them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from acceld.nki.cells import CellAccess, Grid, cell_access, make_grids, values
+from acceld.nki.cost import DMA_OPS, FREE_OPS, Cost, CostModel, matmul_shape
+from acceld.nki.ops import DTYPE_BYTES, OPS
+from acceld.nki.program import Access, Affine, Engine, Instruction, Loop, Program, Space
+
+Engines = Callable[[Instruction, CostModel], Engine]
+"""Places an instruction on an engine."""
+
+UNSHARED = frozenset({"random", "memset", "barrier", "print", "dropout"}) | FREE_OPS
+"""Operations value numbering leaves alone."""
+
+
+@dataclass(slots=True)
+class Template:
+    """One instruction node and what each of its executions does."""
+
+    number: int
+    instruction: Instruction
+    engine: Engine
+    costs: list[Cost]
+    variants: list[int] | None
+    """Which of ``costs`` each execution has (-1: masked out); None where all have the first."""
+    reads: list[CellAccess]
+    writes: list[CellAccess]
+    input_bases: list[tuple[int, list[int]]]
+    """HBM that is never written: (buffer, linear element) of each execution."""
+    signature: int
+    """Equal for instructions that compute the same from the same values; -1 where they are never merged."""
+    accumulates: bool
+    executions: int
+    first: list[bool] | None
+    """loop_reduce: whether an execution is the first of its reduced loops."""
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it moves HBM to SBUF."""
+        return self.instruction.op in DMA_OPS and not self.is_store
+
+    is_store: bool = False
+    traffic: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """SBUF bytes read and written, PSUM bytes read and written; of one partition."""
+    clears: bool = False
+    """A lazy memset: no instruction, the buffer is undefined again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A program ready for expansion."""
+
+    program: Program
+    templates: dict[int, Template]
+    """By identity of the instruction node."""
+    grids: Mapping[int, Grid]
+    trips: Mapping[int, int]
+    """Trips of each loop as expanded (cut short for extrapolation)."""
+
+
+def prepare(
+    program: Program, model: CostModel, place: Engines, trips: Mapping[int, int], merge_hidden: bool
+) -> Prepared:
+    """Templates of every instruction node; ``trips`` is how often each loop is expanded."""
+    nodes = [(node, loops) for node, loops in program.walk()]
+    written = {dst.buffer for node, _ in nodes for dst in node.dsts}
+    accesses: dict[int, list[Access]] = defaultdict(list)
+    full = {loop.id: loop.trips for loop in program.loops.values()}
+    for node, _ in nodes:
+        if node.op == "memset" and node.attr("lazy"):
+            for dst in node.dsts:
+                accesses[dst.buffer]  # the buffer needs a grid, but this access does not shape it
+            continue
+        for access in node.accesses:
+            if access.buffer in written:
+                accesses[access.buffer].append(access)
+    grids = make_grids(program.buffers, accesses, full)
+    handed = _handed_over(program, model, nodes, place)
+    interned: dict[object, int] = {}
+    costs: dict[object, Cost] = {}
+    templates: dict[int, Template] = {}
+    for number, (node, loops) in enumerate(nodes):
+        space = tuple((loop.id, trips[loop.id]) for loop in loops)
+        templates[number] = _template(
+            number, node, space, program, model, place, grids, written, interned, costs, handed, merge_hidden
+        )
+    return Prepared(program, templates, grids, trips)
+
+
+def iteration_shape(node: Instruction) -> tuple[int, ...]:
+    """The instruction's iteration space without its mask."""
+    kind = OPS[node.op].space if node.op in OPS else "dst"
+    if kind == "kmn" and len(node.srcs) >= 2:
+        return matmul_shape(node)
+    if kind == "src" or not node.dsts:
+        data = next((src for src in node.srcs if isinstance(src, Access)), None)
+        return data.shape if data is not None else ()
+    return node.dsts[0].shape
+
+
+def _template(
+    number: int,
+    node: Instruction,
+    space: tuple[tuple[int, int], ...],
+    program: Program,
+    model: CostModel,
+    place: Engines,
+    grids: Mapping[int, Grid],
+    written: set[int],
+    interned: dict[object, int],
+    cost_table: dict[object, Cost],
+    handed: set[int],
+    merge_hidden: bool,
+) -> Template:
+    executions = prod(trips for _, trips in space)
+    clears = node.op == "memset" and bool(node.attr("lazy"))
+    if clears:
+        return Template(
+            number, node, Engine.SYNC, [Cost(Engine.SYNC)], None, [], [], [], -1, False, executions, None, clears=True
+        )
+    engine = place(node, model)
+    buffers = program.buffers
+    reads: list[CellAccess] = []
+    writes: list[CellAccess] = []
+    inputs: list[tuple[int, list[int]]] = []
+    layout: list[object] = []
+    for src in node.srcs:
+        if not isinstance(src, Access):
+            layout.append(repr(src))
+            continue
+        if src.buffer in written:
+            cells = cell_access(src, buffers[src.buffer], grids[src.buffer], space)
+            reads.append(cells)
+            layout.append(_layout(src, model, grids[src.buffer], cells))
+        else:
+            linear = _linear(src, buffers[src.buffer].strides)
+            inputs.append((src.buffer, values(linear, space).tolist()))
+            layout.append(_input_layout(src, model))
+        for item in src.indirect:
+            if item.index is not None and item.index.buffer in written:
+                index = item.index
+                reads.append(cell_access(index, buffers[index.buffer], grids[index.buffer], space))
+    for dst in node.dsts:
+        cells = cell_access(dst, buffers[dst.buffer], grids[dst.buffer], space)
+        writes.append(cells)
+        layout.append(_layout(dst, model, grids[dst.buffer], cells))
+    variants, shapes = _variants(node, space)
+    costs = []
+    for shape in shapes:
+        key = (
+            node.op,
+            node.attrs,
+            engine,
+            shape,
+            number in handed,
+            *(_cost_key(a, model) for a in node.accesses),
+            repr(node.srcs) if node.op == "memset" else "",
+        )
+        found = cost_table.get(key)
+        if found is None:
+            found = cost_table[key] = model.cost(node, engine, shape, handed_over=number in handed)
+        costs.append(found)
+    store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
+    partial = any(w.partial for w in writes)
+    accumulate = node.attr("accumulate") in ("yes", "auto") or bool(node.attr("rmw"))
+    first = _first(node, space)
+    signature = -1
+    shared = node.op not in UNSHARED and not store and (merge_hidden or not node.attr("hidden"))
+    if shared and not any(a.indirect for a in node.accesses):
+        attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
+        mask = tuple((p.coefs, p.base) for p in node.mask)
+        key2 = (node.op, attrs, tuple(layout), mask if node.mask and variants is None else (), repr(node.pattern))
+        signature = interned.setdefault(key2, len(interned))
+    return Template(
+        number, node, engine, costs, variants, reads, writes, inputs, signature,
+        accumulate or partial or node.op in ("copy_predicated", "match_replace8"), executions, first, store, _traffic(node, model),
+    )  # fmt: skip
+
+
+def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
+    if node.op in DMA_OPS:
+        return (0, 0, 0, 0)
+    moved = {Space.HBM: [0, 0], Space.SBUF: [0, 0], Space.PSUM: [0, 0]}
+    for side, accesses in enumerate(((src for src in node.srcs if isinstance(src, Access)), node.dsts)):
+        for access in accesses:
+            size = prod(access.shape[1:]) * DTYPE_BYTES[model.dtype(access)]
+            moved[model.buffers[access.buffer].space][side] += size
+    return (*moved[Space.SBUF], *moved[Space.PSUM])  # type: ignore[return-value]  # two and two
+
+
+def _cost_key(access: Access, model: CostModel) -> object:
+    buffer = model.buffers[access.buffer]
+    return (access.dims, buffer.space, buffer.shape if buffer.space is Space.HBM else (), model.dtype(access))
+
+
+def _linear(access: Access, strides: tuple[int, ...]) -> Affine:
+    total = access.start[0].scale(strides[0])
+    for start, stride in zip(access.start[1:], strides[1:], strict=True):
+        total = total + start.scale(stride)
+    return total
+
+
+def _layout(access: Access, model: CostModel, grid: Grid, cells: CellAccess) -> object:
+    buffer = model.buffers[access.buffer]
+    strides = buffer.strides
+    moves = tuple(
+        (dim.count, sum(s * t for s, t in zip(dim.steps, strides, strict=True)) if dim.count > 1 else 0)
+        for dim in access.dims
+    )
+    return (
+        moves,
+        model.dtype(access),
+        len(cells.offsets),
+        tuple(s.const % g for s, g in zip(access.start, grid.grain, strict=True)),
+    )
+
+
+def _input_layout(access: Access, model: CostModel) -> object:
+    strides = model.buffers[access.buffer].strides
+    return tuple((d.count, sum(s * t for s, t in zip(d.steps, strides, strict=True))) for d in access.dims)
+
+
+def _variants(node: Instruction, space: tuple[tuple[int, int], ...]) -> tuple[list[int] | None, list[tuple[int, ...]]]:
+    """Which shape each execution has inside its mask, and the distinct shapes."""
+    shape = iteration_shape(node)
+    if not node.mask:
+        return None, [shape]
+    counts = [np.full(prod(t for _, t in space), size, dtype=np.int64) for size in shape]
+    for pattern in node.mask:
+        axes = [axis for axis, coef in enumerate(pattern.coefs) if coef and shape[axis] > 1]
+        base = values(pattern.base, space)
+        if not axes:
+            counts[0] = np.where(base >= 0, counts[0], 0)
+        elif len(axes) == 1:
+            coef, axis = pattern.coefs[axes[0]], axes[0]
+            inside = base // -coef + 1 if coef < 0 else shape[axis] + (base // coef).clip(max=0)
+            counts[axis] = np.minimum(counts[axis], inside.clip(0, shape[axis]))
+    table = np.stack(counts, axis=1) if counts else np.zeros((1, 0), dtype=np.int64)
+    distinct, which = np.unique(table, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    shapes = [tuple(int(x) for x in row) for row in distinct]
+    padded = node.op == "matmul"
+    empty = {i for i, row in enumerate(shapes) if 0 in row}
+    if padded:
+        shapes = [row if i in empty else shape for i, row in enumerate(shapes)]
+    if len(shapes) == 1 and not empty:
+        return None, shapes
+    return [-1 if i in empty else i for i in which.tolist()], [
+        shape if i in empty else row for i, row in enumerate(shapes)
+    ]
+
+
+def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] | None:
+    if node.op != "loop_reduce":
+        return None
+    reduced = node.attr("loops")
+    ids = set(reduced) if isinstance(reduced, tuple) else set()
+    shape = tuple(trips for _, trips in space)
+    mask = np.ones(shape, dtype=bool)
+    for axis, (loop, trips) in enumerate(space):
+        if loop in ids:
+            mask &= (np.arange(trips) == 0).reshape((-1,) + (1,) * (len(space) - axis - 1))
+    return [bool(x) for x in mask.reshape(-1)]
+
+
+def _handed_over(
+    program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
+) -> set[int]:
+    """Tensor-tensors one operand of which comes straight from an unplaced tensor_scalar on the scalar engine.
+
+    Such an operand has no other reader and fits a PSUM bank; the legacy compiler passes it through PSUM.
+    """
+    if model.params.small_operand_elements == 0:
+        return set()
+    writers: dict[int, list[Instruction]] = defaultdict(list)
+    readers: dict[int, list[int]] = defaultdict(list)
+    for number, (node, _) in enumerate(nodes):
+        for dst in node.dsts:
+            writers[dst.buffer].append(node)
+        for src in node.srcs:
+            if isinstance(src, Access):
+                readers[src.buffer].append(number)
+    found = set()
+    for number, (node, _) in enumerate(nodes):
+        if node.op != "tensor_tensor":
+            continue
+        for src in node.srcs:
+            if not isinstance(src, Access) or len(readers[src.buffer]) != 1 or len(writers[src.buffer]) != 1:
+                continue
+            writer = writers[src.buffer][0]
+            small = prod(src.shape[1:]) * 4 <= model.chip.psum_bank_bytes
+            if (
+                writer.op == "tensor_scalar"
+                and writer.engine is Engine.UNKNOWN
+                and small
+                and place(writer, model) is Engine.SCALAR
+            ):
+                found.add(number)
+    return found

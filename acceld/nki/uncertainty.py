@@ -1,0 +1,88 @@
+"""How far a prediction may be off: of one latency, and of a ratio of two.
+
+All figures come from validation (``scripts/bench_sim.py`` prints them): the absolute interval is the 90th percentile
+of leave-one-out errors on the 14 NKIBench baselines. Paired bands: two versions of one kernel share most of what the
+model gets wrong, so the error of their ratio is smaller than that of either; but only few pairs are public with both
+texts and latencies, so a band is never taken below the paired error seen on those, and classes without a pair of
+their own take the widest one seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+VALIDATED_ON = "14 NKIBench baselines, trn1, float32, neuronxcc.nki (leave-one-out)"
+UNVALIDATED = "unvalidated"
+
+
+class ChangeClass(StrEnum):
+    """What a rewrite changed."""
+
+    LOOP_ORDER = "loop_order"
+    TILE_WIDTH = "tile_width"
+    FUSION = "fusion"
+    ENGINE = "engine"
+    SPILL = "spill"
+    MIXED = "mixed"
+
+
+ABSOLUTE_PERCENT = 22.0
+"""90th percentile of the absolute leave-one-out error on the 14 baselines."""
+
+PAIRED_PERCENT: dict[ChangeClass, float] = {
+    ChangeClass.LOOP_ORDER: 12.0,
+    ChangeClass.TILE_WIDTH: 12.0,
+    ChangeClass.FUSION: 12.0,
+    ChangeClass.ENGINE: 12.0,
+    ChangeClass.SPILL: 20.0,
+    ChangeClass.MIXED: 20.0,
+}
+"""Percent by which a predicted ratio may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is known about one predicted latency."""
+
+    kind: str
+    """``predicted``, or ``data_dependent`` where no number is given."""
+    interval_percent: float | None
+    """Plus or minus; None outside the validated set."""
+    validated_on: str
+    """The set the interval comes from, or ``unvalidated``."""
+
+    @property
+    def validated(self) -> bool:
+        """Whether the interval holds."""
+        return self.validated_on != UNVALIDATED
+
+
+def prediction(*, api: str, chip: str, dtypes: frozenset[str], dynamic: bool, has_latency: bool) -> Prediction:
+    """The prediction record of a program with these traits."""
+    kind = "predicted" if has_latency else "data_dependent"
+    inside = api == "nki_legacy" and chip == "trn1" and dtypes <= {"float32"} and not dynamic
+    if inside and has_latency:
+        return Prediction(kind, ABSOLUTE_PERCENT, VALIDATED_ON)
+    return Prediction(kind, None, UNVALIDATED)
+
+
+def paired_band_percent(change: ChangeClass | str) -> float:
+    """Percent within which the latencies of parent and child are a tie."""
+    return PAIRED_PERCENT[ChangeClass(change)]
+
+
+def is_tie(parent_us: float, child_us: float, change: ChangeClass | str = ChangeClass.MIXED) -> bool:
+    """Whether two simulated latencies can not be told apart."""
+    low, high = sorted((parent_us, child_us))
+    return high <= low * (1 + paired_band_percent(change) / 100)
+
+
+def speedup_range(
+    parent_us: float, child_us: float, change: ChangeClass | str = ChangeClass.MIXED
+) -> tuple[float, float] | None:
+    """Least and greatest plausible speed-up, None for a tie."""
+    if is_tie(parent_us, child_us, change):
+        return None
+    ratio, band = parent_us / child_us, 1 + paired_band_percent(change) / 100
+    return ratio / band, ratio * band
