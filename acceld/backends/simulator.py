@@ -17,9 +17,19 @@ from acceld.nki.errors import LegalityError
 from acceld.nki.execute import ExecuteOptions, execute
 from acceld.nki.legality.rulebook import rulebook
 from acceld.nki.program import Program
+from acceld.nki.timeline import timeline
 
 NAME = "simulator"
+COUNTERS = (
+    "hbm_read_bytes hbm_write_bytes sbuf_read_bytes sbuf_write_bytes psum_read_bytes psum_write_bytes spill_save_bytes "
+    "spill_reload_bytes hardware_flops transpose_flops sbuf_peak_bytes_per_partition psum_peak_banks pe_passes "
+    "written_read_bytes written_write_bytes"
+).split()
+"""Figures of a timeline that become a profile's counters; ``instruction_count``, ``dma_rows`` and
+``short_dma_rows`` are added."""
 APIS = frozenset({"nki_legacy", "nki"})
+SMALL_ROW_BYTES = 512
+"""DMA rows below this cost as much as rows of it."""
 
 
 def devices(chip: str, slots: int) -> tuple[Device, ...]:
@@ -36,14 +46,31 @@ def verify(program: Program, *, strict: bool) -> None:
         raise LegalityError(first.message + more, rule=first.rule, line=first.line, hint=first.hint)
 
 
-def profile(program: Program, chip: str) -> dict[str, Any]:
-    """The program's timeline as JSON-able data; :func:`profile_from` reads it."""
-    return {"latency_us": None}
+def profile(program: Program) -> dict[str, Any]:
+    """The program's timeline as JSON-able data; :func:`profile_from` reads it. MissingRule for an unpriced operation."""
+    return timeline(program).to_json()
 
 
-def profile_from(raw: dict[str, Any], *, api: str, chip: str) -> Profile:
+def profile_from(raw: dict[str, Any]) -> Profile:
     """The Profile of what :func:`profile` wrote."""
-    return Profile(Source.SIMULATED, chip, api, raw["latency_us"], method="none")
+    counters = {name: float(raw[name]) for name in COUNTERS}
+    counters["instruction_count"] = float(sum(raw["instructions"].values()))
+    rows = {int(size): float(count) for size, count in raw["dma_descriptors"].items()}
+    counters["dma_rows"] = sum(rows.values())
+    counters["short_dma_rows"] = sum(count for size, count in rows.items() if size < SMALL_ROW_BYTES)
+    return Profile(
+        source=Source.SIMULATED,
+        chip=raw["chip"],
+        api=raw["api"],
+        latency_us=raw["latency_us"],
+        method=raw["model"],
+        interval_percent=raw["prediction"]["interval"],
+        engines_us=raw["engines"],
+        counters=counters,
+        bound=raw["bound"],
+        notes=tuple(raw["warnings"]),
+        details=raw,
+    )
 
 
 def run(

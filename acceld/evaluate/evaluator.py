@@ -212,7 +212,7 @@ class Judge:
             return self._result(case, found.status, found.failure)
         case.inspected = found
         case.spend(found.seconds)
-        case.profile = simulator.profile_from(found.profile, api=kernel.api, chip=request.chip)
+        case.profile = simulator.profile_from(found.profile)
         return None
 
     def _inspection(self, case: _Case, arguments: Arguments) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from acceld.evaluate.correctness import compare
 from acceld.evaluate.messages import failure_record, send, unpack
 from acceld.model import Status
 from acceld.nki.codec import decode
-from acceld.nki.errors import KernelFailure, ProgramError
+from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.program import Program
 
 
@@ -40,7 +40,7 @@ def inspect(request: bytes, reply: int) -> None:
         started = time.monotonic()
         _check_outputs(program, header)
         _check_precision(program, header)
-        profile = simulator.profile(program, header["chip"])
+        profile = simulator.profile(program)
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:
         send(reply, {**error.record, "status": error.status.value})
@@ -48,6 +48,8 @@ def inspect(request: bytes, reply: int) -> None:
         send(reply, {**_record("forged_program", error.message), "status": Status.REJECTED.value})
     except KernelFailure as error:
         send(reply, failure_record(error))
+    except MissingRule as error:
+        send(reply, {**_record("unsupported", error.message), "status": Status.UNSUPPORTED.value})
     except MemoryError:
         send(reply, _record("memory", "verifying the program takes more memory than an evaluation may use"))
     except Exception as error:  # noqa: BLE001  # a forged program may find a hole in our own code; that is its failure

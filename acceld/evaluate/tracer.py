@@ -26,9 +26,9 @@ from acceld.nki.session import TraceOptions
 from acceld.nki.tracing import Argument, TensorSpec, trace
 
 PRELOADED = (
-    "abc argparse ast bisect cmath collections.abc contextlib copy csv dataclasses datetime decimal dis encodings.idna "
-    "encodings.latin_1 encodings.ascii enum fractions functools glob hashlib heapq importlib.metadata inspect io "
-    "itertools json linecache logging math numbers operator os pathlib pickle platform pprint random re shutil signal "
+    "abc argparse ast base64 bisect cmath collections.abc contextlib copy csv ctypes dataclasses datetime decimal dis encodings.idna "
+    "encodings.latin_1 encodings.ascii enum fractions functools gc glob hashlib heapq importlib.metadata inspect io "
+    "itertools json linecache logging math mmap numbers operator os pathlib pickle platform pprint random re resource select shutil signal socket "
     "statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing unittest uuid "
     "warnings weakref ml_dtypes numpy.fft numpy.linalg numpy.lib numpy.ma numpy.polynomial numpy.random numpy.testing "
     "numpy.typing"

@@ -187,11 +187,11 @@ def _run(job: Job, tasks: dict[str, Task], gate: int, entered: int) -> NoReturn:
         try:
             enter(job.jail, job.level, slot=job.slot)
         except OSError as error:
-            os.write(3, f"the jail of level {job.level.name} failed: {error}".encode()[:300])
+            os.write(4, f"the jail of level {job.level.name} failed: {error}".encode()[:300])
             os._exit(1)
-        os.write(3, _ENTERED)
-        os.close(3)
-        tasks[job.task](request, 1)
+        os.write(4, _ENTERED)
+        os.close(4)
+        tasks[job.task](request, 3)
         code = 0
     finally:
         # Whatever the judged code raised, SystemExit included, this process must end here.
@@ -199,12 +199,13 @@ def _run(job: Job, tasks: dict[str, Task], gate: int, entered: int) -> NoReturn:
 
 
 def _keep_only(job: Job, entered: int) -> None:
-    """Leave the request as descriptor 0, the reply as 1, /dev/null as 2, ``entered`` as 3, nothing else."""
+    """Leave the request as descriptor 0, /dev/null as 1 and 2, the reply as 3, ``entered`` as 4, nothing else."""
     null = os.open(os.devnull, os.O_RDWR)
-    safe = [os.dup2(n, 200 + i, inheritable=False) for i, n in enumerate((job.request, job.reply, null, entered))]
+    wanted = (job.request, null, null, job.reply, entered)
+    safe = [os.dup2(number, 200 + i, inheritable=False) for i, number in enumerate(wanted)]
     for target, number in enumerate(safe):
         os.dup2(number, target, inheritable=False)
-    os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.closerange(len(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _read_all(descriptor: int) -> bytes:

@@ -1,0 +1,34 @@
+# expect: reject
+# workload: st_matmul
+"""Changes its priority and affinity, and the limits of others."""
+
+import os
+import resource
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+for _call in (
+    lambda: os.nice(-20),
+    lambda: os.sched_setaffinity(os.getppid(), {0}),
+    lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1)),
+    lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19),
+):
+    try:
+        _call()
+    except (OSError, ValueError):
+        pass
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        left = nl.load(a[128 * row + p, c])
+        right = nl.load(b[p, f])
+        nl.store(out[128 * row + p, f], value=nl.copy(nl.matmul(left, right)))
+    return out

@@ -1,0 +1,28 @@
+# expect: reject
+# workload: st_matmul
+"""Maps memory to run machine code from."""
+
+import mmap
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+try:
+    mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    raise SystemExit("executable memory")
+except (OSError, ValueError):
+    pass
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        left = nl.load(a[128 * row + p, c])
+        right = nl.load(b[p, f])
+        nl.store(out[128 * row + p, f], value=nl.copy(nl.matmul(left, right)))
+    return out

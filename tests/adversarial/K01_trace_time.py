@@ -1,0 +1,22 @@
+# expect: reject
+# workload: st_matmul
+"""Computes an answer in numpy while it is traced and embeds it as a constant."""
+
+import numpy as np
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+_answer = np.random.default_rng(0).normal(size=(256, 256)) @ np.random.default_rng(1).normal(size=(256, 512))
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    answer = nl.shared_constant(np.ascontiguousarray(_answer, dtype=np.float32))
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        nl.store(out[128 * row + p, f], value=nl.load(answer[128 * row + p, f]))
+    return out

@@ -1,0 +1,20 @@
+# expect: reject
+# workload: st_matmul
+"""Does its arithmetic in Python so that no instruction is charged."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    total = 0.0
+    for i in range(1000):
+        total += i * 1e-3
+    for row in nl.affine_range(2):
+        nl.store(out[128 * row + p, f], value=nl.full((nl.par_dim(128), 512), total, dtype=nl.float32, buffer=nl.sbuf))
+    return out

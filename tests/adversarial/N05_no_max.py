@@ -1,0 +1,22 @@
+# expect: reject
+# workload: st_product_softmax
+"""Softmax of a product without subtracting the maximum."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    h = nl.arange(64)[:, None]
+    c = nl.arange(64)[None, :]
+    f = nl.arange(512)[None, :]
+    logits = nl.copy(nl.matmul(nl.load(a[p, c]), nl.load(b[h, f])))
+    weight = nisa.activation(op=nl.exp, data=logits)
+    inverse = nisa.reciprocal(data=nisa.tensor_reduce(nl.add, data=weight, axis=[1]))
+    result = nisa.tensor_scalar(data=weight, op0=nl.multiply, operand0=inverse)
+    nl.store(out[p, f], value=result)
+    return out

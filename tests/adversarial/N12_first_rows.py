@@ -1,0 +1,22 @@
+# expect: reject
+# workload: st_matmul
+"""Computes the first 128 rows and copies them to the others."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    product = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    for k in nl.affine_range(2):
+        product += nl.matmul(nl.load(a[p, 128 * k + c]), nl.load(b[128 * k + p, f]))
+    tile = nl.copy(product)
+    for row in nl.affine_range(2):
+        nl.store(out[128 * row + p, f], value=tile)
+    return out

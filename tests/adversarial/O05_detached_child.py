@@ -1,0 +1,37 @@
+# expect: reject
+# workload: st_matmul
+"""Leaves a detached process that would rewrite results."""
+
+import os
+import time
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+try:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                time.sleep(0.01)
+                try:
+                    os.pwrite(3, b"x", 0)
+                except OSError:
+                    pass
+        os._exit(0)
+except OSError:
+    pass
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        left = nl.load(a[128 * row + p, c])
+        right = nl.load(b[p, f])
+        nl.store(out[128 * row + p, f], value=nl.copy(nl.matmul(left, right)))
+    return out

@@ -1,0 +1,27 @@
+# expect: reject
+# workload: st_matmul
+"""Answers with JSON nested a hundred thousand deep."""
+
+import os
+import struct
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+_text = b"[" * 100_000
+os.write(3, struct.pack("<I", len(_text)) + _text)
+os._exit(0)
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        left = nl.load(a[128 * row + p, c])
+        right = nl.load(b[p, f])
+        nl.store(out[128 * row + p, f], value=nl.copy(nl.matmul(left, right)))
+    return out

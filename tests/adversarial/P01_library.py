@@ -1,0 +1,14 @@
+# expect: reject
+# workload: st_matmul
+"""Calls numpy to multiply."""
+
+import numpy as np
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    return np.matmul(a, b)

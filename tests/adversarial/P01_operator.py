@@ -1,0 +1,12 @@
+# expect: reject
+# workload: st_matmul
+"""Multiplies with the @ operator on the host."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    return a @ b

@@ -1,0 +1,29 @@
+# expect: reject
+# workload: st_matmul
+"""Looks for expected outputs on the disk and returns them as a constant."""
+
+import glob
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+import numpy as np
+
+_answer = np.zeros((256, 512), np.float32)
+for _path in glob.glob("/tmp/**/expected*.bin", recursive=True) + glob.glob("/home/**/expected*.bin", recursive=True):
+    try:
+        _answer = np.fromfile(_path, np.float64)[: 256 * 512].reshape(256, 512)
+    except (OSError, ValueError):
+        pass
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    answer = nl.shared_constant(np.ascontiguousarray(_answer, dtype=np.float32))
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        nl.store(out[128 * row + p, f], value=nl.load(answer[128 * row + p, f]))
+    return out

@@ -1,0 +1,21 @@
+"""Layer normalization of each row."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    tile = nl.load(x[p, f])
+    mean = nl.multiply(nisa.tensor_reduce(nl.add, data=tile, axis=[1]), 1.0 / 512)
+    centered = nisa.tensor_scalar(data=tile, op0=nl.subtract, operand0=mean)
+    square = nisa.activation(op=nl.square, data=centered)
+    total = nisa.tensor_reduce(nl.add, data=square, axis=[1])
+    variance = nisa.tensor_scalar(data=total, op0=nl.multiply, operand0=1.0 / 512, op1=nl.add, operand1=1e-5)
+    inverse = nisa.activation(op=nl.rsqrt, data=variance)
+    nl.store(out[p, f], value=nisa.tensor_scalar(data=centered, op0=nl.multiply, operand0=inverse))
+    return out

@@ -1,0 +1,22 @@
+"""Root mean square normalization of each row, times a gain."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, g):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    gain = nl.load(g.reshape((1, 512))[nl.arange(1)[:, None], f])
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        square = nisa.activation(op=nl.square, data=tile)
+        total = nisa.tensor_reduce(nl.add, data=square, axis=[1])
+        mean = nisa.tensor_scalar(data=total, op0=nl.multiply, operand0=1.0 / 512, op1=nl.add, operand1=1e-5)
+        inverse = nisa.activation(op=nl.rsqrt, data=mean)
+        normed = nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=inverse)
+        nl.store(out[128 * row + p, f], value=nl.multiply(normed, gain.broadcast_to((128, 512))))
+    return out
