@@ -182,9 +182,10 @@ def _program(
 
         print(program_text(program), end="")
     if arguments.trace:
-        from acceld.nki.trace_export import perfetto
+        from acceld.nki.timeline import timeline
+        from acceld.nki.trace_export import chrome_trace
 
-        Path(arguments.trace).write_text(json.dumps(perfetto(program)), encoding="utf-8")
+        Path(arguments.trace).write_text(json.dumps(chrome_trace(timeline(program))), encoding="utf-8")
         say(f"wrote {arguments.trace}; open it at ui.perfetto.dev")
     return 0
 

@@ -69,8 +69,8 @@ class ProgressState:
         self.waiting = len(self._pending)
         return True
 
-    def line(self, seconds: float) -> str:
-        """The state in one line."""
+    def line(self) -> str:
+        """The state in one line, without the time."""
         counts = ", ".join(f"{n} {status}" for status in STATUS_ORDER if (n := self.counts[status]))
         parts = [f"iteration {self.iteration}/{self.iterations}", counts or "no candidates yet"]
         if self.waiting:
@@ -82,7 +82,7 @@ class ProgressState:
             parts.append(best)
         if self.percent_of_peak is not None:
             parts.append(f"{figures.percent(self.percent_of_peak)} of peak")
-        return " · ".join([*parts, figures.elapsed(seconds)])
+        return " · ".join(parts)
 
 
 class Progress(Protocol):
@@ -104,12 +104,13 @@ class Progress(Protocol):
 class PlainProgress:
     """A line for each thing worth knowing; for logs and pipes."""
 
-    TELLING = frozenset({EventKind.ITERATION_STARTED, EventKind.BEST_CHANGED, EventKind.BEAM_SELECTED})
+    TELLING = frozenset({EventKind.BEST_CHANGED, EventKind.BEAM_SELECTED})
 
     def __init__(self, stream: TextIO) -> None:
         self.state = ProgressState()
         self._stream = stream
         self._started = time.monotonic()
+        self._told = ""
 
     def update(self, event: Event) -> None:
         """Print a line where the event is telling."""
@@ -117,8 +118,12 @@ class PlainProgress:
             return
         if event.kind is EventKind.NOTICE:
             print(event.data["text"], file=self._stream, flush=True)
-        elif event.kind in self.TELLING:
-            print(self.state.line(time.monotonic() - self._started), file=self._stream, flush=True)
+        elif event.kind in self.TELLING and (line := self.state.line()) != self._told:
+            self._told = line
+            print(f"{line} · {self._elapsed()}", file=self._stream, flush=True)
+
+    def _elapsed(self) -> str:
+        return figures.elapsed(time.monotonic() - self._started)
 
     def tick(self) -> None:
         """Nothing moves between lines."""
@@ -151,7 +156,8 @@ class TerminalProgress:
 
     def tick(self) -> None:
         """Redraw with the time as it is now."""
-        self._live.update(self._text(self.state.line(time.monotonic() - self._started), overflow="fold"))
+        seconds = time.monotonic() - self._started
+        self._live.update(self._text(f"{self.state.line()} · {figures.elapsed(seconds)}", overflow="fold"))
 
     def close(self) -> None:
         """Remove the line."""

@@ -131,7 +131,7 @@ class Search:
         else:
             self.baseline = resumed.baseline
         if self.baseline.evaluation is None:
-            self.baseline = await self._evaluate(self.baseline, Gate.STRICT, Priority.BASELINE)
+            self.baseline = await self._evaluate(self.baseline, Gate.SEARCH, Priority.BASELINE)
         evaluation = self.baseline.evaluation
         assert evaluation is not None
         if not is_selectable(self.baseline):
@@ -345,7 +345,8 @@ class Search:
                 pool |= {c.result().id: c.result() for c in checks}
                 continue
             head = beam[0]
-            if head.evaluation is not None and head.evaluation.gate is not Gate.STRICT:
+            is_certain = head.parent is None or (head.evaluation is not None and head.evaluation.gate is Gate.STRICT)
+            if not is_certain:
                 head = await self._certify(head)
                 pool[head.id] = head
                 continue
