@@ -75,6 +75,9 @@ def trace(
             ) from error
         except KeyboardInterrupt:
             raise
+        except _Expired:
+            session.check_deadline()
+            raise
         except BaseException as error:  # whatever a kernel raises, SystemExit too
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise KernelCrash(text[:2000], rule="exception", line=_line_of(error.__traceback__, filename)) from error
@@ -235,6 +238,10 @@ def _line_of(traceback: TracebackType | None, filename: str) -> int:
     return line
 
 
+class _Expired(BaseException):
+    """The deadline passed; a BaseException, so that a kernel's ``except Exception`` does not keep it."""
+
+
 @contextmanager
 def _deadline(session: Session) -> Iterator[None]:
     """Interrupt Python code that never comes back to the simulator; only possible in the main thread."""
@@ -248,7 +255,7 @@ def _deadline(session: Session) -> Iterator[None]:
             frame = frame.f_back
         session.last_line = frame.f_lineno if frame is not None else session.last_line
         session.deadline = 0.0
-        session.check_deadline()
+        raise _Expired
 
     previous = signal.signal(signal.SIGALRM, expire)
     signal.setitimer(signal.ITIMER_REAL, max(0.001, session.deadline - time.monotonic()), 0.5)

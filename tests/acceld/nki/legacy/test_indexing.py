@@ -93,7 +93,7 @@ nl.store(out[i.p, i.x], nl.load(x[i.p, 2 * i.x + 1]))
 def test_integers_drop_axes_but_a_tile_keeps_two(run_kernel: Any, random: Any, index: str, expected: Any) -> None:
     x = random(4, 128, 16)
     got = run_kernel(kernel(str(expected), f"tile = nl.load({index})\nnl.store(out, tile)"), x)
-    np.testing.assert_array_equal(got, eval(index, {"x": x}).reshape(expected))  # noqa: S307  # the literals above
+    np.testing.assert_array_equal(got, eval(index, {"x": x}).reshape(expected))  # the literals above
 
 
 def test_an_integer_partition_index_keeps_the_partition_axis(run_kernel: Any, random: Any) -> None:

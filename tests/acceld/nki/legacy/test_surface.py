@@ -1,0 +1,72 @@
+"""The table of the API against the modules a kernel imports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
+from acceld.nki.legacy import isa, language
+from acceld.nki.legacy.surface import SURFACE
+
+MODULES = {"neuronxcc.nki.isa": isa.namespace(), "neuronxcc.nki.language": language.namespace()}
+BESIDE_THE_TABLE = {
+    "par_dim",
+    "nc",
+    "spmd_dim",
+    "tile_size",
+    "engine",
+    "reduce_cmd",
+    "nc_version",
+    "dge_mode",
+    "oob_mode",
+}
+
+
+@pytest.mark.parametrize("module", sorted(SURFACE))
+def test_every_documented_function_is_there_and_no_other(module: str) -> None:
+    callables = {name for name, value in MODULES[module].items() if callable(value)} - BESIDE_THE_TABLE
+    assert callables == set(SURFACE[module])
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(module, name) for module, states in SURFACE.items() for name, state in states.items() if state != "supported"],
+)
+def test_unsupported_functions_say_why(trace_kernel: Any, random: Any, module: str, name: str) -> None:
+    short = "nisa" if module.endswith("isa") else "nl"
+    with pytest.raises(UnsupportedCall) as caught:
+        trace_kernel(f"@nki.jit\ndef kernel(x):\n    {short}.{name}(x)\n", random(8, 8))
+    assert SURFACE[module][name].removeprefix("unsupported: ") in str(caught.value)
+    assert caught.value.line == 9
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(module, name) for module, states in SURFACE.items() for name, state in states.items() if state == "supported"],
+)
+def test_supported_functions_are_never_called_unsupported(
+    trace_kernel: Any, random: Any, module: str, name: str
+) -> None:
+    short = "nisa" if module.endswith("isa") else "nl"
+    with pytest.raises((LegalityError, KernelCrash)) as caught:
+        trace_kernel(f"@nki.jit\ndef kernel(x):\n    {short}.{name}()\n", random(8, 8))
+    assert "is not simulated" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("nl.expp(x)", "Did you mean 'exp'?"),
+        ("nisa.tensor_tensr(x, x)", "Did you mean 'tensor_tensor'?"),
+        ("nl.exp(nl.load(x), axis=1)", "nl.exp has no option 'axis'"),
+        ("nisa.activation(op=nl.exp, data=nl.load(x), scales=2.0)", "Did you mean 'scale'?"),
+        ("nki.no_such_thing()", "neuronxcc.nki.no_such_thing is not simulated"),
+    ],
+)
+def test_unknown_calls_and_options_name_what_is_near(trace_kernel: Any, random: Any, line: str, part: str) -> None:
+    with pytest.raises(UnsupportedCall) as caught:
+        trace_kernel(f"@nki.jit\ndef kernel(x):\n    {line}\n", random(8, 8))
+    assert part in str(caught.value)
+    assert caught.value.line == 9

@@ -1,0 +1,295 @@
+"""Tracing a kernel's file: entry, imports, limits, errors."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acceld.errors import UsageError
+from acceld.nki.codec import decode, encode
+from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitExceeded, UnsupportedCall
+from acceld.nki.execute import execute
+from acceld.nki.tracing import TensorSpec, TraceOptions, find_entry, trace
+
+SPEC = TensorSpec((64, 16), "float32")
+BODY = """
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    {line}
+    nl.store(out, nl.load(x))
+    return out
+"""
+IMPORTS = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n"
+KERNEL = IMPORTS + "@nki.jit\ndef kernel(x):" + BODY
+
+
+def kernel(line: str = "pass", head: str = "") -> str:
+    return head + KERNEL.format(line=line)
+
+
+@pytest.mark.parametrize(
+    ("source", "entry", "found"),
+    [
+        ("def kernel(): pass\ndef other(): pass", None, "kernel"),
+        ("def optimized_kernel(): pass\ndef other(): pass", None, "optimized_kernel"),
+        ("@nki.jit\ndef only(): pass\ndef helper(): pass", None, "only"),
+        ("@nki.jit(mode='trace')\ndef only(): pass\ndef helper(): pass", None, "only"),
+        ("@jit\ndef only(): pass\ndef helper(): pass", None, "only"),
+        ("def alone(): pass", None, "alone"),
+        ("@nki.jit\ndef a(): pass\n@nki.jit\ndef b(): pass", "b", "b"),
+        ("def impl(): pass\nkernel = nki.jit(impl)", None, "kernel"),
+    ],
+)
+def test_the_entry_is_named_kernel_or_the_only_one(source: str, entry: str | None, found: str) -> None:
+    assert find_entry(source, entry) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "entry", "part"),
+    [
+        ("@nki.jit\ndef first(): pass\n@nki.jit\ndef second(): pass", None, "first, second"),
+        ("@nki.jit\ndef first(): pass", "frist", "Did you mean 'first'?"),
+        ("x = 1", None, "none"),
+        ("def a(): pass\ndef b(): pass", None, "a, b"),
+    ],
+)
+def test_a_missing_or_ambiguous_entry_lists_the_candidates(source: str, entry: str | None, part: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_entry(source, entry)
+    assert part in str(caught.value)
+
+
+def test_an_entry_that_is_no_function_once_loaded_is_refused() -> None:
+    with pytest.raises(UsageError, match="not a function"):
+        trace("kernel = 3", [])
+
+
+@pytest.mark.parametrize(
+    ("api", "chip", "lnc", "parts"),
+    [
+        ("nki_legacy", "trn3", 1, ["nki_legacy", "trn3", "trn1 and trn2"]),
+        ("nki", "trn1", 1, ["nki", "trn1", "trn2 and trn3"]),
+        ("nki_new", "trn1", 1, ["nki_new", "nki_legacy"]),
+        ("nki_legacy", "trn9", 1, ["trn9"]),
+        ("nki_legacy", "trn1", 2, ["lnc 2", "trn1"]),
+        ("nki_legacy", "trn2", 3, ["lnc 3"]),
+    ],
+)
+def test_an_api_and_a_chip_that_do_not_fit_are_both_named(api: str, chip: str, lnc: int, parts: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        trace(kernel(), [SPEC], api=api, chip=chip, lnc=lnc)
+    assert all(part in str(caught.value) for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "missing"),
+        ([SPEC, SPEC], "too many"),
+        ({"y": SPEC}, "'x'|'y'"),
+        ([TensorSpec((2, 2), "float23")], "float23"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_function_are_refused(arguments: Any, part: str) -> None:
+    with pytest.raises(UsageError, match=part):
+        trace(kernel(), arguments)
+
+
+def test_arguments_may_be_named_and_have_defaults() -> None:
+    source = IMPORTS + "@nki.jit\ndef kernel(a, scale=2.0, *, x):" + BODY.format(line="assert (a, scale) == (7, 2.0)")
+    program = trace(source, {"x": SPEC, "a": 7})
+    assert [program.buffers[i].name for i in program.inputs] == ["x"]
+
+
+def test_a_file_without_imports_gets_the_usual_ones_and_a_notice() -> None:
+    source = "@nki.jit\ndef optimized_kernel(x):" + BODY.format(
+        line="assert np and nisa and nt and trace and par_dim(2) == 2"
+    )
+    program = trace(source, [SPEC])
+    assert "imports nothing" in program.notices[0].text
+    assert not trace(kernel(), [SPEC]).notices
+
+
+def test_the_block_for_running_as_a_script_is_not_run() -> None:
+    source = kernel() + "\nif __name__ == '__main__':\n    raise RuntimeError('ran')\n"
+    assert trace(source, [SPEC])
+
+
+def test_a_driver_at_the_end_of_the_file_is_not_run() -> None:
+    source = kernel(head="import numpy as np\n") + "\nresult = kernel(np.zeros((64, 16)))\nassert result.sum() == 0\n"
+    program = trace(source, [SPEC])
+    assert program.notices[0].line == 11
+    assert "launches a kernel" in program.notices[0].text
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "import torch\nfrom torch import nn\nimport torch_xla.core.xla_model as xm\n",
+        "import no_such_module_of_ours as missing\nfrom no_such_module_of_ours.deep import thing\n",
+        "import jax.numpy as jnp\n@jax.jit\ndef helper(v):\n    return jnp.sin(v)\n".replace(
+            "import jax.numpy", "import jax\nimport jax.numpy"
+        ),
+        "import torch\nclass Model(torch.nn.Module):\n    size = torch.tensor([1])\n",
+        "from neuronxcc.nki._private.private_api import do_while\nimport neuronxcc.nki.nccl as nccl\n",
+        "from neuronxcc.nki.isa import no_such_call\n",
+    ],
+)
+def test_imports_that_are_missing_do_no_harm_until_they_are_used(head: str) -> None:
+    assert trace(kernel(head=head), [SPEC])
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "part"),
+    [
+        ("import torch\n", "torch.zeros(3)", "torch.zeros"),
+        (
+            "import no_such_module_of_ours as missing\n",
+            "missing.call()",
+            "no_such_module_of_ours.call is not installed",
+        ),
+        ("from neuronxcc.nki._private.private_api import do_while\n", "do_while()", "do_while is not simulated"),
+        ("from neuronxcc.nki.isa import tensor_tensr\n", "tensor_tensr()", "Did you mean 'tensor_tensor'?"),
+        ("", "import torch; torch.zeros(3)", "torch.zeros"),
+    ],
+)
+def test_what_is_missing_is_named_where_it_is_used(head: str, line: str, part: str) -> None:
+    with pytest.raises(UnsupportedCall) as caught:
+        trace(kernel(line, head), [SPEC])
+    assert part in str(caught.value)
+    assert caught.value.line == head.count("\n") + 6
+
+
+def test_without_stubs_a_missing_import_is_a_crash() -> None:
+    with pytest.raises(KernelCrash, match="ModuleNotFoundError") as caught:
+        trace(kernel(head="import no_such_module_of_ours\n"), [SPEC], options=TraceOptions(module_stubs=False))
+    assert caught.value.line == 1
+
+
+def test_an_installed_package_of_the_same_name_is_never_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoy = tmp_path / "neuronxcc"
+    decoy.mkdir()
+    (decoy / "__init__.py").write_text("raise RuntimeError('the decoy was loaded')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert trace(kernel(), [SPEC], options=TraceOptions(source_root=tmp_path))
+    with pytest.raises(RuntimeError, match="decoy"):
+        __import__("neuronxcc")
+
+
+def test_modules_paths_and_finders_are_as_before_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "kernel_helper_of_test.py").write_text(
+        IMPORTS + "def double(tile):\n    return nl.multiply(tile, 2.0)\n"
+    )
+    modules, path, finders = set(sys.modules), list(sys.path), list(sys.meta_path)
+    source = kernel(head="import torch\nfrom kernel_helper_of_test import double\n").replace(
+        "nl.load(x))", "double(nl.load(x)))"
+    )
+    program = trace(source, [SPEC], options=TraceOptions(source_root=tmp_path))
+    assert not {"torch", "neuronxcc", "neuronxcc.nki", "kernel_helper_of_test"} & set(sys.modules)
+    assert modules <= set(sys.modules)
+    assert (sys.path, sys.meta_path) == (path, finders)
+    x = np.ones((64, 16), np.float32)
+    np.testing.assert_array_equal(execute(program, [x])[0], x * 2)
+    with pytest.raises(KernelFailure):
+        trace(kernel("1 / 0", head="import torch\n"), [SPEC])
+    assert not {"torch", "neuronxcc", "neuronxcc.nki"} & set(sys.modules)
+    assert (sys.path, sys.meta_path) == (path, finders)
+
+
+def test_a_line_in_a_helper_file_is_that_of_the_call(tmp_path: Path) -> None:
+    (tmp_path / "other_helper_of_test.py").write_text("\n" * 40 + IMPORTS + "def bad(x):\n    return nl.exp(x)\n")
+    with pytest.raises(LegalityError) as caught:
+        trace(
+            kernel("bad(x)", "from other_helper_of_test import bad\n"),
+            [SPEC],
+            options=TraceOptions(source_root=tmp_path),
+        )
+    assert caught.value.line == 7
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "part"),
+    [
+        ("def kernel(:\n", 1, "SyntaxError"),
+        ("\x00", 0, "no Python|null"),
+        (kernel("x.nothing"), 6, "AttributeError"),
+        (kernel("raise SystemExit(3)"), 6, "SystemExit"),
+        (kernel("import os; os._nothing"), 6, "AttributeError"),
+        ("1 / 0\n" + kernel(), 1, "ZeroDivisionError"),
+        (IMPORTS + "t = nl.ndarray((1, 2), nl.float32)\n" + kernel(), 3, "while the kernel's file loads"),
+    ],
+)
+def test_what_a_file_raises_is_a_crash_with_its_line(source: str, line: int, part: str) -> None:
+    with pytest.raises(KernelCrash, match=part) as caught:
+        trace(source, [SPEC])
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize("line", ["while True: pass", "nl.load(x) if False else None\n    while True: nl.load(x)"])
+def test_an_endless_kernel_ends_at_its_deadline(line: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(LimitExceeded) as caught:
+        trace(kernel(line), [SPEC], options=TraceOptions(deadline_s=0.3))
+    assert caught.value.rule in ("trace_deadline", "instruction_limit")
+    assert caught.value.line in (6, 7)
+    assert time.monotonic() - started < 30
+
+
+def test_a_kernel_that_catches_everything_ends_at_its_deadline_too() -> None:
+    line = "while True:\n        try:\n            while True: pass\n        except Exception: pass"
+    with pytest.raises(LimitExceeded):
+        trace(kernel(line), [SPEC], options=TraceOptions(deadline_s=0.3))
+
+
+def test_the_deadline_holds_in_another_thread_once_the_simulator_is_called() -> None:
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            trace(kernel("while True: nl.load(x)"), [SPEC], options=TraceOptions(deadline_s=0.2))
+        except BaseException as error:  # noqa: BLE001  # handed to the test
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(30)
+    assert isinstance(caught[0], LimitExceeded)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("for i in range(1000): nl.load(x)", "instruction_limit"),
+        ("nl.shared_constant(np.zeros(2**25, dtype=np.float32))", "constant_limit"),
+        ("np.zeros(2**50)", "memory"),
+        ("f = lambda n: f(n + 1)\n    f(0)", "recursion"),
+    ],
+)
+def test_limits_are_named(line: str, rule: str) -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        trace(kernel(line, "import numpy as np\n"), [SPEC], options=TraceOptions(max_instructions=500))
+    assert caught.value.rule == rule
+    assert caught.value.line in (7, 8)
+
+
+def test_a_huge_file_is_refused() -> None:
+    with pytest.raises(LimitExceeded, match="characters"):
+        trace("#" * (3 * 2**20), [])
+
+
+def test_the_same_kernel_in_other_words_has_the_same_hash() -> None:
+    one = trace(kernel(), [SPEC])
+    other = trace(kernel("# a comment\n    renamed = 1").replace("out", "result"), [SPEC])
+    assert one.hash == other.hash
+    assert one != other
+    assert trace(kernel(), [TensorSpec((64, 8), "float32")]).hash != one.hash
+    assert decode(encode(one)).hash == one.hash
+
+
+def test_tracing_twice_gives_the_same_program() -> None:
+    assert trace(kernel(), [SPEC]) == trace(kernel(), [SPEC])
