@@ -265,15 +265,19 @@ def _private(folder: Path) -> bool:
     return True
 
 
-def file_system(path: Path) -> str:
-    """The kind of file system that holds ``path`` (or will); empty where it can not be told."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return ""
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """The kind of file system that holds ``path`` (or will); empty where it can not be told.
+
+    ``mounts`` is the text of a ``mountinfo`` file, this process's own where it is not given.
+    """
+    if mounts is None:
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text()
+        except OSError:
+            return ""
     resolved = os.path.realpath(path)
     best, kind = "", ""
-    for line in lines:
+    for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         mount = left.split()[4].encode().decode("unicode_escape")
         inside = resolved == mount or resolved.startswith(mount.rstrip("/") + "/")

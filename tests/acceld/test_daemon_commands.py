@@ -1,0 +1,109 @@
+"""start, status, stop, restart, logs, db and query as a person uses them, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SDKS = ("aiohttp", "anthropic", "openai", "pydantic", "textual", "sqlite3", "sqlite_utils", "numpy", "rich", "asyncio")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment whose runtime and configuration folders are the test's own."""
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    return os.environ | {
+        "XDG_RUNTIME_DIR": str(runtime),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "ACCELD_HOME": str(tmp_path / ".acceld"),
+        "ACCELD_EVALUATE_SLOTS": "1",
+    }
+
+
+def acceld(environment: dict[str, str], *words: str, code: int = 0) -> str:
+    """Run one command; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "acceld", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_the_life_of_a_daemon(environment: dict[str, str], tmp_path: Path) -> None:
+    home = tmp_path / ".acceld"
+    assert "no daemon runs" in acceld(environment, "status", code=3)
+    assert "no daemon runs" in acceld(environment, "stop", code=3)
+    started = json.loads(acceld(environment, "start", "--json"))
+    try:
+        assert f"(pid {started['pid']}) already serves" in acceld(environment, "start", code=3)
+        status = json.loads(acceld(environment, "status", "--json"))
+        assert (status["pid"], status["state"], status["home"]) == (started["pid"], "running", str(home))
+        assert "running" in acceld(environment, "status")
+        assert acceld(environment, "query", "SELECT kind FROM events", "--csv") == "kind\ndaemon_started\n"
+        assert "can not be changed" in acceld(environment, "query", "DELETE FROM events", code=2)
+        assert json.loads(acceld(environment, "db", "check", "--json"))["ok"] is True
+        assert "a daemon uses" in acceld(environment, "db", "vacuum", code=2)
+        assert "serving" in acceld(environment, "logs")
+        again = json.loads(acceld(environment, "restart", "--json"))
+        assert again["pid"] != started["pid"]
+        copy = tmp_path / "copy.db"
+        acceld(environment, "db", "backup", str(copy))
+        assert copy.stat().st_size > 0
+        assert "exists" in acceld(environment, "db", "backup", str(copy), code=1)
+    finally:
+        acceld(environment, "stop")
+    assert not (home / "daemon.json").exists()
+    assert list((tmp_path / "run" / "acceld").glob("*.sock")) == []
+    kinds = acceld(environment, "query", "SELECT kind FROM events", "--csv").split()
+    assert kinds == ["kind", "daemon_started", "daemon_stopped", "daemon_started", "daemon_stopped"]
+    acceld(environment, "db", "vacuum")
+    assert "0 runs" in acceld(environment, "db", "prune", "--older", "30d")
+
+
+def test_a_state_folder_that_can_not_be_written_is_refused(environment: dict[str, str]) -> None:
+    told = acceld(environment, "start", "--home", "/proc/acceld", code=2)
+    assert "can not use /proc/acceld as state folder" in told
+    assert "--home DIR" in told
+
+
+def test_a_misspelt_key_is_refused_with_the_nearest(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "acceld.toml").write_text("[search]\npresett = 'quick'\n")
+    told = acceld(environment, "start", code=2)
+    assert "search.presett" in told
+    assert "Did you mean 'search.preset'?" in told
+
+
+def test_status_is_light(environment: dict[str, str]) -> None:
+    code = (
+        "import sys\nfrom acceld.cli.main import main\nmain(['status'])\n"
+        f"print(sorted(name for name in {SDKS!r} if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_older_span_must_be_given(environment: dict[str, str]) -> None:
+    assert "--older SPAN" in acceld(environment, "db", "prune", code=2)
+
+
+def test_the_service_file_names_home_and_interpreter(environment: dict[str, str], tmp_path: Path) -> None:
+    unit = acceld(environment, "service", "show")
+    assert f"ExecStart={sys.executable} -m acceld start --foreground --home {tmp_path / '.acceld'}" in unit
+
+
+def test_configuration_tells_where_values_come_from(environment: dict[str, str]) -> None:
+    shown = json.loads(acceld(environment | {"ACCELD_SEARCH_PRESET": "quick"}, "config", "--changed", "--json"))
+    assert shown["values"]["search.preset"] == {"value": "quick", "origin": "variable ACCELD_SEARCH_PRESET"}
