@@ -10,7 +10,7 @@ from typing import Any
 from acceld import config
 from acceld.cli.optimize import consistent
 from acceld.cli.output import print_json, say
-from acceld.errors import UsageError
+from acceld.errors import UsageError, did_you_mean
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.workloads import workload
 
@@ -47,47 +47,46 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{path}:{one['line']}: {one['rule']}: {one['plan']}")
         print(f"  holds: {one['precondition']}")
         print(f"  expected: {low:.0f} to {high:.0f} % less time ({one['reason']})")
-        print(_indented(one["diff"]))
+        print(_indented(one["diff"]) + "\n")
+    print(end="", flush=True)
     say(f"{len(suggestions)} suggestions; nothing was changed. acceld optimize tries and checks them.")
     return 0
 
 
 def suggested(text: str, api: str, only: str | None = None) -> list[dict[str, Any]]:
     """Each applicable site of each rule, with the diff of its first variant that can be carried out."""
-    from acceld.proposers.rules import rules
-    from acceld.proposers.rules.reading import read_kernel
+    from acceld.proposers.rules import all_rules
+    from acceld.proposers.rules.proposer import rewrite, suggestions
     from acceld.proposers.rules.records import RuleRefused
 
-    available = rules()
-    if only is not None and only not in {rule.name for rule in available}:
-        known = ", ".join(rule.name for rule in available)
-        raise UsageError(f"there is no rule {only!r}", hint=f"rules: {known}")
-    kernel = read_kernel(text, api)
+    named = {rule.name: rule for rule in all_rules()}
+    if only is not None and only not in named:
+        raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
     out: list[dict[str, Any]] = []
-    for rule in available:
-        if api not in rule.apis or only not in (None, rule.name):
+    for found in suggestions(text, api):
+        site, rule = found.site, named[found.site.rule]
+        if only not in (None, rule.name):
             continue
-        for site in rule.sites(kernel, None):
-            for variant in site.variants:
-                try:
-                    changed = rule.apply(kernel, site, variant)
-                except RuleRefused:
-                    continue
-                out.append(
-                    {
-                        "rule": rule.name,
-                        "line": site.line,
-                        "plan": site.plan,
-                        "precondition": site.precondition,
-                        "reason": rule.reason,
-                        "gain_percent": list(site.gain_percent),
-                        "benefit": site.benefit,
-                        "variants": [v.name for v in site.variants],
-                        "diff": _diff(text, changed),
-                    }
-                )
-                break
-    return sorted(out, key=lambda one: (-one["benefit"], one["line"]))
+        for variant in site.variants:
+            try:
+                changed = rewrite(text, api, site, variant)
+            except RuleRefused:
+                continue
+            out.append(
+                {
+                    "rule": rule.name,
+                    "line": site.line,
+                    "plan": site.plan,
+                    "precondition": site.precondition,
+                    "reason": rule.reason,
+                    "gain_percent": list(site.gain_percent),
+                    "benefit": site.benefit,
+                    "variants": [one.name for one in site.variants],
+                    "diff": _diff(text, changed),
+                }
+            )
+            break
+    return out
 
 
 def _diff(before: str, after: str) -> str:
