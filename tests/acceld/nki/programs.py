@@ -168,7 +168,7 @@ class Kernel:
                 engine or ENGINE_OF.get(name, Engine.UNKNOWN if name in ("memset", "copy") else Engine.VECTOR),
                 (dsts,) if isinstance(dsts, Access) else tuple(dsts),
                 tuple(srcs) if isinstance(srcs, Sequence) else (srcs,),
-                tuple(attrs.items()),
+                tuple(sorted(attrs.items())),
                 mask,
                 pattern,
                 line,
