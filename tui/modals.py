@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from textual.widgets import Footer, Input, Static
 
 from acceld.errors import AcceldError
 from tui.client import Client
+from tui.estimate import estimate
 from tui.palette import palette_of
 from tui.widgets.columns import Column, header, line
 from tui.widgets.lines import LineList
@@ -81,7 +83,7 @@ class Help(ModalScreen[None]):
         for title, node in (("This screen", self._below), ("Everywhere", self.app)):
             text.append(f"{title}\n", palette.accent)
             for _, binding in node._bindings:
-                if binding.description and not binding.system:
+                if binding.description and binding.id:
                     shown = binding.key_display or self.app.get_key_display(binding)
                     text.append(f"  {shown:<10}", palette.strong).append(f"{binding.description}\n")
             text.append("\n")
@@ -89,7 +91,7 @@ class Help(ModalScreen[None]):
         for keys, what in (
             ("↑ ↓ j k", "move"),
             ("g G", "first, last"),
-            ("← → h l", "sideways"),
+            ("← →", "sideways"),
             ("enter", "open"),
             (":", "command palette"),
             ("1 … 8", "screens"),
@@ -103,8 +105,7 @@ class Help(ModalScreen[None]):
 
 COLUMNS = (
     Column("workload", 24, keep=9, stretch=True),
-    Column("chips", 12, keep=3),
-    Column("apis", 18, keep=2),
+    Column("runs", 5, keep=3, right=True),
     Column("best x", 7, keep=5, right=True),
 )
 
@@ -125,7 +126,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
     def __init__(self, client: Client) -> None:
         super().__init__()
         self._client = client
-        self._workloads: dict[str, Mapping[str, Any]] = {}
+        self._workloads: dict[str, list[Mapping[str, Any]]] = {}
         self._spec: dict[str, Any] = {"preset": "standard", "proposer": "rules", "chip": "trn1"}
         self._estimate = ""
 
@@ -142,11 +143,16 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     async def _fill(self) -> None:
         try:
-            answer = await self._client.get("/v1/workloads")
+            earlier = (await self._client.get("/v1/runs", limit=500))["runs"]
         except AcceldError as error:
             self._say(error.message)
             return
-        self._workloads = {row["name"]: row for row in answer["workloads"]}
+        from acceld.workloads import workload_folders
+
+        names = await asyncio.to_thread(workload_folders)
+        self._workloads = {name: [] for name in (*names, *(row["workload"] for row in earlier))}
+        for row in earlier:
+            self._workloads[row["workload"]].append(row)
         palette = palette_of(self.app)
         self.query_one(LineList).show(
             sorted(self._workloads), self._row, header=lambda w: header(COLUMNS, w, palette.muted)
@@ -154,14 +160,13 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
         self._update()
 
     def _row(self, key: Any, width: int) -> Text:
-        palette, row = palette_of(self.app), self._workloads[key]
-        best = row.get("speedup")
+        palette, rows = palette_of(self.app), self._workloads[key]
+        best = max((row["speedup"] or 0.0 for row in rows), default=0.0)
         return line(
             COLUMNS,
             [
                 (key, palette.text),
-                (", ".join(row.get("chips") or ()), palette.muted),
-                (", ".join(row.get("apis") or ()), palette.muted),
+                (str(len(rows)) if rows else "—", palette.muted),
                 (f"{best:.2f}x" if best else "—", palette.good if best else palette.muted),
             ],
             width,
@@ -169,22 +174,13 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     @on(LineList.Moved)
     def _update(self) -> None:
-        self.run_worker(self._estimate_it(), group="estimate", exclusive=True, exit_on_error=False)
-
-    async def _estimate_it(self) -> None:
         key = self.query_one(LineList).key
         if key is None:
             return
         self._spec["workload"] = key
         spec = self._spec
         head = f"{key} · {spec['chip']} · preset {spec['preset']} · proposer {spec['proposer']}"
-        self._say(head)
-        try:
-            found = await self._client.send("POST", "/v1/estimate", spec)
-        except AcceldError as error:
-            self._say(f"{head}\n{error.message}")
-            return
-        self._say(f"{head}\n{found.get('text') or found}")
+        self._say(f"{head}\n{estimate(self._workloads[str(key)], spec['preset'], spec['proposer'], spec['chip'])}")
 
     def _say(self, text: str) -> None:
         self.query_one("#estimate", Static).update(text)

@@ -53,12 +53,6 @@ class CannedClient:
                 return {"queue": {"slots": 2, "sandbox_level": "L3"}, "running": [], "waiting": [], "devices": []}
             case ["v1", "costs"]:
                 return self._costs(int(parameters["run"]))
-            case ["v1", "workloads"]:
-                return {
-                    "workloads": [{"name": "rmsnorm_matmul", "chips": ["trn1"], "apis": ["nki_legacy"], "speedup": 2.2}]
-                }
-            case ["v1", "estimate"]:
-                return {"text": ""}
             case ["v1", "events"]:
                 return {"events": [vars_of(e) for e in self.past if e.seq > parameters.get("after", 0)]}
             case ["v1", "runs", number, "events"]:
@@ -83,6 +77,8 @@ class CannedClient:
             "candidates": row.candidates,
             "cost_usd": row.cost_usd,
             "created_at": row.created_at,
+            "started_at": row.created_at + 0.5,
+            "ended_at": row.ended_at,
             "baseline": view.baseline.id if view.baseline else None,
             "best": view.best.candidate if view.best else None,
             "beams": [

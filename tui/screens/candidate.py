@@ -138,9 +138,7 @@ class CandidateScreen(ConsoleScreen):
             (self.facts.get("text") or "").splitlines(),
             self._against,
             f"c{self.facts['id']}",
-            "",
-            "",
-            3,
+            lineterm="",
         )
         styles = {"+": palette.added, "-": palette.removed, "@": palette.primary}
         found = [said(line, styles.get(line[:1], palette.text)) for line in lines]

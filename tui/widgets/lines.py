@@ -29,7 +29,7 @@ class LineList(ScrollView, can_focus=True):
     """Lines under an optional header, with a cursor."""
 
     DEFAULT_CSS = """
-    LineList { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
+    LineList { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False, id="list.up"),
@@ -38,8 +38,8 @@ class LineList(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Page down", show=False, id="list.page-down"),
         Binding("home,g", "jump(0)", "First", show=False, id="list.first"),
         Binding("end,G", "jump(-1)", "Last", show=False, id="list.last"),
-        Binding("left,h", "sideways(-8)", "Left", show=False, id="list.left"),
-        Binding("right,l", "sideways(8)", "Right", show=False, id="list.right"),
+        Binding("left", "sideways(-8)", "Left", show=False, id="list.left"),
+        Binding("right", "sideways(8)", "Right", show=False, id="list.right"),
         Binding("enter", "choose", "Open", show=False, id="list.open"),
     ]
 
@@ -204,8 +204,11 @@ class LineList(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor; a click on the cursor's line opens it."""
-        line = event.y + self.scroll_offset.y - bool(self._header)
-        if not 0 <= line < len(self._keys) or (self._header is not None and event.y == 0):
+        place = event.get_content_offset(self)
+        if place is None or (self._header is not None and place.y == 0):
+            return
+        line = place.y + self.scroll_offset.y - bool(self._header)
+        if not 0 <= line < len(self._keys):
             return
         if line == self._cursor and self.has_focus:
             self.action_choose()

@@ -1,0 +1,188 @@
+"""The real application on a canned client: how it looks, and what its keys do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from acceld.errors import DaemonError
+from acceld.events import Event, EventKind
+from tests.tui.canned import CannedClient, history, now
+from tui.app import ConsoleApp
+from tui.replay import Replay
+from tui.widgets.frame import Line
+from tui.widgets.lines import LineList
+
+SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
+SMALL = ("runs", "beam", "candidate", "profile")
+SCREENS = {
+    "runs": "1",
+    "beam": "2 B",
+    "candidate": "2 B enter",
+    "diff": "2 B enter d",
+    "queue": "4",
+    "memory": "5",
+    "costs": "6",
+    "profile": "2 B 7",
+    "logs": "8",
+}
+
+
+@pytest.fixture(autouse=True)
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing moves and nothing of the caller's terminal shows."""
+    for name in ("NO_COLOR", "TEXTUAL_THEME", "SSH_CONNECTION", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Input, "cursor_blink", False)
+
+
+def console(**more: Any) -> ConsoleApp:
+    return ConsoleApp(more.pop("client", None) or CannedClient(), clock=now, **more)
+
+
+def pressing(keys: str) -> Callable[[Pilot[None]], Awaitable[None]]:
+    """Press keys, each after what the last one asked for has come."""
+
+    async def press(pilot: Pilot[None]) -> None:
+        for key in ("", *keys.split()):
+            if key:
+                await pilot.press(key)
+            waiting = [worker for worker in pilot.app.workers if worker.name != "events"]
+            if waiting:
+                await pilot.app.workers.wait_for_complete(waiting)
+            await pilot.pause(0.05)
+
+    return press
+
+
+@pytest.mark.parametrize(
+    ("screen", "size"), [*((name, "120x40") for name in SCREENS), *((name, "80x24") for name in SMALL)]
+)
+def test_a_screen_looks_as_it_did(snap_compare: Any, screen: str, size: str) -> None:
+    assert snap_compare(console(), terminal_size=SIZES[size], run_before=pressing(SCREENS[screen]))
+
+
+@pytest.mark.parametrize("theme", ["acceld-light"])
+def test_the_beam_reads_in_other_themes(snap_compare: Any, theme: str) -> None:
+    assert snap_compare(console(theme=theme), terminal_size=(160, 50), run_before=pressing("2 B"))
+
+
+def test_the_beam_reads_without_color(snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(console(), terminal_size=(80, 24), run_before=pressing("2 B"))
+
+
+async def test_keys_steer_the_run_and_the_candidate_in_view() -> None:
+    client = CannedClient()
+    async with console(client=client).run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        await pilot.press("2", "B", "i", "p", "h", *"fuse it", "enter")
+        await pilot.pause()
+        await pilot.press("x", "n", "x", "y")
+        await pilot.pause()
+    best = client.console.views[3].best
+    assert best is not None
+    assert client.sent == [
+        ("POST", "/v1/runs/3/actions", {"action": "pin", "candidate": best.candidate}),
+        ("POST", "/v1/runs/3/actions", {"action": "pause"}),
+        ("POST", "/v1/runs/3/actions", {"action": "hint", "text": "fuse it"}),
+        ("POST", "/v1/runs/3/actions", {"action": "cancel"}),
+    ]
+
+
+async def test_an_event_shows_without_a_key_being_pressed() -> None:
+    client = CannedClient()
+    app = console(client=client, refresh_hz=50.0)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("2")
+        seq = client.console.seq
+        best = {"candidate": 2001, "latency_us": 100.0, "speedup": 8.12, "percent_of_peak": 90.0}
+        await client.future.put([Event(EventKind.BEST_CHANGED, 3, best, seq + 1, now())])
+        await pilot.pause(0.2)
+        shown = str(app.screen.query_one("#context", Line).render())
+        assert "100 µs" in shown and "8.12x" in shown
+
+
+async def test_a_filter_narrows_the_list_and_escape_clears_it() -> None:
+    async with console().run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        await pilot.press("slash", *"cancelled", "enter")
+        runs = pilot.app.screen.query_one("#runs", LineList)
+        assert list(runs.keys) == [2]
+        await pilot.press("slash", "escape")
+        await pilot.pause()
+        assert list(runs.keys) == [3, 2, 1]
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
+    """Wait for something, at most ten seconds."""
+    for _ in range(200):
+        if holds():
+            return
+        await pilot.pause(0.05)
+    raise AssertionError("it did not come about")
+
+
+async def test_a_lost_daemon_gives_a_banner_and_the_console_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Flaky(CannedClient):
+        breaks = 1
+
+        async def events(self, after: int) -> AsyncIterator[list[Event]]:
+            if self.breaks:
+                self.breaks -= 1
+                raise DaemonError("no answer")
+            async for batch in super().events(after):
+                yield batch
+
+    monkeypatch.setattr("tui.app.RETRY_S", (1.0,))
+    app = console(client=Flaky())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "disconnected (no answer)" in app.banner)
+        await until(pilot, lambda: bool(app.screen.query_one("#banner").display))
+        await until(pilot, lambda: app.banner == "")
+
+
+async def test_a_replay_shows_the_run_as_it_was_and_changes_nothing() -> None:
+    client = CannedClient()
+    events = [event for event in history() if event.run == 3]
+    app = console(client=client, run=3, replay=Replay(3, events))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("2")
+        run = app.run_view
+        assert run is not None and len(run.candidates) == 62
+        assert app.replay is not None
+        app.replay.seek(0.1)
+        app.refresh_screen()
+        await pilot.press("p")
+        early = app.run_view
+        assert early is not None and 0 < len(early.candidates) < 20
+        app.replay.step(-3)
+        app.replay.seek(1.0)
+        assert app.run_view == client.console.views[3]
+    assert client.sent == []
+
+
+async def test_a_click_selects_and_a_second_opens() -> None:
+    async with console().run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        await pilot.click("#runs", offset=(10, 3))
+        assert pilot.app.screen.query_one("#runs", LineList).key == 2
+        await pilot.click("#runs", offset=(10, 3))
+        await pilot.pause(0.2)
+        assert pilot.app.current_mode == "beam"
+        await pilot.press("minus")
+        await pilot.pause(0.1)
+        assert pilot.app.current_mode == "runs"
+
+
+def test_no_binding_takes_a_key_of_tmux_or_screen() -> None:
+    taken = {"ctrl+a", "ctrl+b", "ctrl+space"}
+    app = ConsoleApp
+    for source in (app, LineList, *(mode for mode in app.MODES.values())):
+        for binding in getattr(source, "BINDINGS", ()):
+            assert not taken & set(binding.key.split(",")), binding
+            assert binding.id, f"{binding} can not be remapped"

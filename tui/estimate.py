@@ -1,0 +1,41 @@
+"""What a run would take, from earlier runs of the same workload. Pure; says nothing where nothing is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Any
+
+from acceld import figures
+from acceld.model import PRESETS
+
+
+def at_most(preset: str) -> int:
+    """Candidates a run of a preset can write: the first iteration has one parent, the others the beam."""
+    p = PRESETS[preset]
+    return (1 + (p.iterations - 1) * p.beam_width) * p.plans * p.attempts
+
+
+def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip: str) -> str:
+    """One or two lines for the window that starts a run."""
+    most = at_most(preset)
+    text = f"at most {most} candidates"
+    like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"] and r["started_at"]]
+    ended = [r for r in like if r["ended_at"]]
+    if not ended:
+        free = ", no model cost" if proposer == "rules" else ", cost unknown"
+        return f"{text}{free}\nno earlier run of this kind to estimate time and gain from"
+    seconds = sorted((r["ended_at"] - r["started_at"]) / r["candidates"] for r in ended)
+    text += f", about {figures.elapsed(median(seconds) * most)}"
+    if proposer == "rules":
+        text += ", no model cost"
+    else:
+        prices = [r["cost_usd"] / r["candidates"] for r in ended if r["cost_usd"] is not None]
+        text += f", about {figures.usd(median(prices) * most)}" if prices else ", cost unknown"
+    gains = sorted(r["speedup"] for r in ended if r["speedup"])
+    known = f"{len(ended)} earlier run{'s' if len(ended) > 1 else ''}"
+    if gains:
+        known += f" reached {figures.speedup(gains[0])}" + (
+            f" to {figures.speedup(gains[-1])}" if len(gains) > 1 else ""
+        )
+    return f"{text}\n{known}"
