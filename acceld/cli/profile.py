@@ -258,7 +258,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     print_pairs(pairs)
     if profile is None:
         return
-    classes = profile.details.get("classes", {})
+    classes = profile.details.get("figure_class", {})
     if profile.engines_us:
         print()
         latency = profile.latency_us or 0.0

@@ -124,7 +124,7 @@ def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
     """
     if best is None or best.evaluation is None or best.evaluation.profile is None:
         return None
-    bands = best.evaluation.profile.details.get("paired_band_percent", {})
+    bands = best.evaluation.profile.details.get("prediction", {}).get("paired_band", {})
     classes = {win.change_class for win in wins}
     chosen = next(iter(classes)) if len(classes) == 1 else WIN_CLASS
     value = bands.get(chosen, bands.get(WIN_CLASS))

@@ -1,0 +1,62 @@
+"""A run's outcome: a win inside the paired band is a tie, counts have every status, the chain of wins is in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from acceld.model import Candidate, Plan, Run, RunSpec, RunState, Status
+from acceld.search.outcome import outcome
+from tests.acceld.search.test_beam import candidate
+
+BANDS = {"prediction": {"paired_band": {"fusion": 5.0, "tile_width": 8.0, "mixed": 20.0}}}
+
+
+def chain(*latencies: float) -> list[Candidate]:
+    """Candidates 1, 2, ..., each the parent of the next, with bands in their profiles."""
+    made = []
+    for number, latency in enumerate(latencies, 1):
+        one = candidate(number, latency)
+        assert one.evaluation is not None and one.evaluation.profile is not None
+        evaluation = replace(one.evaluation, profile=replace(one.evaluation.profile, details=BANDS))
+        plan = number if number > 1 else None
+        made.append(replace(one, parent=number - 1 or None, plan=plan, evaluation=evaluation))
+    return made
+
+
+def plans(**classes: str) -> dict[int, Plan]:
+    return {
+        int(number[1:]): Plan(1, 1, 1, 0, "", title=f"plan {number}", rule=kind, change_class=kind, id=int(number[1:]))
+        for number, kind in classes.items()
+    }
+
+
+def finished(best: int) -> Run:
+    return Run(1, RunSpec("toy"), RunState.FINISHED, 0.0, 0.0, 9.0, baseline=1, best=best)
+
+
+def test_one_change_class_has_its_own_band() -> None:
+    found = outcome(finished(2), chain(100.0, 93.0), plans(p2="fusion"))
+    assert found.tie_band == 5.0 and found.improved and [win.rule for win in found.wins] == ["fusion"]
+
+
+def test_a_speedup_inside_the_band_is_no_improvement() -> None:
+    found = outcome(finished(2), chain(100.0, 93.0), plans(p2="tile_width"))
+    assert found.tie_band == 8.0 and not found.improved
+
+
+def test_a_chain_of_different_classes_is_mixed() -> None:
+    found = outcome(finished(3), chain(100.0, 93.0, 86.0), plans(p2="fusion", p3="tile_width"))
+    assert found.tie_band == 20.0 and not found.improved
+    assert [win.candidate for win in found.wins] == [2, 3]
+
+
+def test_counts_leave_the_baseline_out_and_hold_every_status() -> None:
+    found = outcome(finished(1), chain(100.0), {})
+    assert found.counts == dict.fromkeys([status.value for status in Status], 0)
+    assert found.speedup == 1.0 and not found.improved and found.elapsed_s == 9.0
+
+
+def test_a_run_without_a_passed_baseline_has_no_speedup() -> None:
+    failed = candidate(1, 100.0, status=Status.COMPILE_ERROR)
+    found = outcome(replace(finished(1), best=None), [failed], {})
+    assert found.speedup is None and found.baseline_latency_us is None and not found.improved
