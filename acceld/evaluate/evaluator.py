@@ -310,10 +310,10 @@ class Judge:
             if case.request.priority is Priority.BASELINE:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
-            verdict = judge_errors(trial, tried.errors, data.floors, None, loaded.tolerance)
+            verdict = judge_errors(loaded, trial, tried.errors, data.floors, None)
             if not verdict.check.passed and verdict.errors.finite:
                 baseline = await self._floors.of_baseline(children, loaded, case.request, data, trial)
-                verdict = judge_errors(trial, tried.errors, data.floors, baseline, loaded.tolerance)
+                verdict = judge_errors(loaded, trial, tried.errors, data.floors, baseline)
         finally:
             if not trial.kept:
                 await asyncio.to_thread(data.discard)
@@ -348,7 +348,7 @@ class Judge:
             tried = await self._need().attempt(case.traced, data, trial, self._deadline_s(loaded))
             if isinstance(tried, Failed):
                 return False
-            if not judge_errors(trial, tried.errors, data.floors, None, loaded.tolerance).check.passed:
+            if not judge_errors(loaded, trial, tried.errors, data.floors, None).check.passed:
                 return False
         return True if trials else None
 

@@ -19,7 +19,7 @@ from acceld.evaluate.correctness import Errors
 from acceld.evaluate.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.tolerance import Tolerance, tolerance_from
 from acceld.model import Check
-from acceld.workloads import Workload
+from acceld.workloads import Precision, Workload
 
 FRESH_SEEDS = 5
 DEAR_S = 1.0
@@ -99,19 +99,21 @@ class Verdict:
 
 
 def judge_errors(
-    trial: Trial, errors: Iterable[Errors], floors: Iterable[Errors], baseline: Errors | None, published: float
+    workload: Workload, trial: Trial, errors: Iterable[Errors], floors: Iterable[Errors], baseline: Errors | None
 ) -> Verdict:
     """Hold each output's errors against its tolerance.
 
     ``floors`` is the noise of numpy in float32 on the same inputs, ``baseline`` that of the workload's baseline on
     the same backend and distribution, where it is known.
     """
+    split = workload.precision is not Precision.FP32_STRICT and trial.variant != "integers"
     worst, limit, complaint = Errors(0.0, 0.0, 0.0), None, ""
     for number, (found, floor) in enumerate(zip(errors, floors, strict=True)):
         worst = worst.worst(found)
-        tolerance = tolerance_from(floor.worst(baseline) if baseline is not None else floor, published)
+        noise = floor.worst(baseline) if baseline is not None else floor
+        tolerance = tolerance_from(noise, workload.tolerance, split=split)
         if trial.published:
-            tolerance = Tolerance(published, float("inf"), float("inf"))
+            tolerance = Tolerance(workload.tolerance, float("inf"), float("inf"))
         if limit is None or tolerance.rel_l2 < limit.rel_l2:
             limit = tolerance
         words = tolerance.complaint(found)

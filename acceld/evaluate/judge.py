@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from acceld.backends import simulator
 from acceld.errors import UsageError
 from acceld.evaluate import datasets
 from acceld.evaluate.correctness import compare
-from acceld.evaluate.messages import failure_record, send, unpack
+from acceld.evaluate.messages import clean, failure_record, send, unpack
 from acceld.model import Status
 from acceld.nki.codec import decode
 from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.program import Program
+
+_NOTICES = 50
 
 
 def inspect(request: bytes, reply: int) -> None:
@@ -32,7 +35,7 @@ def inspect(request: bytes, reply: int) -> None:
     seconds: dict[str, float] = {}
     try:
         started = time.monotonic()
-        program = decode(payload)
+        program = _readable(decode(payload))
         digest = program.hash
         _check_target(program, header)
         simulator.verify(program, strict=header["strict_legality"])
@@ -87,6 +90,12 @@ def attempt(request: bytes, reply: int) -> None:
     else:
         finite = [[one if math.isfinite(one) else None for one in found] for found in errors]
         send(reply, {"errors": finite, "seconds": seconds})
+
+
+def _readable(program: Program) -> Program:
+    """The program with notices that are safe to show: they are a stranger's words."""
+    notices = tuple(replace(notice, text=clean(notice.text, 500)) for notice in program.notices[:_NOTICES])
+    return replace(program, notices=notices)
 
 
 class _Refused(Exception):

@@ -6,6 +6,7 @@ An attack is one Python file, a kernel with a header of comments::
     # workload: st_matmul     a workload's name, or a folder of the attacks' own ``workloads/``
     # api: nki_legacy
     # entry: kernel
+    # at_least: 0.98          of the latency of the workload's own baseline, or it has fooled us
 
 ``reject``: wrong, must not pass. ``policy``: refused as a candidate, and may pass only where it is right when the
 policy is off. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of what it
@@ -34,12 +35,13 @@ from acceld.evaluate.evaluator import Judge
 from acceld.evaluate.jail import Level
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.resources import data_folder
+from acceld.workloads import load_workload
 from acceld.workloads.discovery import workload_folders
 
 EXPECTATIONS = ("reject", "policy", "quarantine", "truthful", "pass")
 FOLDER = "tests/adversarial"
 _ALIASES = {"honest": "pass", "control": "pass", "accept": "pass", "rejected": "reject", "suspect": "quarantine"}
-_HEADER = re.compile(r"^#\s*(expect|workload|api|entry|chip)\s*:\s*(\S+)", re.MULTILINE)
+_HEADER = re.compile(r"^#\s*(expect|workload|api|entry|chip|at_least)\s*:\s*(\S+)", re.MULTILINE)
 _DEFAULT_WORKLOAD = "st_matmul"
 _BUILD_S, _CHECK_S, _MEMORY_GIB = 6.0, 30.0, 2.0
 """The suite's workloads are small, and some attacks run until their deadline."""
@@ -54,6 +56,8 @@ class Attack:
     expect: str
     workload_folder: Path
     chip: str
+    at_least: float = 0.0
+    """Share of the baseline's latency below which a pass is a lie: the kernel does the same work."""
 
     @property
     def honest(self) -> bool:
@@ -197,7 +201,9 @@ def _load(path: Path, workloads: dict[str, Path]) -> Attack:
     if name not in workloads:
         raise UsageError(f"{path}: there is no workload {name!r}", hint=did_you_mean(name, workloads))
     kernel = Kernel(text, header.get("api", "nki_legacy"), entry=header.get("entry", ""), filename=path.name)
-    return Attack(path.stem, kernel, expect, workloads[name], header.get("chip", "trn1"))
+    return Attack(
+        path.stem, kernel, expect, workloads[name], header.get("chip", "trn1"), float(header.get("at_least", 0))
+    )
 
 
 async def _attempt(judge: Judge, attack: Attack, mode: str, on_result: Callable[[Result], None] | None) -> Result:
@@ -222,7 +228,7 @@ async def _attempt(judge: Judge, attack: Attack, mode: str, on_result: Callable[
             attack.id,
             mode,
             attack.expect,
-            _outcome(attack, mode, evaluation),
+            _outcome(attack, mode, evaluation, await _least_us(judge, attack)),
             evaluation.status.value,
             failure.rule if failure else "",
             failure.message[:400] if failure else "",
@@ -234,8 +240,22 @@ async def _attempt(judge: Judge, attack: Attack, mode: str, on_result: Callable[
     return result
 
 
-def _outcome(attack: Attack, mode: str, evaluation: Evaluation) -> str:
+async def _least_us(judge: Judge, attack: Attack) -> float:
+    """Latency below which a pass is a lie; 0 where the attack does not say."""
+    if not attack.at_least:
+        return 0.0
+    loaded = await asyncio.to_thread(load_workload, attack.workload_folder)
+    baseline = loaded.baselines[attack.kernel.api]
+    text = await asyncio.to_thread(baseline.read_text, "utf-8")
+    kernel = replace(attack.kernel, text=text, entry="", trusted=True)
+    request = EvaluationRequest(kernel, "", attack.chip, workload_folder=str(attack.workload_folder), gate=Gate.TIMING)
+    return attack.at_least * ((await judge.evaluate(request)).latency_us or 0.0)
+
+
+def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float) -> str:
     passed = evaluation.status is Status.PASSED
+    if passed and (evaluation.latency_us or 0.0) < least_us:
+        return "fooled"
     if attack.honest:
         return "truthful" if passed else "false_reject"
     if not passed:

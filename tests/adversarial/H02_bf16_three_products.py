@@ -1,0 +1,29 @@
+# expect: pass
+# workload: st_matmul
+"""Splits each operand in two bfloat16 parts and adds the three products that matter."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        product = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            left = nl.load(a[128 * row + p, 128 * k + c])
+            right = nl.load(b[128 * k + p, f])
+            left_high = nl.copy(left, dtype=nl.bfloat16)
+            left_low = nl.copy(nl.subtract(left, left_high), dtype=nl.bfloat16)
+            right_high = nl.copy(right, dtype=nl.bfloat16)
+            right_low = nl.copy(nl.subtract(right, right_high), dtype=nl.bfloat16)
+            product += nl.matmul(left_high, right_high)
+            product += nl.matmul(left_high, right_low)
+            product += nl.matmul(left_low, right_high)
+        nl.store(out[128 * row + p, f], value=nl.copy(product))
+    return out

@@ -1,0 +1,23 @@
+# expect: pass
+# workload: st_matmul
+"""Takes the inner dimension in pieces of 64."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    h = nl.arange(64)[:, None]
+    n = nl.arange(64)[None, :]
+    for row in nl.affine_range(2):
+        product = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(4):
+            product += nl.matmul(nl.load(a[128 * row + p, 64 * k + n]), nl.load(b[64 * k + h, f]))
+        nl.store(out[128 * row + p, f], value=nl.copy(product))
+    return out

@@ -1,0 +1,20 @@
+# expect: pass
+# workload: st_softmax
+"""The softmax of the language."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    h = nl.arange(256)[None, :]
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        result = nl.softmax(tile, axis=[1])
+        nl.store(out[128 * row + p, f], value=result)
+    return out

@@ -1,0 +1,23 @@
+# expect: pass
+# workload: st_softmax
+"""Softmax as the exponential of x minus the logarithm of the sum."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    h = nl.arange(256)[None, :]
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        negative = nisa.tensor_reduce(nl.max, data=tile, axis=[1], negate=True)
+        shifted = nl.add(tile, negative)
+        total = nisa.tensor_reduce(nl.add, data=nl.exp(shifted), axis=[1])
+        result = nl.exp(nl.subtract(shifted, nl.log(total)))
+        nl.store(out[128 * row + p, f], value=result)
+    return out
