@@ -1,0 +1,73 @@
+"""Slow listeners and daemons that start at the same moment (quick forms)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from acceld.home import Home
+from acceld.http.client import HttpClient
+from acceld.http.server import Server
+from store.database import Store
+from store.hub import KEPT
+from tests.faults.harness import client_of, start
+from tests.store import records
+
+TOKEN = "t" * 64
+
+
+async def test_a_listener_that_takes_nothing_costs_nothing_and_stops_nobody(tmp_path: Path) -> None:
+    store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
+    server = Server(store, None, socket_path=tmp_path / "s", token=TOKEN)
+    await server.start()
+    run, _ = await records.begin(store)
+    reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+    writer.write(
+        b"GET /v1/events?after=0 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+    )
+    assert b"101" in await reader.readline()  # and now it reads no more
+
+    events = 6000
+
+    async def listen() -> int:
+        client, seen = HttpClient(socket_path=tmp_path / "s", token=TOKEN), 0
+        async for batch in client.events(0):
+            assert batch[0].seq == seen + 1
+            seen = batch[-1].seq
+            if seen >= events:
+                break
+        await client.close()
+        return seen
+
+    listeners = [asyncio.create_task(listen()) for _ in range(3)]
+    for _ in range(events // 500):
+        await asyncio.gather(*(store.notice(run.id, "info", "x" * 200) for _ in range(500)))
+    assert all(seen >= events for seen in await asyncio.gather(*listeners))
+    assert len(store.hub._recent) <= KEPT
+    writer.close()
+    await server.stop()
+    await store.close()
+
+
+def test_of_daemons_started_together_one_serves(tmp_path: Path) -> None:
+    home = Home(tmp_path / ".acceld")
+    home.prepare()
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    daemons = {
+        daemon.pid: daemon
+        for daemon in (
+            start("tests.acceld.daemon.scripted", "--home", str(home.path), environment=environment) for _ in range(4)
+        )
+    }
+    client = client_of(home)
+    winner = daemons.pop(client.get("/v1/hello")["pid"])
+    for loser in daemons.values():
+        loser.communicate(timeout=30)
+    assert [loser.returncode for loser in daemons.values()] == [3, 3, 3]
+    client.send("POST", "/v1/stop")
+    winner.communicate(timeout=30)
+    assert winner.returncode == 0
+    assert not home.is_served()
