@@ -127,12 +127,19 @@ class _First(importlib.abc.MetaPathFinder):
         top = fullname.partition(".")[0]
         module = self.modules.get(fullname)
         if module is None and top in self.roots:
-            module = StubModule(fullname, self.session, "is not simulated")
+            module = StubModule(fullname, self.session, self._why(top))
         elif module is None and top in FRAMEWORKS and _asked_by_kernel(self.session):
             module = StubModule(fullname, self.session, "can not be used in a traced kernel")
         if module is None:
             return None
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
+
+    def _why(self, top: str) -> str:
+        """What is wrong with a module that the API does not have."""
+        other = {"nki": "nki", "neuronxcc": "nki_legacy"}.get(top, self.session.api)
+        if other != self.session.api:
+            return f"belongs to API {other}; the kernel is traced as one of {self.session.api}"
+        return "is not simulated"
 
 
 class _Last(importlib.abc.MetaPathFinder):
@@ -187,17 +194,16 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
     finally:
         sys.meta_path[:] = finders
         sys.path[:] = path
-        for name, module in list(sys.modules.items()):
-            if name in before:
-                sys.modules[name] = before[name]
-            elif _belongs_to_trace(name, module, roots, root):
-                del sys.modules[name]
-        for name in hidden:
-            sys.modules[name] = before[name]
+        made = [(name, module) for name, module in sys.modules.items() if name not in before]
+        for name in [name for name, module in made if _belongs_to_trace(name, module, roots, root)]:
+            del sys.modules[name]
+        sys.modules.update(before)
 
 
 def _belongs_to_trace(name: str, module: ModuleType, roots: tuple[str, ...], root: Path | None) -> bool:
     if isinstance(module, StubModule | ApiModule) or name.partition(".")[0] in roots:
         return True
-    file = getattr(module, "__file__", None)
-    return root is not None and isinstance(file, str) and _inside(file, root)
+    if root is None:
+        return False
+    places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+    return any(isinstance(place, str) and _inside(place, root) for place in places)

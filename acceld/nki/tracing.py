@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
@@ -56,7 +57,7 @@ def trace(
     front_end = _front_end(api, session)
     with _deadline(session), imports(session, front_end.modules(), front_end.roots):
         try:
-            module, notices = _load(tree, filename, front_end)
+            module, notices = _load(tree, session, front_end)
             function = _entry_of(module, name)
             program = front_end.run(function, _named(function, arguments))
         except KernelFailure as failure:
@@ -173,10 +174,13 @@ def _front_end(api: str, session: Session) -> FrontEnd:
     return LegacyFrontEnd(session)
 
 
-def _load(tree: ast.Module, filename: str, front_end: FrontEnd) -> tuple[ModuleType, tuple[Notice, ...]]:
+def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[ModuleType, tuple[Notice, ...]]:
     """Execute the kernel's file as a module that is not ``__main__``."""
+    filename = session.filename
     module = ModuleType(MODULE_NAME)
     module.__file__ = filename
+    if session.options.source_root is not None:
+        module.__package__ = _package(Path(filename), session.options.source_root)
     notices: tuple[Notice, ...] = ()
     if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body):
         exec(compile(front_end.prelude, "<prelude>", "exec"), module.__dict__)  # noqa: S102  # our own lines
@@ -193,6 +197,12 @@ def _load(tree: ast.Module, filename: str, front_end: FrontEnd) -> tuple[ModuleT
     finally:
         sys.modules.pop(MODULE_NAME, None)
     return module, notices
+
+
+def _package(file: Path, root: Path) -> str:
+    """The package a file below ``root`` belongs to, for its relative imports."""
+    inside = file.relative_to(root) if file.is_relative_to(root) else file
+    return "" if inside.is_absolute() else ".".join(inside.parent.parts)
 
 
 def _entry_of(module: ModuleType, name: str) -> Any:

@@ -85,3 +85,8 @@ def promote(*names: str) -> str:
     if len(set(integers)) == 1:
         return integers[0]
     return str(np.result_type(*integers)) if str(np.result_type(*integers)) in NAMED else "int32"
+
+
+def sizeinbytes(dtype: object) -> int:
+    """Bytes an element of a type takes."""
+    return DTYPE_BYTES[dtype_name(dtype)]

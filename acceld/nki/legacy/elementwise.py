@@ -190,11 +190,24 @@ def result(
     return mark_produced(trace, dst, trace.emit(op, engine, [dst], srcs, attrs=attrs, mask=mask, pattern=pattern))
 
 
+def moved_to_sbuf(tile: Tensor) -> Tensor:
+    """The tile, or a copy of it in SBUF where it is in PSUM, where the tensor engine and GpSimd can not read."""
+    if tile.space is Space.SBUF:
+        return tile
+    trace = current()
+    trace.builder.notice(
+        trace.line(), "this operand is in PSUM, where its engine can not read: it is copied to SBUF first"
+    )
+    return result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile])
+
+
 def binary(name: str, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
     """``nl.add(x, y)`` and its like: tensor_tensor for two tiles, tensor_scalar with a number or a (P, 1) tile."""
     trace = current()
     op = names.alu_op(name)
     tiles = [(word, on_chip(v, word, name)) for word, v in (("x", x), ("y", y)) if isinstance(v, Tensor)]
+    if op in GPSIMD_ONLY:
+        tiles = [(word, moved_to_sbuf(tile)) for word, tile in tiles]
     if not tiles:
         raise LegalityError(f"'{name}' needs a tile", rule="operand_type", line=trace.line())
     if len(tiles) == 2:

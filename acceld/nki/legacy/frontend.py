@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.errors import LegalityError, LimitExceeded
-from acceld.nki.legacy import compiler, isa, language
+from acceld.nki.legacy import compiler, dtypes, isa, language
 from acceld.nki.legacy.memory import HBM
 from acceld.nki.legacy.placement import declare
 from acceld.nki.legacy.state import Retrace, Trace, activate, current, deactivate, is_tracing
@@ -104,7 +104,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
 class LegacyFrontEnd:
     """``neuronxcc.nki`` for one trace."""
 
-    roots: tuple[str, ...] = ("neuronxcc",)
+    roots: tuple[str, ...] = ("neuronxcc", "nki")
     prelude = PRELUDE
 
     def __init__(self, session: Session) -> None:
@@ -114,6 +114,7 @@ class LegacyFrontEnd:
         session = self.session
         nl = ApiModule("neuronxcc.nki.language", session, language.namespace())
         nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace())
+        constants = ApiModule("neuronxcc.nki.language.constants", session, {"sizeinbytes": dtypes.sizeinbytes})
         typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
         allocators = ApiModule("neuronxcc.nki.compiler", session, compiler.namespace())
         launchers = {name: Launcher(name) for name in ("jit", "baremetal", "benchmark", "profile", "trace")}
@@ -130,7 +131,8 @@ class LegacyFrontEnd:
             },
         )
         top = ApiModule("neuronxcc", session, {"nki": nki})
-        return {module.__name__: module for module in (top, nki, nl, nisa, typing, allocators)}
+        modules = {module.__name__: module for module in (top, nki, nl, constants, nisa, typing, allocators)}
+        return modules | {"nki.language.constants": constants}
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
         unroll: frozenset[Site] = frozenset()

@@ -63,7 +63,6 @@ class Expr:
     base: Affine
     shape: tuple[int, ...] = ()
     coefs: tuple[int, ...] = ()
-    tags: tuple[int, ...] = ()
 
     __array_ufunc__ = None
     __hash__ = object.__hash__
@@ -89,14 +88,11 @@ class Expr:
         if isinstance(other, Expr):
             shape = broadcast(self.shape, other.shape)
             coefs = tuple(a + b for a, b in zip(self.over(shape), other.over(shape), strict=True))
-            pad, other_pad = len(shape) - len(self.tags), len(shape) - len(other.tags)
-            mine, theirs = (0,) * pad + self.tags, (0,) * other_pad + other.tags
-            tags = tuple(a or b for a, b in zip(mine, theirs, strict=True))
-            return Expr(self.base + other.base, shape, coefs, tags)
+            return Expr(self.base + other.base, shape, coefs)
         number = as_int(other)
         if number is None:
             return NotImplemented
-        return Expr(self.base + number, self.shape, self.coefs, self.tags)
+        return Expr(self.base + number, self.shape, self.coefs)
 
     __radd__ = __add__
 
@@ -117,7 +113,7 @@ class Expr:
 
     def scale(self, factor: int) -> Expr:
         """The expression times ``factor``."""
-        return Expr(self.base.scale(factor), self.shape, tuple(coef * factor for coef in self.coefs), self.tags)
+        return Expr(self.base.scale(factor), self.shape, tuple(coef * factor for coef in self.coefs))
 
     def __mul__(self, other: object) -> Expr:
         number = as_int(other)
@@ -153,13 +149,11 @@ class Expr:
             Affine(self.base.const // divisor, tuple((i, c // divisor) for i, c in self.base.terms if c // divisor)),
             self.shape,
             tuple(coef // divisor for coef in self.coefs),
-            self.tags,
         )
         remainder = Expr(
             Affine(self.base.const % divisor, tuple((i, c) for i, c in low_terms.items() if c)),
             self.shape,
             tuple(coef % divisor for coef in self.coefs),
-            self.tags,
         )
         low, high = remainder.bounds()
         return (quotient, remainder) if low >= 0 and high < divisor else None
@@ -198,24 +192,22 @@ class Expr:
         if Ellipsis in keys:
             at, named = keys.index(Ellipsis), sum(k is not None and k is not Ellipsis for k in keys)
             keys[at : at + 1] = [slice(None)] * (len(self.shape) - named)
-        base, shape, coefs, tags, axis = self.base, list[int](), list[int](), list[int](), 0
+        base, shape, coefs, axis = self.base, list[int](), list[int](), 0
         for one in keys:
             if one is None:
-                shape, coefs, tags = [*shape, 1], [*coefs, 0], [*tags, 0]
+                shape, coefs = [*shape, 1], [*coefs, 0]
                 continue
             if axis >= len(self.shape):
                 raise IndexError("too many indices for an index expression")
-            count, coef, tag = self.shape[axis], self.coefs[axis], self.tags[axis]
+            count, coef = self.shape[axis], self.coefs[axis]
             axis += 1
             if isinstance(one, slice):
                 start, stop, step = one.indices(count)
                 size = len(range(start, stop, step))
-                base, shape, coefs, tags = base + coef * start, [*shape, size], [*coefs, coef * step], [*tags, tag]
+                base, shape, coefs = base + coef * start, [*shape, size], [*coefs, coef * step]
             else:
-                at = range(count)[operator.index(cast("Any", one))]
-                base = base + coef * at
-        rest = slice(axis, None)
-        return Expr(base, (*shape, *self.shape[rest]), (*coefs, *self.coefs[rest]), (*tags, *self.tags[rest]))
+                base = base + coef * range(count)[operator.index(cast("Any", one))]
+        return Expr(base, (*shape, *self.shape[axis:]), (*coefs, *self.coefs[axis:]))
 
     def _compare(self, other: object, cmp: str) -> Any:
         difference = self - other if isinstance(other, Expr) or as_int(other) is not None else None
@@ -396,7 +388,7 @@ def arange(*args: object) -> Expr:
         )
     start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     count = len(range(start, stop, step))
-    return Expr(Affine(start), (count,), (step if count > 1 else 0,), (current().next_tag(),))
+    return Expr(Affine(start), (count,), (step if count > 1 else 0,))
 
 
 class Grid(tuple[Expr, ...]):
@@ -446,8 +438,7 @@ class MeshGrid:
         out = []
         for axis, r in enumerate(ranges):
             coefs = tuple(r.step if k == axis and len(r) > 1 else 0 for k in range(len(shape)))
-            tags = tuple(current().next_tag() if k == axis else 0 for k in range(len(shape)))
-            out.append(Expr(Affine(r.start), shape, coefs, tags))
+            out.append(Expr(Affine(r.start), shape, coefs))
         return Grid(out)
 
 

@@ -8,7 +8,15 @@ from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.elementwise import masked, on_chip, operand, result, same_partitions, scalar_operand
+from acceld.nki.legacy.elementwise import (
+    masked,
+    moved_to_sbuf,
+    on_chip,
+    operand,
+    result,
+    same_partitions,
+    scalar_operand,
+)
 from acceld.nki.legacy.index import Expr, Predicate
 from acceld.nki.legacy.names import ReduceCommand, alu_op, reduce_op
 from acceld.nki.legacy.placement import fresh, mark_produced
@@ -50,7 +58,7 @@ def affine_select(
     **kwargs: Any,
 ) -> Tensor:
     """``nisa.affine_select``: the tile where an index comparison holds, else a number."""
-    tile = operand(on_true_tile, "on_true_tile", "affine_select")
+    tile = moved_to_sbuf(operand(on_true_tile, "on_true_tile", "affine_select"))
     other = scalar_operand(on_false_value, "on_false_value", "affine_select", tile.shape[0])
     if isinstance(other, Tensor):
         raise LegalityError("on_false_value must be a number", rule="operand_type", line=current().line())
@@ -241,7 +249,7 @@ def local_gather(
 ) -> Tensor:
     """``nisa.local_gather``: a gather along the free axis, one list of indices for sixteen partitions."""
     call = "local_gather"
-    tile, where = operand(src_buffer, "src_buffer", call), operand(index, "index", call)
+    tile, where = moved_to_sbuf(operand(src_buffer, "src_buffer", call)), moved_to_sbuf(operand(index, "index", call))
     width = operator.index(num_elem_per_idx)
     listed = prod(where.shape[1:]) * 16
     count = listed if num_valid_indices is None else operator.index(num_valid_indices)
@@ -267,7 +275,8 @@ def gather_flattened(
     data: object, indices: object, *, mask: object = None, dtype: object = None, **kwargs: Any
 ) -> Tensor:
     """``nl.gather_flattened``: in each partition, the elements at the positions given by ``indices``."""
-    tile, where = operand(data, "data", "gather_flattened"), operand(indices, "indices", "gather_flattened")
+    tile = moved_to_sbuf(operand(data, "data", "gather_flattened"))
+    where = moved_to_sbuf(operand(indices, "indices", "gather_flattened"))
     same_partitions("gather_flattened", ("data", tile), ("indices", where))
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("gather", Engine.GPSIMD, where.shape, kind, [tile, where], mask=masked(mask, where.shape))

@@ -8,7 +8,7 @@ from typing import Any
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.elementwise import masked, operand, result
+from acceld.nki.legacy.elementwise import masked, moved_to_sbuf, operand, result
 from acceld.nki.legacy.index import Predicate
 from acceld.nki.legacy.names import engine_of
 from acceld.nki.legacy.placement import fresh, mark_produced
@@ -68,15 +68,6 @@ def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
             line=current().line(),
             hint="copy it to SBUF with nl.copy first",
         )
-
-
-def moved_to_sbuf(tile: Tensor) -> Tensor:
-    """The tile, or a copy of it in SBUF where it is in PSUM, from where the tensor engine can not read."""
-    if tile.space is Space.SBUF:
-        return tile
-    trace = current()
-    trace.builder.notice(trace.line(), "an operand of the tensor engine is in PSUM: it is copied to SBUF first")
-    return result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile])
 
 
 def nc_matmul(

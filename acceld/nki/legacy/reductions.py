@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
@@ -12,9 +13,11 @@ from acceld.nki.legacy import dtypes, names
 from acceld.nki.legacy.elementwise import as_number, binary, broadcast_to, masked, operand, result, unary
 from acceld.nki.legacy.index import Expr
 from acceld.nki.legacy.placement import fresh, mark_produced
-from acceld.nki.legacy.state import current
+from acceld.nki.legacy.state import UnrolledIndex, current
 from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.program import Engine, Space
+from acceld.nki.legacy.views import conform
+from acceld.nki.program import Attr, Engine, Pattern, Space
+from acceld.nki.session import call_site
 
 
 def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
@@ -51,15 +54,44 @@ def reduce(
     else:
         shape = tuple(n for k, n in enumerate(tile.shape) if k not in axes)
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    return result(
-        "tensor_reduce",
-        Engine.VECTOR,
-        shape,
-        kind,
-        [tile],
-        attrs={"op": name, "axes": axes, "negate": bool(negate)},
-        mask=masked(mask, tile.shape),
-    )
+    patterns = masked(mask, tile.shape)
+    if axes != tuple(range(tile.ndim - len(axes), tile.ndim)):
+        if call == "tensor_reduce":
+            raise LegalityError(
+                f"tensor_reduce over axes {list(axes)} of {list(tile.shape)}: only the last free axes can be reduced",
+                rule="reduce_axis",
+                line=current().line(),
+                hint="index the tile so that the axes to reduce come last",
+            )
+        order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
+        tile = tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order)))
+        patterns = tuple(Pattern(p.base, tuple(p.coefs[k] for k in order)) for p in patterns)
+        dst_shape, axes = shape, tuple(range(tile.ndim - len(axes), tile.ndim))
+        if keepdims:
+            folded = reduce_into(tile, name, axes, tuple(n for n in tile.shape[: axes[0]]), kind, negate, patterns)
+            return conform_to(folded, dst_shape)
+    return reduce_into(tile, name, axes, shape, kind, negate, patterns)
+
+
+def reduce_into(
+    tile: Tensor,
+    op: str,
+    axes: tuple[int, ...],
+    shape: tuple[int, ...],
+    kind: str,
+    negate: bool,
+    patterns: tuple[Pattern, ...],
+) -> Tensor:
+    """Emit the fold of the last free axes into a new tile of ``shape``."""
+    attrs: dict[str, Attr] = {"op": op, "axes": axes, "negate": bool(negate)}
+    return result("tensor_reduce", Engine.VECTOR, shape, kind, [tile], attrs=attrs, mask=patterns)
+
+
+def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The tile in a shape that differs in axes of one element."""
+    made = conform(tile, shape)
+    assert made is not None
+    return made
 
 
 def tensor_reduce(
@@ -143,29 +175,40 @@ def loop_reduce(
     trace = current()
     tile = operand(x, "x", "loop_reduce")
     given = loop_indices if isinstance(loop_indices, Sequence) else [loop_indices]
-    loops = []
+    loops, unrolled = [], []
     for index in given:
-        if not isinstance(index, Expr) or len(index.base.terms) != 1:
+        if isinstance(index, UnrolledIndex):
+            unrolled.append(index)
+        elif isinstance(index, Expr) and len(index.base.terms) == 1:
+            loops.append(index.base.terms[0][0])
+        else:
             raise LegalityError(
                 "loop_indices must be variables of enclosing nl.affine_range or nl.sequential_range loops",
                 rule="loop_indices",
                 line=trace.line(),
             )
-        loops.append(index.base.terms[0][0])
-    missing = [loop for loop in loops if loop not in trace.scope]
-    if missing:
+    if any(loop not in trace.scope for loop in loops):
         raise LegalityError("loop_reduce over a loop that is over", rule="local_scope", line=trace.line())
+    name, site = names.reduce_op(op), call_site()
+    patterns = masked(mask, tile.shape)
+    if not all(index.first for index in unrolled) and site in trace.folds:
+        known = trace.tensor(trace.folds[site].access, trace.folds[site].scope)
+        trace.emit(
+            "tensor_tensor", Engine.VECTOR, [known], [known, tile], attrs={"op": name}, mask=patterns, accumulates=True
+        )
+        return known
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    outer = trace.scope[: min(trace.scope.index(loop) for loop in loops)]
+    outer = trace.scope[: min((trace.scope.index(loop) for loop in loops), default=len(trace.scope))]
     dst = fresh(trace, tile.shape, kind, Space.SBUF, scope=outer)
     slot = trace.emit(
-        "loop_reduce",
+        "loop_reduce" if loops else "copy",
         Engine.VECTOR,
         [dst],
         [tile],
-        attrs={"op": names.reduce_op(op), "loops": tuple(sorted(loops))},
-        mask=masked(mask, tile.shape),
+        attrs={"op": name, "loops": tuple(sorted(loops))} if loops else {},
+        mask=patterns,
         reduced=tuple(loops),
         accumulates=True,
     )
+    trace.folds[site] = dst
     return mark_produced(trace, dst, slot)

@@ -61,6 +61,9 @@ class Alias:
 class UnrolledIndex(int):
     """The value of a loop variable whose loop is unrolled while tracing."""
 
+    first: bool
+    """Whether this is the loop's first iteration."""
+
 
 class Trace:
     """Loops, liveness and emission for one run of a legacy kernel."""
@@ -86,21 +89,16 @@ class Trace:
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
         self.sites: dict[int, Site] = {}
+        self.folds: dict[Site, Tensor] = {}
         self.shared_tensors: list[Tensor] = []
         self._shared_next: int | None = None
         self.broken: LegalityError | None = None
         self._keys: dict[int, Site] = {}
         self._names: dict[int, str] = {}
-        self._tags = 0
 
     def line(self) -> int:
         """The kernel's line now running."""
         return self.session.line()
-
-    def next_tag(self) -> int:
-        """A number for a new index axis."""
-        self._tags += 1
-        return self._tags
 
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
         """A view of the API's own class."""
@@ -163,9 +161,11 @@ class Trace:
         return self._symbolic(name or "i", numbers, kind, site, line)
 
     def _unrolled(self, numbers: range) -> Iterator[object]:
-        for number in numbers:
+        for position, number in enumerate(numbers):
             self.session.check_deadline()
-            yield UnrolledIndex(number)
+            index = UnrolledIndex(number)
+            index.first = position == 0
+            yield index
 
     def _symbolic(self, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
         if not numbers:

@@ -10,7 +10,16 @@ from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.elementwise import expand, masked, on_chip, operand, result, same_partitions, scalar_operand
+from acceld.nki.legacy.elementwise import (
+    expand,
+    masked,
+    moved_to_sbuf,
+    on_chip,
+    operand,
+    result,
+    same_partitions,
+    scalar_operand,
+)
 from acceld.nki.legacy.memory import partitions_fit
 from acceld.nki.legacy.names import engine_of, reduce_op
 from acceld.nki.legacy.state import current
@@ -191,7 +200,7 @@ def tensor_partition_reduce(
     op: object, data: object, *, mask: object = None, dtype: object = None, **kwargs: Any
 ) -> Tensor:
     """``nisa.tensor_partition_reduce``: folds the partitions into one."""
-    tile = operand(data, "data", "tensor_partition_reduce")
+    tile = moved_to_sbuf(operand(data, "data", "tensor_partition_reduce"))
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result(
         "partition_reduce",

@@ -144,6 +144,27 @@ def test_imports_that_are_missing_do_no_harm_until_they_are_used(head: str) -> N
     assert trace(kernel(head=head), [SPEC])
 
 
+def test_index_expressions_may_be_made_while_the_file_loads() -> None:
+    head = IMPORTS + "ROWS, COLUMNS = nl.arange(64)[:, None], nl.arange(16)[None, :]\n"
+    assert trace(kernel("nl.load(x[ROWS, COLUMNS])", head), [SPEC])
+
+
+def test_a_kernel_of_the_other_api_is_named() -> None:
+    with pytest.raises(UnsupportedCall, match="belongs to API nki; the kernel is traced as one of nki_legacy"):
+        trace(kernel().replace("neuronxcc.nki", "nki").replace("import nki as nki", "import nki"), [SPEC])
+
+
+def test_relative_imports_work_below_the_source_root(tmp_path: Path) -> None:
+    package = tmp_path / "kernels_of_test" / "norm"
+    package.mkdir(parents=True)
+    (package.parent / "shared.py").write_text("SIZE = 64\n")
+    source = kernel("assert SIZE == x.shape[0]", "from ..shared import SIZE\n")
+    options = TraceOptions(source_root=tmp_path)
+    assert trace(source, [SPEC], filename="kernels_of_test/norm/kernel.py", options=options)
+    assert trace(source, [SPEC], filename=str(package / "kernel.py"), options=options)
+    assert not [name for name in sys.modules if name.startswith("kernels_of_test")]
+
+
 @pytest.mark.parametrize(
     ("head", "line", "part"),
     [

@@ -129,6 +129,28 @@ def kernel(x):
     np.testing.assert_allclose(got, x.sum(0), rtol=1e-5, atol=1e-5)
 
 
+def test_loop_reduce_over_an_unrolled_loop_folds_too(run_kernel: Any, random: Any) -> None:
+    x = random(3, 4, 64, 16)
+    got = run_kernel(
+        """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((64, 16), dtype=x.dtype, buffer=nl.shared_hbm)
+    t = nl.ndarray((64, 16), dtype=x.dtype, buffer=nl.sbuf)
+    for i in nl.affine_range(3):
+        for j in nl.affine_range(4):
+            tile = nl.load(x[i, j])
+            if i == 1:
+                tile = nl.multiply(tile, 2.0)
+            t[...] = nl.loop_reduce(tile, op=np.add, loop_indices=[i, j])
+    nl.store(out, t)
+    return out
+""",
+        x,
+    )
+    np.testing.assert_allclose(got, x.sum((0, 1)) + x[1].sum(0), rtol=1e-4, atol=1e-5)
+
+
 def test_loop_reduce_over_a_loop_it_is_not_in_is_refused(trace_kernel: Any, random: Any) -> None:
     with pytest.raises(LegalityError) as caught:
         trace_kernel(

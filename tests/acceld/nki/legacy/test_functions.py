@@ -103,6 +103,8 @@ def test_operators_are_the_functions(run_kernel: Any, random: Any) -> None:
         ("nl.max(a, axis=[1, 2])", lambda x: x.max((1, 2))),
         ("nl.min(a, axis=-1, keepdims=True)", lambda x: x.min(-1, keepdims=True)),
         ("nl.prod(a, axis=[2])", lambda x: x.prod(2)),
+        ("nl.sum(a, axis=[1])", lambda x: x.sum(1)),
+        ("nl.max(a, axis=1, keepdims=True)", lambda x: x.max(1, keepdims=True)),
         ("nl.mean(a, axis=(1, 2))", lambda x: x.mean((1, 2))),
         ("nl.var(a, axis=[1, 2])", lambda x: x.var((1, 2))),
         ("nisa.tensor_reduce(np.add, a, axis=[2], negate=True)", lambda x: -x.sum(2)),
@@ -116,6 +118,17 @@ def test_reductions_over_free_axes(run_kernel: Any, random: Any, expression: str
     value = value.reshape(32, -1) if value.ndim == 1 else value
     got = run_kernel(kernel(f"a = nl.load(x)\nnl.store(out, {expression})", arguments="x", shape=str(value.shape)), x)
     np.testing.assert_allclose(got, value, rtol=2e-5, atol=2e-6)
+
+
+def test_the_mask_of_a_permuted_reduction_moves_with_its_axes(run_kernel: Any, random: Any) -> None:
+    x = random(32, 6, 5)
+    body = """
+p, a, b = nl.arange(32)[:, None, None], nl.arange(6)[None, :, None], nl.arange(5)[None, None, :]
+tile = nl.load(x)
+nl.store(out, nl.sum(tile[p, a, b], axis=1, mask=a < 4))
+"""
+    got = run_kernel(kernel(body, arguments="x", shape="(32, 5)"), x)
+    np.testing.assert_allclose(got, x[:, :4].sum(1), rtol=1e-5, atol=1e-6)
 
 
 def test_rms_norm_and_select(run_kernel: Any, random: Any) -> None:
@@ -358,6 +371,11 @@ def test_engines_are_the_documented_ones(trace_kernel: Any, random: Any, express
             "of 'transpose' exceed architecture limitation of 128",
         ),
         ("nl.sum(nl.load(x), axis=0)", "reduce_axis", "partition dimension"),
+        (
+            "nisa.tensor_reduce(np.add, nl.load(x).reshape((128, 2, 4)), axis=[1])",
+            "reduce_axis",
+            "only the last free axes",
+        ),
         ("nisa.tensor_scalar(nl.load(x), np.add, nl.load(x))", "operand_shape", "(128, 1)"),
         ("nisa.tensor_scalar(nl.load(x), np.add, 1.0, op1=np.bitwise_and, operand1=1)", "op_mix", "bitwise_and"),
         ("nisa.activation(op=np.sinh, data=nl.load(x))", "activation_function", "sinh"),
