@@ -1,0 +1,72 @@
+"""A wheel holds code, prompts and workloads, and works in an empty folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built from a copy so that no build folder is left in it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    copy = folder / "source"
+    names = [
+        "acceld",
+        "store",
+        "tui",
+        "prompts",
+        "workloads",
+        "pyproject.toml",
+        "setup.py",
+        "MANIFEST.in",
+        "README.md",
+        "LICENSE",
+        "acceld.toml",
+    ]
+    copy.mkdir()
+    subprocess.run(["cp", "-r", *(str(ROOT / name) for name in names), str(copy)], check=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+        str(copy),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = folder.glob("acceld-*.whl")
+    return built
+
+
+def test_the_wheel_has_packages_and_data_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "acceld/_data/workloads/nkibench/silu/workload.toml" in names
+    assert "acceld/_data/prompts/shared/planner.md" in names
+    assert any(name.startswith("tui/") and name.endswith(".tcss") for name in names)
+    assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]
+
+
+def test_commands_work_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
+    target, empty = tmp_path / "site", tmp_path / "empty"
+    empty.mkdir()
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(target), "HOME": str(tmp_path)}
+    for words, expected in ((["workloads"], "rmsnorm_matmul"), (["workloads", "silu"], str(target))):
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "acceld", *words], cwd=empty, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert expected in done.stdout
