@@ -65,8 +65,7 @@ def test_commands_work_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: 
     subprocess.run(install, check=True, capture_output=True)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(target), "HOME": str(tmp_path)}
     for words, expected in ((["workloads"], "rmsnorm_matmul"), (["workloads", "silu"], str(target))):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "acceld", *words], cwd=empty, env=environment, capture_output=True, text=True
-        )
+        command = [sys.executable, "-P", "-m", "acceld", *words]
+        done = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert expected in done.stdout
