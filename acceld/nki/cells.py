@@ -18,6 +18,9 @@ from acceld.nki.program import Access, Affine, Buffer, Space
 MAX_CELLS = 64
 """Cells one access may cover."""
 
+QUADRANT = 32
+"""Partitions tiles start at multiples of, so that small ones can share addresses."""
+
 PSUM_BANK_BYTES = 2048
 """A tile in PSUM takes at least one bank of each partition (all chips)."""
 
@@ -43,7 +46,9 @@ class Grid:
     strides: tuple[int, ...]
     exact: bool
     cell_bytes: float
-    """Bytes a partition gives to one cell (a part of them where the partition axis is cut)."""
+    """Bytes of each partition's memory one cell takes: fewer where it spans a part of the partitions."""
+    row_bytes: int
+    """Bytes one partition holds of a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +116,27 @@ def _grid(buffer: Buffer, accesses: list[Access], trips: Mapping[int, int]) -> G
     for dim in reversed(range(rank)):
         strides[dim] = step
         step *= ceil(high[dim] / grain[dim]) + 1
-    return Grid(tuple(grain), tuple(strides), exact, _cell_bytes(buffer, grain))
+    row = _row_bytes(buffer, grain)
+    return Grid(tuple(grain), tuple(strides), exact, row * _share(buffer, grain), row)
 
 
-def _cell_bytes(buffer: Buffer, grain: list[int]) -> float:
+def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
     if buffer.space is Space.HBM:
+        return 0
+    sizes = [min(g, n) for d, (g, n) in enumerate(zip(grain, buffer.shape, strict=True)) if d != buffer.partition_axis]
+    return DTYPE_BYTES[buffer.dtype] * prod(sizes)
+
+
+def _share(buffer: Buffer, grain: list[int]) -> float:
+    """Share of the 128 partitions a cell keeps from others; a tile in PSUM keeps at least a bank."""
+    axis = buffer.partition_axis
+    if axis < 0:
         return 0.0
-    size = float(DTYPE_BYTES[buffer.dtype])
-    for dim, (g, total) in enumerate(zip(grain, buffer.shape, strict=True)):
-        size *= min(g, total) / total if dim == buffer.partition_axis else min(g, total)
+    partitions = buffer.shape[axis]
+    share = ceil(partitions / QUADRANT) * QUADRANT / 128 * min(grain[axis], partitions) / partitions
     if buffer.space is Space.PSUM:
-        tile = DTYPE_BYTES[buffer.dtype] * prod(buffer.shape[buffer.partition_axis + 1 :])
-        size *= max(1.0, PSUM_BANK_BYTES / tile)
-    return size
+        share = max(1.0, PSUM_BANK_BYTES / (DTYPE_BYTES[buffer.dtype] * prod(buffer.shape[axis + 1 :])))
+    return share
 
 
 def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[int, int], ...]) -> CellAccess:

@@ -162,14 +162,13 @@ class CostModel:
 
     # element-wise engines
 
-    def _scalar_us(self, elements: float) -> float:
-        return (max(elements, self.params.min_interval_cycles) + self.params.scalar_overhead_cycles) / (
-            1000 * self.chip.scalar_ghz
-        )
+    def _scalar_us(self, cycles: float) -> float:
+        cycles = max(cycles + self.params.scalar_overhead_cycles, self.params.min_interval_cycles)
+        return cycles / self.chip.scalar_ghz / 1000
 
     def _vector_us(self, cycles: float) -> float:
-        floor = max(cycles, self.params.min_interval_cycles)
-        return (floor + self.params.vector_overhead_cycles) / (1000 * self.chip.vector_ghz)
+        cycles = max(cycles + self.params.vector_overhead_cycles, self.params.min_interval_cycles)
+        return cycles / self.chip.vector_ghz / 1000
 
     def _elementwise(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], handed_over: bool

@@ -32,7 +32,7 @@ class TimelineParams:
     dma_latency_us: float = 1.3
     """From trigger to first byte (DMA bandwidth guide)."""
     sbuf_reserved_bytes: int = 16 * 1024
-    """Of each partition, kept by the compiler (direct allocation guide: 176 of 192 KiB usable)."""
+    """Of each partition, not filled with values (direct allocation guide: 176 of 192 KiB usable); buffers rotate in it."""
     kernel_start_us: float = 17.0
     """Before the first useful instruction, inside total_time (profile of a tutorial kernel)."""
     kernel_end_us: float = 5.0
@@ -46,10 +46,8 @@ class TimelineParams:
     vector_overhead_cycles: int = 130
     reciprocal_factor: float = 2.2
     dma_descriptor_floor_bytes: int = 512
-    dma_trigger_cycles: int = 140
     semaphore_us: float = 0.1
     window: int = 64
-    sbuf_fill: float = 0.9
     latency_scale: float = 1.08
 
     # choices of structure
@@ -78,10 +76,8 @@ FITTED: dict[str, str] = {
     "vector_overhead_cycles": "vector busy time of the same 14",
     "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
     "dma_descriptor_floor_bytes": "payload a short descriptor costs as much as; the same 14",
-    "dma_trigger_cycles": "scalar busy time of the same 14: scalar cycles for each transfer",
     "semaphore_us": "latency of the same 14",
     "window": "latency of the same 14: instructions within which the compiler reorders one engine",
-    "sbuf_fill": "share of SBUF that values fill before others are dropped, so that buffers rotate; the same 14",
     "latency_scale": "latency of the same 14: schedules are not perfect",
 }
 """Fitted constants and what they were fitted on."""

@@ -1,10 +1,9 @@
 """Which values stay in SBUF, and the machine operations that follow: reloads, spills, recomputation.
 
 The legacy compiler keeps a value from its definition to its last use while there is room. When there is none it drops
-
-1. loaded values (they can be loaded again), least recently used first, and repeated ones before the others;
-2. computed values that the kernel computes again before their next use;
-3. other computed values, which are saved once to HBM (a spill) and reloaded.
+loaded values that the kernel loads again anyway, least recently used first; then by worth: the age of the last use
+plus what it costs, for each byte, to have the value again (a load, computing it once more where the kernel does so,
+or saving it once to HBM and reloading it: a spill). With equal costs this is least recently used.
 
 A repeat (:mod:`acceld.nki.stream`) whose values are still in SBUF costs nothing; otherwise it is executed as written.
 """
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from acceld.chips import ChipSpec
 from acceld.nki.cost import Cost, CostModel
@@ -23,6 +23,9 @@ from acceld.nki.templates import Template
 
 ENGINES = (Engine.TENSOR, Engine.VECTOR, Engine.SCALAR, Engine.GPSIMD, Engine.DMA, Engine.SYNC)
 INDEX = {engine: position for position, engine in enumerate(ENGINES)}
+HOPELESS = 4.0
+"""A value computed again after this many times SBUF's size was written is not kept for it."""
+
 SMALL_BYTES = 64.0
 """Of each partition; smaller values are never dropped, it would not make room."""
 
@@ -73,9 +76,7 @@ class _Planner:
     def __init__(self, stream: Stream, model: CostModel, params: TimelineParams, chip: ChipSpec) -> None:
         self.stream, self.model, self.params, self.chip = stream, model, params, chip
         self.machine = Machine()
-        capacity = chip.sbuf_bytes_per_partition - params.sbuf_reserved_bytes
-        self.capacity = float(capacity)
-        self.limit = capacity * params.sbuf_fill
+        self.limit = float(chip.sbuf_bytes_per_partition - params.sbuf_reserved_bytes)
         self.used = 0.0
         values = len(stream.value_bytes)
         self.uses = self._uses()
@@ -92,9 +93,14 @@ class _Planner:
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Loaded values the kernel loads again before it uses them, least recently used first."""
-        self.warm: OrderedDict[int, None] = OrderedDict()
-        """All others in SBUF, least recently used first."""
-        self.released: deque[list[float]] = deque([[self.capacity, -1.0]])
+        self.warm: list[tuple[float, int, int]] = []
+        """Heap of (worth, order, value) of the others; entries with an old worth are stale."""
+        self.worth = [-1.0] * values
+        self.age = 0.0
+        self.order = 0
+        self.remake = self._remaking()
+        self.written = self._volume()
+        self.released: deque[list[float]] = deque([[float(chip.sbuf_bytes_per_partition), -1.0]])
         self.psum_released: deque[list[float]] = deque([[float(chip.psum_bytes_per_partition), -1.0]])
         self.psum_used = 0.0
         self.now = -1
@@ -238,12 +244,60 @@ class _Planner:
             self._touch(value, bool(events[at] & 1))
 
     def _touch(self, value: int, repeated: bool) -> None:
-        cold = repeated and self.stream.value_loaded[value]
-        pool, other = (self.cold, self.warm) if cold else (self.warm, self.cold)
-        other.pop(value, None)
-        if self.stream.value_bytes[value] >= SMALL_BYTES:
-            pool[value] = None
-            pool.move_to_end(value)
+        """Note a use: a value is worth keeping by the age of its use and by what it costs to have it again."""
+        size = self.stream.value_bytes[value]
+        if size < SMALL_BYTES:
+            return
+        if repeated and self.stream.value_loaded[value]:
+            self.worth[value] = -1.0
+            self.cold[value] = None
+            self.cold.move_to_end(value)
+            return
+        self.cold.pop(value, None)
+        worth = self.age + self._cost_to_return(value, repeated) / size
+        self.worth[value] = worth
+        self.order += 1
+        heappush(self.warm, (worth, self.order, value))
+
+    def _hopeless(self, value: int) -> bool:
+        """Whether so much is written before the next event that the value can not stay until then."""
+        written = self.written
+        upcoming = self.uses[value][self.next[value]] >> 1
+        return written[upcoming] - written[self.now] > HOPELESS * self.limit
+
+    def _volume(self) -> list[float]:
+        """Bytes of a partition written into SBUF before each event, as the kernel writes them."""
+        stream, total = self.stream, 0.0
+        volume = []
+        for outs in stream.outputs:
+            volume.append(total)
+            for value in outs:
+                if stream.value_space[value] is Space.SBUF:
+                    total += stream.value_bytes[value]
+        return volume
+
+    def _cost_to_return(self, value: int, repeated: bool) -> float:
+        """Microseconds to have a dropped value in SBUF again."""
+        transfer = self.stream.value_row[value] * 128 / self.chip.dma_bytes_per_us
+        if repeated:
+            return transfer if self._hopeless(value) else self.remake[value]
+        return transfer if self.stream.value_loaded[value] else 2 * transfer
+
+    def _remaking(self) -> list[float]:
+        """For each value the time to compute or load it once more, with the loads and PSUM values it needs."""
+        stream = self.stream
+        cost = [0.0] * len(stream.value_bytes)
+        for event, outs in enumerate(stream.outputs):
+            if stream.repeat[event] or not outs:
+                continue
+            price = stream.templates[event].costs[stream.variants[event]]
+            total = price.busy_us + price.second_us
+            for value in stream.inputs[event]:
+                if stream.value_loaded[value] or stream.value_space[value] is Space.PSUM:
+                    total += cost[value]
+            for value in outs:
+                cost[value] = total / len(outs)
+        return cost
 
     def _release(self, value: int, operation: int) -> None:
         self.resident[value] = 0
@@ -251,7 +305,7 @@ class _Planner:
         where = self.stream.value_space[value]
         if where is Space.SBUF:
             self.cold.pop(value, None)
-            self.warm.pop(value, None)
+            self.worth[value] = -1.0
             self.used -= size
             self.released.append([size, float(operation)])
         elif where is Space.PSUM:
@@ -277,12 +331,26 @@ class _Planner:
 
     def _evict(self) -> bool:
         """Drop one value; False where all are in use by the current event."""
-        for pool in (self.cold, self.warm):
-            for value in pool:
-                if self.pinned[value] != self.now:
-                    self._drop(value)
-                    return True
-        return False
+        for value in self.cold:
+            if self.pinned[value] != self.now:
+                self._drop(value)
+                return True
+        held = []
+        found = False
+        while self.warm and not found:
+            entry = heappop(self.warm)
+            worth, _, value = entry
+            if not self.resident[value] or self.worth[value] != worth:
+                continue
+            if self.pinned[value] == self.now:
+                held.append(entry)
+                continue
+            self.age = worth
+            self._drop(value)
+            found = True
+        for entry in held:
+            heappush(self.warm, entry)
+        return found
 
     def _drop(self, value: int) -> None:
         events, at = self.uses[value], self.next[value]
@@ -295,7 +363,7 @@ class _Planner:
         template = self.stream.templates[self.stream.value_event[value]]
         access = template.instruction.dsts[0]
         partitions = access.shape[0]
-        row = int(self.stream.value_bytes[value])
+        row = self.stream.value_row[value]
         return partitions, row, partitions * row
 
     def _save(self, value: int) -> None:

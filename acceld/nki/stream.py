@@ -25,6 +25,8 @@ class Stream:
     repeat: list[bool] = field(default_factory=list)
     value_bytes: list[float] = field(default_factory=list)
     """Of each partition; 0 in HBM."""
+    value_row: list[int] = field(default_factory=list)
+    """Bytes of one partition's row."""
     value_space: list[Space] = field(default_factory=list)
     value_event: list[int] = field(default_factory=list)
     """The event that made each value first."""
@@ -46,6 +48,7 @@ class _Expander:
         self.known: dict[object, tuple[int, ...]] = {}
         self.position: list[int] = [0] * len(prepared.templates)
         self.space = [buffer.space for buffer in buffers]
+        self.rows = [prepared.grids[b.id].row_bytes if b.id in prepared.grids else 0 for b in buffers]
         self.bytes = [prepared.grids[b.id].cell_bytes if b.id in prepared.grids else 0.0 for b in buffers]
         self.fresh: dict[int, list[int]] = defaultdict(list)
         for buffer in buffers:
@@ -101,7 +104,7 @@ class _Expander:
                     read.append(value)
         operands = len(read)
         first = template.first is not None and template.first[at]
-        if template.accumulates or (template.first is not None and not first):
+        if template.accumulates or template.first is not None:
             for access in template.writes:
                 cells, base = self.cells[access.buffer], access.bases[at]
                 for offset in access.offsets:
@@ -129,10 +132,12 @@ class _Expander:
             made = []
             loaded = template.is_load
             for access in template.writes:
+                row = self.rows[access.buffer]
                 size, space = self.bytes[access.buffer], self.space[access.buffer]
                 for _ in access.offsets:
                     made.append(len(stream.value_bytes))
                     stream.value_bytes.append(size)
+                    stream.value_row.append(row)
                     stream.value_space.append(space)
                     stream.value_event.append(event)
                     stream.value_loaded.append(loaded)

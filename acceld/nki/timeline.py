@@ -19,7 +19,7 @@ from acceld.nki.cost import CostModel
 from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.params import PARAMS_VERSION, TimelineParams, default_params
 from acceld.nki.program import Access, Engine, Loop, LoopKind, Node, Program, Space
-from acceld.nki.residency import ENGINES, INDEX, Machine, plan
+from acceld.nki.residency import ENGINES, Machine, plan
 from acceld.nki.schedule import Schedule, schedule
 from acceld.nki.stream import expand
 from acceld.nki.templates import Prepared, prepare
@@ -185,14 +185,13 @@ def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:
     stream = expand(prepared, numbering=params.value_numbering)
     machine = plan(stream, model, params, model.chip)
     times = schedule(machine, params)
-    return _Run(prepared, machine, times, _figures(machine, times, params, model.chip))
+    return _Run(prepared, machine, times, _figures(machine, times))
 
 
-def _figures(machine: Machine, times: Schedule, params: TimelineParams, chip: ChipSpec) -> dict[str, float]:
+def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
     busy = [0.0] * len(ENGINES)
     for engine, us in zip(machine.engine, machine.busy_us, strict=True):
         busy[engine] += us
-    busy[INDEX[Engine.SCALAR]] += machine.transfers * params.dma_trigger_cycles / chip.scalar_ghz / 1000
     figures = {f"busy.{engine.value}": us for engine, us in zip(ENGINES, busy, strict=True)}
     for name in (
         "hbm_read_bytes", "hbm_write_bytes", "spill_save_bytes", "spill_reload_bytes", "flops", "transpose_flops",
