@@ -66,10 +66,18 @@ class Accesses:
                 f"{self.rules.partitions} of {capacity}",
                 "choose a lower address or a smaller tensor",
             )
-        elif buffer.space is Space.PSUM and offset % 2048:
-            self.report.add(
-                "psum_bank", buffer.line, f"a PSUM tensor starts at byte {offset}", "start on a multiple of 2048 bytes"
-            )
+        elif buffer.space is Space.PSUM:
+            self._bank(buffer, offset, size)
+
+    def _bank(self, buffer: Buffer, offset: int, size: int) -> None:
+        bank = 2048
+        if self.rules.psum_starts_on_bank and offset % bank:
+            message = f"a PSUM tensor starts at byte {offset}"
+        elif size <= bank < offset % bank + size:
+            message = f"a PSUM tensor of {size} bytes at byte {offset} lies in two banks"
+        else:
+            return
+        self.report.add("psum_bank", buffer.line, message, "start on a multiple of 2048 bytes")
 
     def capacity(self, space: Space) -> int:
         """Bytes of a partition."""

@@ -34,6 +34,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "max8_free": "isa max8: least and greatest number of free elements",
         "free_axes": "arch: axes of an engine's access pattern beside the partitions",
         "block_dimensions": "mig: block dimensions are refused from SDK 2.25 on, tolerated by earlier compilers",
+        "psum_starts_on_bank": "migration guide: PSUM tensors start on a bank boundary; neuronxcc allows an offset in it",
         "same_base_partition": "isa (neuronxcc): both tiles of tensor_tensor start on one partition",
     }
 )
@@ -62,6 +63,7 @@ class RuleBook:
     free_axes: int = 4
     block_dimensions: bool = True
     same_base_partition: bool = True
+    psum_starts_on_bank: bool = False
     generation: int = 2
     sources: Mapping[str, str] = field(default_factory=lambda: SOURCES, compare=False, repr=False)
 
@@ -90,5 +92,6 @@ def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
         sbuf_bytes=_SBUF_KIB[chip] * 1024,
         block_dimensions=legacy and not strict,
         same_base_partition=legacy,
+        psum_starts_on_bank=not legacy,
         generation=GENERATION[chip],
     )

@@ -403,7 +403,15 @@ def operand_beyond_psum(kernel: Kernel, bad: bool) -> int:
 
 
 @case("psum_bank")
-def psum_address_inside_a_bank(kernel: Kernel, bad: bool) -> int:
+def psum_address_across_two_banks(kernel: Kernel, bad: bool) -> int:
+    tensor = kernel.psum((32, 128), address=(0, 2048 + 1536 + bad))
+    kernel.op("memset", at(tensor), 0.0)
+    return tensor.line
+
+
+@case("psum_bank")
+def psum_address_off_the_bank(kernel: Kernel, bad: bool) -> int:
+    kernel.api, kernel.chip = "nki", "trn2"
     tensor = kernel.psum((32, 128), address=(0, 2048 + 512 * bad))
     kernel.op("memset", at(tensor), 0.0)
     return tensor.line
