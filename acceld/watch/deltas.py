@@ -1,0 +1,77 @@
+"""What changed between two profiles of a kernel: exact counts first, then what the model makes of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from acceld import figures
+from acceld.model import Profile
+
+EXACT: Mapping[str, str] = {
+    "hbm_read_bytes": "read from HBM",
+    "hbm_write_bytes": "written to HBM",
+    "short_dma_rows": "DMA rows below 512 B",
+    "instruction_count": "instructions",
+    "sbuf_peak_bytes_per_partition": "SBUF peak a partition",
+    "psum_peak_banks": "PSUM peak banks",
+}
+MODELLED: Mapping[str, str] = {"spill_save_bytes": "spilled", "spill_reload_bytes": "reloaded"}
+LEAST = 0.005
+"""Relative changes below this are not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """One figure, before and after."""
+
+    name: str
+    title: str
+    before: float
+    after: float
+    exact: bool
+
+    @property
+    def text(self) -> str:
+        """``read from HBM 32.0 MB -> 16.0 MB (-50 %)``."""
+        change = f" ({100 * (self.after / self.before - 1):+.0f} %)" if self.before else ""
+        shown = size if "bytes" in self.name else engine if self.name.startswith("engine ") else count
+        return f"{self.title} {shown(self.before)} -> {shown(self.after)}{change}"
+
+
+def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
+    """The figures that changed, exact ones first. Empty for profiles of different chips or sources."""
+    if (before.chip, before.source) != (after.chip, after.source):
+        return ()
+    pairs: list[Delta] = []
+    for names, exact in ((EXACT, True), (MODELLED, False)):
+        for name, title in names.items():
+            pairs.append(Delta(name, title, before.counters.get(name, 0.0), after.counters.get(name, 0.0), exact))
+    for engine_name in sorted({*before.engines_us, *after.engines_us}):
+        old, new = before.engines_us.get(engine_name, 0.0), after.engines_us.get(engine_name, 0.0)
+        pairs.append(Delta(f"engine {engine_name}", f"{engine_name} busy", old, new, False))
+    return tuple(one for one in pairs if abs(one.after - one.before) > LEAST * max(abs(one.before), 1e-9))
+
+
+def new_notes(before: Profile | None, after: Profile) -> Sequence[str]:
+    """Warnings the change brought, such as a spill with its line."""
+    known = set(before.notes) if before else set()
+    return [note for note in after.notes if note not in known]
+
+
+def size(value: float) -> str:
+    """``16.0 MB``."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= factor:
+            return f"{value / factor:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def count(value: float) -> str:
+    """``65,536``."""
+    return f"{value:,.0f}"
+
+
+def engine(value: float) -> str:
+    """A time in microseconds."""
+    return figures.duration(value)

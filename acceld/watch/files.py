@@ -1,0 +1,114 @@
+"""Saves of a set of files, whatever way an editor writes them.
+
+Folders are watched, not files: an atomic save replaces the file, and a watch on the file itself goes deaf. Changes
+are gathered until it has been quiet for ``quiet_s`` (a formatter comes after the editor), at most ``longest_s``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from watchfiles import DefaultFilter, awatch
+
+APPEARS_S = 1.0
+"""How long a file may be missing or empty in the middle of a save."""
+LOOK_S = 0.05
+EMPTY = hashlib.sha256(b"").hexdigest()
+MANY = 20
+"""More files at once than this are no save but a checkout."""
+
+
+class SavedFiles:
+    """Batches of files whose content changed."""
+
+    def __init__(self, files: Iterable[Path], *, quiet_s: float = 0.3, longest_s: float = 2.0) -> None:
+        self._quiet_s, self._longest_s = quiet_s, longest_s
+        self._files: set[Path] = set()
+        self._seen: dict[Path, str] = {}
+        self._folders_changed = asyncio.Event()
+        self.watch(files)
+
+    def watch(self, files: Iterable[Path]) -> None:
+        """Watch these from now on; what is new starts with the content it has."""
+        wanted = {file.resolve() for file in files}
+        folders = {file.parent for file in self._files}
+        for file in wanted - self._files:
+            self._seen[file] = digest(file)
+        self._files = wanted
+        if {file.parent for file in wanted} - folders:
+            self._folders_changed.set()
+
+    def wrote(self, file: Path) -> None:
+        """The file has content of our own, which is no save."""
+        self._seen[file.resolve()] = digest(file)
+
+    async def batches(self) -> AsyncIterator[frozenset[Path]]:
+        """Each batch of files whose bytes differ from when they were last told of."""
+        changes: asyncio.Queue[set[Path]] = asyncio.Queue()
+        notifier = asyncio.create_task(self._notify(changes))
+        try:
+            while True:
+                first = asyncio.create_task(changes.get())
+                await asyncio.wait({first, notifier}, return_when=asyncio.FIRST_COMPLETED)
+                if notifier.done():
+                    first.cancel()
+                    await notifier
+                touched = set(await first)
+                until = time.monotonic() + self._longest_s
+                while (left := until - time.monotonic()) > 0:
+                    try:
+                        touched |= await asyncio.wait_for(changes.get(), min(self._quiet_s, left))
+                    except TimeoutError:
+                        break
+                changed = frozenset([file for file in sorted(touched) if await self._changed(file)])
+                if changed:
+                    yield changed
+        finally:
+            notifier.cancel()
+            with suppress(asyncio.CancelledError):
+                await notifier
+
+    async def _notify(self, changes: asyncio.Queue[set[Path]]) -> None:
+        while True:
+            self._folders_changed.clear()
+            folders = {file.parent for file in self._files}
+            async for found in awatch(
+                *folders,
+                recursive=False,
+                step=50,
+                watch_filter=DefaultFilter(),
+                stop_event=self._folders_changed,
+                rust_timeout=500,
+                yield_on_timeout=False,
+            ):
+                touched = {Path(name) for _, name in found} & self._files
+                if touched:
+                    changes.put_nowait(touched)
+            if not self._folders_changed.is_set():
+                return
+
+    async def _changed(self, file: Path) -> bool:
+        """Whether the content is new; waits a moment for a file that is on its way."""
+        now = digest(file)
+        for _ in range(round(APPEARS_S / LOOK_S)):
+            if now not in ("", EMPTY):
+                break
+            await asyncio.sleep(LOOK_S)
+            now = digest(file)
+        if now == self._seen.get(file):
+            return False
+        self._seen[file] = now
+        return bool(now)
+
+
+def digest(file: Path) -> str:
+    """Hash of a file's bytes; empty where there is none."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,107 @@
+"""Three hashes of a kernel file: its bytes, what it means, and what callers see. Pure.
+
+The canonical hash leaves out comments, formatting, docstrings and the names of locals; a save that keeps it costs
+nothing. Where a file asks for names at run time (``locals``, ``eval``) the names are kept.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+ASKS_FOR_NAMES = frozenset({"locals", "vars", "eval", "exec", "globals", "dir"})
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class Hashes:
+    """Hex digests of one state of a kernel."""
+
+    content: str
+    canonical: str
+    interface: str
+
+
+def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str) -> Hashes:
+    """The hashes of a kernel with its import closure; ``contract`` is the text it is judged by.
+
+    SyntaxError where ``text`` is no Python; a module of the closure that is none counts by its bytes.
+    """
+    content = _digest(text, *(part for item in sorted(closure.items()) for part in item))
+    meaning = [canonical(text)]
+    for name, source in sorted(closure.items()):
+        try:
+            meaning += [name, canonical(source)]
+        except SyntaxError:
+            meaning += [name, source]
+    return Hashes(content, _digest(*meaning), _digest(signature(text, entry), contract))
+
+
+def canonical(text: str) -> str:
+    """The meaning of a module as text: its tree without docstrings, with locals renamed in order of appearance."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            _drop_docstring(node)
+    asked = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if not asked & ASKS_FOR_NAMES:
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                _rename(node, {})
+    return ast.dump(tree, annotate_fields=False)
+
+
+def signature(text: str, entry: str) -> str:
+    """Name, decorators and arguments of the entry (or of every top-level function), as text."""
+    found = []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and entry in ("", node.name):
+            decorators = [ast.dump(one) for one in node.decorator_list]
+            found.append(f"{node.name} {decorators} {ast.dump(node.args)}")
+    return "\n".join(found)
+
+
+def _digest(*parts: str) -> str:
+    made = hashlib.sha256()
+    for part in parts:
+        made.update(f"{len(part)}\0{part}".encode("utf-8", "surrogatepass"))
+    return made.hexdigest()
+
+
+def _drop_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module) -> None:
+    first = node.body[0] if node.body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        node.body = node.body[1:] or [ast.Pass()]
+
+
+def _own(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> Iterator[ast.AST]:
+    """Nodes of a function that belong to its own scope; nested scopes themselves, not what is in them."""
+    waiting: list[ast.AST] = list(function.body) if not isinstance(function, ast.Lambda) else [function.body]
+    waiting.reverse()
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, SCOPES):
+            waiting += reversed(list(ast.iter_child_nodes(node)))
+
+
+def _rename(
+    function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, outer: Mapping[str, str], depth: int = 0
+) -> None:
+    """Name the locals of a function, and of those inside it, by order of appearance."""
+    arguments = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+    nodes = list(_own(function))
+    kept = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    kept |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    own: dict[str, str] = {}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id not in arguments | kept:
+            own.setdefault(node.id, f"%{depth}.{len(own)}")
+    names = {old: new for old, new in outer.items() if old not in arguments | kept} | own
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            _rename(node, names, depth + 1)

@@ -1,0 +1,200 @@
+"""Saves through the tiers, with a scripted judge; the files and the watch are real."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from acceld.errors import UsageError
+from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
+from acceld.watch.apply import apply
+from acceld.watch.deltas import deltas
+from acceld.watch.policy import Policy
+from acceld.watch.rebase import rebased
+from acceld.watch.watcher import Step, Watched, Watcher
+
+SOURCE = "def kernel(x):\n    rows = {rows}\n    out = x\n    return out\n"
+
+
+def profile(latency_us: float, hbm: float = 1e6, notes: tuple[str, ...] = ()) -> Profile:
+    counters = {"hbm_read_bytes": hbm, "instruction_count": 10.0}
+    return Profile(
+        Source.SIMULATED,
+        "trn1",
+        "nki_legacy",
+        latency_us,
+        "compiler_legacy",
+        interval_percent=12.0,
+        counters=counters,
+        engines_us={"dma": latency_us / 2},
+        notes=notes,
+    )
+
+
+class Scripted:
+    """Latency is ten times the number of rows; zero rows can not be traced; 13 rows are wrong."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Gate]] = []
+
+    async def __call__(self, kernel: Kernel, gate: Gate) -> Evaluation:
+        rows = int(kernel.text.split("rows = ")[1].split()[0])
+        self.asked.append((str(rows), gate))
+        if rows == 0:
+            return Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure("partition_limit", "no rows", 2))
+        timed = profile(10.0 * rows, hbm=1e6 * rows)
+        if gate is Gate.TIMING:
+            return Evaluation(Status.UNTESTED, kernel.sha256, profile=timed)
+        if rows == 13:
+            return Evaluation(Status.INCORRECT_NUMERICAL, kernel.sha256, failure=Failure("tolerance", "0.3 off"))
+        right = Correctness(Gate.SEARCH, 1e-7, 2e-5, checks=(Check("own/seed 0", True),))
+        return Evaluation(Status.PASSED, kernel.sha256, correctness=right, profile=timed)
+
+
+class Runs:
+    """Counts searches."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.cancelled: list[int] = []
+
+    async def start(self, kernel: Kernel, usd: float | None) -> int:
+        self.started.append(kernel.text)
+        return len(self.started)
+
+    async def cancel(self, run: int) -> None:
+        self.cancelled.append(run)
+
+
+class Session:
+    def __init__(self, watcher: Watcher, judge: Scripted, runs: Runs, steps: list[Step], watched: Watched) -> None:
+        self.watcher, self.judge, self.runs, self.steps, self.watched = watcher, judge, runs, steps, watched
+
+    async def after(self, stage: str, count: int = 1) -> list[Step]:
+        """Wait until ``stage`` has been told ``count`` times."""
+        for _ in range(160):
+            if sum(step.stage == stage for step in self.steps) >= count:
+                return self.steps
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"no {stage}: {[step.stage for step in self.steps]}")
+
+    async def save(self, rows: int, stage: str = "correct", count: int = 1) -> list[str]:
+        """Save another number of rows; the stages it led to."""
+        self.steps.clear()
+        self.watched.path.write_text(SOURCE.format(rows=rows))
+        return [step.stage for step in await self.after(stage, count)]
+
+
+@asynccontextmanager
+async def watching(tmp_path: Path, policy: Policy | None = None) -> AsyncIterator[Session]:
+    file = tmp_path / "kernel.py"
+    file.write_text(SOURCE.format(rows=8))
+    steps: list[Step] = []
+    judge, runs = Scripted(), Runs()
+    watched = Watched(file, "nki_legacy")
+    tell: Callable[[Step], None] = steps.append
+    watcher = Watcher([watched], judge, tell, policy=policy, optimizer=runs, quiet_s=0.05)
+    task = asyncio.create_task(watcher.run())
+    session = Session(watcher, judge, runs, steps, watched)
+    try:
+        await session.after("correct")
+        await asyncio.sleep(0.3)
+        yield session
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_save_is_timed_compared_and_then_checked(tmp_path: Path) -> None:
+    async with watching(tmp_path) as session:
+        stages = await session.save(4, "ask")
+        assert stages == ["legal", "delta", "delta", "predicted", "correct", "ask"]
+        predicted = next(step for step in session.steps if step.stage == "predicted")
+        assert predicted.good and "80.0 µs -> ≈ 40.0 µs sim trn1 ±12 %, 2.00x" in predicted.text
+        assert "read from HBM 8.0 MB -> 4.0 MB (-50 %) against the last save" in [step.text for step in session.steps]
+        assert session.judge.asked[-2:] == [("4", Gate.TIMING), ("4", Gate.SEARCH)]
+
+
+async def test_a_comment_costs_nothing_and_going_back_is_known(tmp_path: Path) -> None:
+    async with watching(tmp_path) as session:
+        session.judge.asked.clear()
+        session.steps.clear()
+        session.watched.path.write_text(SOURCE.format(rows=8) + "# a note\n")
+        await session.after("unchanged")
+        assert session.judge.asked == []
+        await session.save(4)
+        asked = len(session.judge.asked)
+        assert await session.save(8, "seen") == ["seen"]
+        assert len(session.judge.asked) == asked
+
+
+async def test_what_is_broken_stops_at_its_tier_with_its_line(tmp_path: Path) -> None:
+    async with watching(tmp_path) as session:
+        session.steps.clear()
+        session.watched.path.write_text("def kernel(x:\n")
+        assert "line 1" in (await session.after("syntax"))[0].text
+        assert await session.save(0, "compile_error") == ["compile_error"]
+        assert session.steps[0].text == "line 2: no rows"
+        assert (await session.save(13, "incorrect_numerical"))[-1] == "incorrect_numerical"
+        assert session.runs.started == []
+
+
+async def test_auto_searches_within_its_caps_and_a_newer_save_ends_the_older_search(tmp_path: Path) -> None:
+    policy = Policy("auto", runs_per_hour=9)
+    async with watching(tmp_path, policy) as session:
+        assert len(session.runs.started) == 1
+        assert (await session.save(4, "not_optimized"))[-1] == "not_optimized"
+        policy._starts.clear()
+        await session.save(2, "optimizing")
+        assert session.runs.cancelled == [1] and len(session.runs.started) == 2
+
+
+async def test_an_earlier_win_is_carried_over_to_the_edit_before_anything_is_spent(tmp_path: Path) -> None:
+    async with watching(tmp_path) as session:
+        base = SOURCE.format(rows=8)
+        session.watched.best = (base, base.replace("rows = 8", "rows = 2"))
+        session.steps.clear()
+        session.watched.path.write_text(base.replace("out = x", "out = x + 0"))
+        carried = next(step for step in await session.after("carried") if step.stage == "carried")
+        assert carried.good and "4.00x" in carried.text
+        assert "+    rows = 2" in carried.data["diff"]
+
+
+def test_the_change_of_a_win_moves_with_the_lines_around_it() -> None:
+    base, best = "a\nb\nc\n", "a\nB\nB2\nc\n"
+    assert rebased(base, best, "new\na\nb\nc\nend\n") == "new\na\nB\nB2\nc\nend\n"
+    assert rebased(base, best, "a\nother\nc\n") is None
+    assert rebased(base, "a\nb\nx\nc\n", "a\nb\nc\n") == "a\nb\nx\nc\n"
+
+
+def test_profiles_of_different_chips_are_not_compared() -> None:
+    from dataclasses import replace
+
+    assert deltas(profile(1.0), replace(profile(2.0), chip="trn2")) == ()
+
+
+def test_caps_hold() -> None:
+    policy = Policy("ask", runs_per_hour=2, usd_per_save=1.0, usd_per_hour=10.0)
+    assert policy.refusal(0.0) == ""
+    policy.started(0.0)
+    assert "less than 10 s" in policy.refusal(5.0)
+    policy.started(20.0)
+    assert "in the last hour" in policy.refusal(100.0)
+    assert policy.refusal(3700.0) == ""
+    assert "used up" in Policy(usd_per_save=6.0).refusal(0.0)
+
+
+def test_apply_keeps_a_backup_and_refuses_a_file_that_changed(tmp_path: Path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text("old\n")
+    sha256 = hashlib.sha256(b"old\n").hexdigest()
+    backup = apply(file, "new\n", sha256)
+    assert (file.read_text(), backup.read_text()) == ("new\n", "old\n")
+    with pytest.raises(UsageError, match="has changed since"):
+        apply(file, "newer\n", sha256)
+    assert file.read_text() == "new\n"
