@@ -69,6 +69,7 @@ class ProgramBuilder:
         self.registers = 0
         self._bodies: list[list[Draft | Instruction]] = [[]]
         self._open: list[Loop] = []
+        self._scope: tuple[int, ...] = ()
         self._loops = 0
         self._instructions = 0
         self._max_instructions = max_instructions
@@ -76,7 +77,7 @@ class ProgramBuilder:
     @property
     def scope(self) -> tuple[int, ...]:
         """Ids of the loops now open, outermost first."""
-        return tuple(loop.id for loop in self._open)
+        return self._scope
 
     @property
     def open_loops(self) -> tuple[Loop, ...]:
@@ -119,6 +120,13 @@ class ProgramBuilder:
         self.buffers[number] = replace(self.buffers[number], **changes)  # type: ignore[arg-type]  # checked by replace
         return self.buffers[number]
 
+    def discard(self, number: int) -> bool:
+        """Take back the buffer declared last, which nothing uses; False if ``number`` is another one."""
+        if number != len(self.buffers) - 1:
+            return False
+        self.buffers.pop()
+        return True
+
     def register(self) -> int:
         """A new scalar register."""
         self.registers += 1
@@ -153,6 +161,7 @@ class ProgramBuilder:
         loop = Loop(self._loops, name, trips, kind, (), line, trips_register)
         self._loops += 1
         self._open.append(loop)
+        self._scope = (*self._scope, loop.id)
         self._bodies.append([])
         return loop
 
@@ -160,6 +169,7 @@ class ProgramBuilder:
         """Close the innermost loop, which must be ``number``."""
         loop = self._open.pop()
         assert loop.id == number, f"loop {number} is not the innermost one"
+        self._scope = self._scope[:-1]
         body = self._bodies.pop()
         self._bodies[-1].append(Draft(loop, body))
 
@@ -237,15 +247,22 @@ def _renumber(node: Node, numbers: dict[int, int]) -> Node:
     """The node with its buffers' new numbers."""
     if isinstance(node, Loop):
         return replace(node, body=tuple(_renumber(child, numbers) for child in node.body))
-    return replace(
-        node,
-        dsts=tuple(_renumbered(dst, numbers) for dst in node.dsts),
-        srcs=tuple(_renumbered(src, numbers) if isinstance(src, Access) else src for src in node.srcs),
+    return Instruction(
+        node.op,
+        node.engine,
+        tuple(_renumbered(dst, numbers) for dst in node.dsts),
+        tuple(_renumbered(src, numbers) if isinstance(src, Access) else src for src in node.srcs),
+        node.attrs,
+        node.mask,
+        node.pattern,
+        node.line,
     )
 
 
 def _renumbered(access: Access, numbers: dict[int, int]) -> Access:
-    indirect = tuple(
-        replace(i, index=None if i.index is None else _renumbered(i.index, numbers)) for i in access.indirect
-    )
-    return replace(access, buffer=numbers[access.buffer], indirect=indirect)
+    number, indirect = numbers[access.buffer], access.indirect
+    if indirect:
+        indirect = tuple(replace(i, index=None if i.index is None else _renumbered(i.index, numbers)) for i in indirect)
+    elif number == access.buffer:
+        return access
+    return Access(number, access.start, access.dims, indirect, access.dtype)

@@ -14,7 +14,7 @@ from acceld.nki.legacy.state import Alias, Trace, current
 from acceld.nki.legacy.tensor import ParDim, Produced, Tensor
 from acceld.nki.legacy.views import conform, is_never
 from acceld.nki.ops import DTYPE_BYTES, FLOAT_DTYPES, OPS
-from acceld.nki.program import Access, Affine, Buffer, Engine, Pattern, Role, Space, TileDim
+from acceld.nki.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
 from acceld.nki.session import Site, assigned_name, call_site
 
 MAX_PARTITIONS = 128
@@ -208,15 +208,31 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
         trace.check_dependencies(target, instruction.mask, reduced)
     dsts = list(instruction.dsts)
     dsts[produced.position] = target.access
-    produced.slot.replace(replace(instruction, dsts=tuple(dsts)))
+    produced.slot.replace(with_dsts(instruction, tuple(dsts)))
     for sibling in produced.siblings:
-        sibling.replace(replace(sibling.instruction, dsts=tuple(dsts)))
+        sibling.replace(with_dsts(sibling.instruction, tuple(dsts)))
     trace.sequence += 1
     trace.written(target.access, instruction.op)
+    if trace.builder.discard(value.access.buffer):
+        trace.forget(value.access.buffer)
     value.access, value.scope, value.produced = target.access, target.scope, None
     value.alias = Alias(site, target.access, trace.sequence, trace.scope)
     trace.aliases.setdefault(buffer, []).append(value.alias)
     return True
+
+
+def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction:
+    """The instruction with other destinations."""
+    return Instruction(
+        instruction.op,
+        instruction.engine,
+        dsts,
+        instruction.srcs,
+        instruction.attrs,
+        instruction.mask,
+        instruction.pattern,
+        instruction.line,
+    )
 
 
 def fresh(

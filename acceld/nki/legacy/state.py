@@ -106,6 +106,12 @@ class Trace:
 
         return Tensor(access, scope)
 
+    def forget(self, buffer: int) -> None:
+        """The buffer was taken back; its number will be another's."""
+        for known in (self.touched, self.writes, self.aliases, self.sites):
+            known.pop(buffer, None)
+        self.engines_written.discard(buffer)
+
     def next_program(self) -> None:
         """From here on, tensors in shared HBM are those the first program declared, in order."""
         self._shared_next = 0

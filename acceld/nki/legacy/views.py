@@ -12,7 +12,7 @@ from acceld.nki.legacy.index import DynamicSlice, Expr, as_int, broadcast
 from acceld.nki.legacy.state import Retrace, Trace, current
 from acceld.nki.legacy.tensor import Tensor
 from acceld.nki.ops import FLOAT_DTYPES
-from acceld.nki.program import Affine, Indirect, Pattern, Space, TileDim
+from acceld.nki.program import Access, Affine, Indirect, Pattern, Space, TileDim
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
@@ -97,7 +97,8 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         dims = [TileDim(1, (0,) * rank), TileDim(1, (0,) * rank)]
     elif len(dims) == 1 and integer_at:
         dims.insert(0 if integer_at[-1] == 0 else 1, TileDim(1, (0,) * rank))
-    made = tensor.like(replace(tensor.access, start=tuple(start), dims=tuple(dims)))
+    old = tensor.access
+    made = tensor.like(Access(old.buffer, tuple(start), tuple(dims), old.indirect, old.dtype))
     made.overrun = overrun
     return made
 
@@ -172,7 +173,8 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         if overrun is None and (low < 0 or high >= dim.count):
             overrun = (axis, low, high, dim.count)
     dims = tuple(TileDim(count, tuple(step)) for count, step in zip(shape, steps, strict=True))
-    made = tensor.like(replace(tensor.access, start=tuple(start), dims=dims, indirect=tuple(indirect)))
+    old = tensor.access
+    made = tensor.like(Access(old.buffer, tuple(start), dims, tuple(indirect), old.dtype))
     made.overrun = overrun
     return made
 
