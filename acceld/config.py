@@ -275,13 +275,19 @@ def default_toml() -> str:
     return "\n".join(lines) + "\n"
 
 
-def keys() -> Iterator[tuple[str, Any, str]]:
+def every_key() -> Iterator[tuple[str, Any, str]]:
     """Each dotted key with its default and what it means; models' keys as ``models.NAME.key``."""
     for section, hint in get_type_hints(Config).items():
         if section == "models":
             yield from ((f"models.NAME.{f.name}", _default(f), f.metadata["doc"]) for f in fields(ModelConfig))
         else:
             yield from _section_keys(hint, section)
+
+
+def needs_trust(key: str) -> bool:
+    """Whether a project's file may set a dotted key only once its folder is trusted."""
+    _, found = _find(key, "")
+    return bool(found.metadata.get("trusted"))
 
 
 def _section_keys(kind: type, prefix: str) -> Iterator[tuple[str, Any, str]]:
@@ -346,7 +352,7 @@ def _variable_key(name: str) -> str | None:
     if not name.startswith("ACCELD_"):
         return None
     words = name.removeprefix("ACCELD_").lower()
-    for key, _, _ in keys():
+    for key, _, _ in every_key():
         if key.replace(".", "_") == words:
             return key
     return None
@@ -363,7 +369,7 @@ def _find(key: str, where: str) -> tuple[Any, Field[Any]]:
             hints, part = get_type_hints(kind), parts[2]
             position = len(parts) - 1
         if part not in hints:
-            known = [known_key for known_key, _, _ in keys()]
+            known = [known_key for known_key, _, _ in every_key()]
             if parts[0] == "models" and len(parts) == 3:
                 known = [f"models.{parts[1]}.{f.name}" for f in fields(ModelConfig)]
             raise ConfigError(f"{where}: there is no key {key!r}", hint=did_you_mean(key, known))

@@ -1,0 +1,114 @@
+"""Writes the pages that follow from the code: commands, configuration, the API surface of the simulator.
+
+``python scripts/generate_docs.py`` writes them, ``--check`` fails where one is not current.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def commands_page() -> str:
+    """Every command with its options."""
+    os.environ["COLUMNS"] = "100"
+    from acceld.cli.main import COMMANDS, GROUPS, parser_of
+
+    lines = [
+        "# Commands",
+        "",
+        "stdout is data, stderr narration. Every command that prints has `--json`, whose answer carries a `version`.",
+        "",
+        "| exit code | meaning |",
+        "|---|---|",
+        "| 0 | done, also when nothing better was found |",
+        "| 1 | failed |",
+        "| 2 | usage or configuration |",
+        "| 3 | no daemon, or one that does not answer |",
+        "| 4 | credentials |",
+        "| 5 | budget |",
+        "| 7 | the kernel did not pass (profile, init, verify) |",
+        "| 8 | device or toolchain missing |",
+        "| 124 | a deadline passed |",
+        "| 130 | interrupted or detached |",
+    ]
+    for group, title in GROUPS.items():
+        members = [name for name, command in COMMANDS.items() if command.group == group]
+        if members:
+            lines += ["", f"## {title}"]
+        for name in members:
+            lines += ["", f"### acceld {name}", "", "```", parser_of(name).format_help().rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def configuration_page() -> str:
+    """Every key with its default."""
+    from acceld import config
+
+    lines = [
+        "# Configuration",
+        "",
+        "Flags win over `ACCELD_<SECTION>_<KEY>` variables, then the nearest `acceld.toml` upward, then the user's own in",
+        "the XDG config folder, then the defaults. Unknown keys are errors. `acceld config show` tells where each value",
+        "comes from. Keys marked * may be set by a project's file only after `acceld trust DIR`: a cloned repository must",
+        "not send a key to a stranger or run a command.",
+        "",
+        "| key | default | meaning |",
+        "|---|---|---|",
+    ]
+    for key, default, doc in config.every_key():
+        mark = " *" if config.needs_trust(key) else ""
+        shown = "" if default in (None, "", ()) else f"`{default}`"
+        lines.append(f"| `{key}`{mark} | {shown} | {doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def surface_page() -> str:
+    """What the simulator makes of every documented function of both APIs."""
+    from acceld.nki.current.surface import surface
+    from acceld.nki.legacy.surface import SURFACE
+
+    lines = [
+        "# NKI functions in the simulator",
+        "",
+        "Every documented function of the two API generations. A function that is not supported is refused by name, with",
+        "the kernel's line.",
+    ]
+    for module, states in {**SURFACE, **surface()}.items():
+        supported = sorted(name for name, state in states.items() if state == "supported")
+        refused = {name: state for name, state in sorted(states.items()) if state != "supported"}
+        lines += ["", f"## {module}", "", f"{len(supported)} of {len(states)} supported.", ""]
+        lines += ["| function | state |", "|---|---|"]
+        lines += [f"| `{name}` | supported |" for name in supported]
+        lines += [f"| `{name}` | {state} |" for name, state in refused.items()]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "configuration.md": configuration_page,
+    "nki_surface.md": surface_page,
+}
+
+
+def main() -> int:
+    """Write, or check."""
+    stale = []
+    for name, page in PAGES.items():
+        path, text = DOCS / name, page()
+        if "--check" in sys.argv:
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                stale.append(name)
+        else:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"not current: {', '.join(stale)}; run python scripts/generate_docs.py", file=sys.stderr)
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""What the documentation says of commands, keys, events, statuses and workloads is there, and current."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acceld import config
+from acceld.cli.main import COMMANDS
+from acceld.events import EventKind
+from acceld.model import Status
+from acceld.workloads import find_workloads
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+def text(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_generated_pages_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "generate_docs.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_a_page_entry(name: str) -> None:
+    assert f"### acceld {name}\n" in text("commands.md")
+
+
+def test_every_key_is_documented() -> None:
+    page = text("configuration.md")
+    assert not [key for key, _, _ in config.every_key() if f"`{key}`" not in page]
+
+
+def test_every_event_and_status_is_documented() -> None:
+    protocol, schema = text("protocol.md"), text("schema.md")
+    assert not [kind for kind in EventKind if f"`{kind}`" not in protocol]
+    pages = protocol + schema + text("integrity.md") + text("architecture.md")
+    assert not [status for status in Status if status.value not in pages]
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", ROOT / "AGENTS.md", *DOCS.glob("*.md")]
+    broken = [
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+\.md)[^)]*\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).is_file()
+    ]
+    assert not broken
+
+
+def test_what_agents_are_pointed_at_exists() -> None:
+    named = re.findall(
+        r"`((?:acceld|store|tui|prompts|workloads|tests|scripts)/[\w./]*)`",
+        (ROOT / "AGENTS.md").read_text(encoding="utf-8"),
+    )
+    assert named and not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_readme_names_only_commands_and_targets_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = " ".join(re.findall(r"```sh\n(.*?)```", readme, re.DOTALL)) + " ".join(
+        re.findall(r"`(acceld [^`]*)`", readme)
+    )
+    named = set(re.findall(r"\bacceld (\w+)", shown))
+    assert named and not named - set(COMMANDS)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert not [t for t in re.findall(r"`?make ([a-z-]+)`?", readme) if f"\n{t}:" not in makefile]
+
+
+def test_nothing_speaks_of_a_machine_or_a_registry() -> None:
+    pattern = re.compile(r"(?<!\w)/work/(main|ref|shared)|pypi\.org|/opt/(wheels|pypi)")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    names = [
+        n for n in listed if n.endswith((".py", ".md", ".toml", ".tcss", "Makefile")) and n != "tests/test_docs.py"
+    ]
+    found = [n for n in names if (ROOT / n).is_file() and pattern.search((ROOT / n).read_text(encoding="utf-8"))]
+    assert not found
+
+
+def test_every_workload_is_listed_with_its_family() -> None:
+    families = {one.family for one in find_workloads().values()}
+    page = text("workloads.md")
+    assert not [family for family in families if family not in page]
