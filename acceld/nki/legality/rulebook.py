@@ -35,7 +35,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "free_axes": "arch: axes of an engine's access pattern beside the partitions",
         "block_dimensions": "mig: block dimensions are refused from SDK 2.25 on, tolerated by earlier compilers",
         "psum_starts_on_bank": "migration guide: PSUM tensors start on a bank boundary; neuronxcc allows an offset in it",
-        "same_base_partition": "isa (neuronxcc): both tiles of tensor_tensor start on one partition",
+        "same_base_partition": "isa (neuronxcc): both tiles of tensor_tensor start on one partition; AWS's own kernels do not keep to it",
     }
 )
 
@@ -62,7 +62,7 @@ class RuleBook:
     max8_free: tuple[int, int] = (8, 16384)
     free_axes: int = 4
     block_dimensions: bool = True
-    same_base_partition: bool = True
+    same_base_partition: bool = False
     psum_starts_on_bank: bool = False
     generation: int = 2
     sources: Mapping[str, str] = field(default_factory=lambda: SOURCES, compare=False, repr=False)
@@ -91,7 +91,7 @@ def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
         psum_bank_bytes=16 * 1024 if chip == "trn3" else 2048,
         sbuf_bytes=_SBUF_KIB[chip] * 1024,
         block_dimensions=legacy and not strict,
-        same_base_partition=legacy,
+        same_base_partition=legacy and strict,
         psum_starts_on_bank=not legacy,
         generation=GENERATION[chip],
     )

@@ -179,7 +179,7 @@ def both_tiles_in_psum(kernel: Kernel, bad: bool) -> int:
     return kernel.op("tensor_tensor", at(kernel.sbuf((32, 16))), [at(one), at(two)], op="add")
 
 
-@case("base_partition")
+@case("base_partition", strict=True)
 def tiles_on_different_partitions(kernel: Kernel, bad: bool) -> int:
     tile, other = kernel.loaded((64, 16)), kernel.loaded((32, 16))
     first = at(tile, Run(32 * bad, 32), Run(0, 16))
