@@ -6,7 +6,7 @@ from acceld.nki.current.tensor import NkiTensor
 from acceld.nki.errors import UnsupportedCall
 from acceld.nki.legacy.state import Trace, current
 from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.program import Access
+from acceld.nki.program import Access, LoopKind
 from acceld.nki.session import Session, Site
 
 
@@ -21,6 +21,10 @@ class CurrentTrace(Trace):
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
         """A view with the current API's methods."""
         return NkiTensor(access, scope)
+
+    def reaches(self, tensor: Tensor) -> bool:
+        """Whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
+        return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) is LoopKind.DYNAMIC)
 
     def next_program(self) -> None:
         """From here on, tensors in shared HBM are those the first program declared, in order."""

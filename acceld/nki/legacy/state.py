@@ -321,9 +321,12 @@ class Trace:
                 "other; only += accumulates across an affine loop",
             )
 
+    def reaches(self, tensor: Tensor) -> bool:
+        """Whether a tensor may be used here: the loops around its declaration are all still open."""
+        return tensor.scope == self.scope[: len(tensor.scope)]
+
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
-        scope = tensor.scope
-        if scope != self.scope[: len(scope)]:
+        if not self.reaches(tensor):
             raise LegalityError(
                 f"Local variable {tensor.label} is referenced outside of its parent scope",
                 rule="local_scope",
