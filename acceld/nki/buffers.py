@@ -24,6 +24,7 @@ from acceld.nki.program import Access, Buffer, Loop, LoopKind, Role
 from acceld.nki.regions import box, coefficient
 
 POISON = 0xFF
+_LONGEST_ANALYSIS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,8 @@ class Planner:
         dropped: set[int] = set()
         spread: list[int] = []
         refill: int | None = None
-        movable = not any(use.indirect for use in uses)
         chain = common_loops(uses)
+        movable = len(uses) * len(chain) <= _LONGEST_ANALYSIS and not any(use.indirect for use in uses)
         covered = False
         for depth, loop in enumerate(chain):
             if loop.id in self.kept_loops:

@@ -251,6 +251,7 @@ class _Execution:
     def _instruction(self, instruction: Instruction) -> Run:
         if id(instruction) in self.skipped:
             return _nothing
+        self.machine.check_deadline()
         try:
             context = Context(self.machine, instruction, self.trips)
             step = build(context)

@@ -9,6 +9,7 @@ from acceld.nki.program import Access, Indirect, Instruction, Loop, LoopKind, No
 from acceld.nki.regions import Box, box
 
 _BOXES_KEPT = 64
+_COMPARISONS = 2_000_000
 
 _WHOLE_WRITES = frozenset(
     "dma_copy dma_compute dma_transpose copy memset broadcast_partition matmul transpose activation activate2 "
@@ -134,11 +135,13 @@ def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
 class Coverage:
     """Follows writes of one buffer in program order and says whether reads see only defined elements.
 
-    ``trips`` gives the greatest trip count of each loop.
+    ``trips`` gives the greatest trip count of each loop. After ``comparisons`` of boxes in all nothing is shown
+    any more, so that no program makes this long.
     """
 
-    def __init__(self, trips: Mapping[int, int]) -> None:
+    def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:
         self.trips = trips
+        self._left = comparisons
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
         """Whether each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
@@ -168,6 +171,9 @@ class Coverage:
                 at = end
                 continue
             at += 1
+            self._left -= 1 + len(written) + len(have)
+            if self._left < 0:
+                return False, []
             if use.indirect:
                 if use.reads:
                     return False, []

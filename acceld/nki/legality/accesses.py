@@ -14,7 +14,8 @@ from acceld.nki.regions import index_bounds
 from acceld.nki.spaces import AxisMap, iteration_space
 
 _ENUMERATED = 4096
-_ENUMERATED_MASKED = 200_000
+_ENUMERATED_MASKED = 100_000
+_ENUMERATED_IN_ALL = 1_000_000
 _MOVES = frozenset("dma_copy dma_compute dma_transpose".split())
 _NO_ENGINE = frozenset("print barrier register_move register_load register_store register_alu random_seed".split())
 
@@ -26,7 +27,7 @@ class Accesses:
         self.report, self.rules = report, rules
         self.trips = {number: loop.trips for number, loop in loops.items()}
         self.dynamic = {number for number, loop in loops.items() if loop.trips_register is not None}
-        self._blocks_seen: set[int] = set()
+        self._left = _ENUMERATED_IN_ALL
         self._fine: set[tuple[Access, tuple[Pattern, ...], AxisMap | None, bool]] = set()
 
     def buffers(self) -> None:
@@ -147,8 +148,11 @@ class Accesses:
             {loop for loop, _ in access.start[d].terms}
             | {loop for pattern in instruction.mask for loop, _ in pattern.base.terms}
         )
-        if prod(self.trips[loop] for loop in loops) > _ENUMERATED_MASKED:
+        total = prod(self.trips[loop] for loop in loops)
+        if total > min(_ENUMERATED_MASKED, self._left):
             return False
+        self._left -= total
+        self.report.tick()
         single = [p for p in instruction.mask if sum(coef != 0 for coef in p.coefs) <= 1]
         if len(single) != len(instruction.mask) or axes is None:
             return False

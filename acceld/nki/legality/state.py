@@ -136,7 +136,9 @@ class State:
         return any(self.trips[loop] > 1 for loop in together - set(buffer.scope))
 
     def _dependencies(self, buffer: Buffer, uses: Sequence[Use]) -> None:
-        for use in uses:
+        for number, use in enumerate(uses):
+            if number % 64 == 0:
+                self.report.tick()
             if not use.writes or use.indirect or use.access.elements == 0:
                 continue
             affine = [

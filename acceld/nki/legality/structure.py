@@ -277,6 +277,11 @@ class Structure:
                 return
         if not self._kinds(instruction) or not self._attributes(instruction):
             return
+        if op in ("iota", "affine_select") and instruction.pattern is None:
+            self._bad(line, f"{op} needs a pattern")
+            return
+        if not instruction.mask and instruction.pattern is None:
+            return
         space = iteration_space(instruction)
         for pattern in (*instruction.mask, *((instruction.pattern,) if instruction.pattern else ())):
             if len(pattern.coefs) > len(space.shape) or any(not _whole(coef) for coef in pattern.coefs):
@@ -284,8 +289,6 @@ class Structure:
                 return
             if not self._affine(pattern.base, loops, line):
                 return
-        if op in ("iota", "affine_select") and instruction.pattern is None:
-            self._bad(line, f"{op} needs a pattern")
 
     def _kinds(self, instruction: Instruction) -> bool:
         op, line = instruction.op, instruction.line
