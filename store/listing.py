@@ -396,7 +396,7 @@ def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:
-    """Full-text search over plans, insights and failures: what was found, where, and an extract."""
+    """Full-text search over plans, insights and failures, the newest of each first, with an extract."""
     found: list[Json] = []
     for kind, table, column in (
         ("plan", "plans_search", 1),
@@ -407,7 +407,7 @@ def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[
             {"kind": kind, "id": row["rowid"], "title": row[1], "extract": row[2]}
             for row in connection.execute(
                 f"SELECT s.rowid, s.*, snippet({table}, {column}, '[', ']', '…', 24) AS extract FROM {table} s "
-                f"WHERE {table} MATCH ? ORDER BY rank LIMIT ?",
+                f"WHERE {table} MATCH ? ORDER BY s.rowid DESC LIMIT ?",
                 (full_text(words), limit),
             )
         ]

@@ -1,0 +1,302 @@
+"""The long forms of the faults: kills by the hundred, full disks, power cuts, starts at once, a soak.
+
+``make faults`` runs all but the soak; ``scripts/faults.py --only F01,F03 --rounds 50 --json`` chooses, and
+``--only F20 --hours 2`` soaks. Exit code 1 where a threshold of docs/reliability.md is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from acceld.client import Client
+from acceld.home import DaemonLock, Home
+from store.database import Store
+from store.maintenance import backup, check, size_bytes
+from tests.faults.harness import client_of, fill_disk, kill_daemons, kill_migrations, kill_writers, start
+from tests.faults.power import cut_power
+from tests.store import records
+
+Result = tuple[bool, dict[str, Any]]
+
+
+def kill_a_writer(folder: Path, rounds: int) -> Result:
+    """kill -9 of a writing process."""
+    found = kill_writers(folder, rounds)
+    return found.lost == 0 and found.damaged == 0 and found.reopen_s < 1, vars(found)
+
+
+def kill_a_daemon(folder: Path, rounds: int) -> Result:
+    """kill -9 of a daemon with scripted parts during a run."""
+    found = kill_daemons(folder, max(3, rounds // 10))
+    return found.state == "finished" and not found.repeated and not found.problems, vars(found)
+
+
+def kill_the_real_daemon(folder: Path, rounds: int) -> Result:
+    """kill -9 of a daemon with its real parts during a search; its children must end within 2 s."""
+    home, rng = Home(folder / ".acceld"), random.Random(1)
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    kills, run, slowest_s, survivors = max(3, rounds // 10), 0, 0.0, 0
+    for life in range(kills + 1):
+        daemon = start("acceld.daemon.process", "--home", str(home.path), environment=environment)
+        client = client_of(home)
+        if not run:
+            run = client.send("POST", "/v1/runs", {"workload": "silu", "preset": "quick"})["id"]
+        if life == kills:
+            ended = _wait_for_end(client, run)
+            daemon.send_signal(signal.SIGTERM)
+            daemon.communicate(timeout=60)
+            break
+        time.sleep(rng.uniform(0.5, 12))
+        children = _descendants(daemon.pid)
+        daemon.kill()
+        daemon.communicate(timeout=30)
+        began = time.monotonic()
+        while (alive := [pid for pid in children if _lives(pid)]) and time.monotonic() - began < 5:
+            time.sleep(0.01)
+        slowest_s, survivors = max(slowest_s, time.monotonic() - began), survivors + len(alive)
+    report = check(home.database)
+    repeated = _count(
+        home.database, "SELECT count(*) FROM (SELECT 1 FROM evaluations GROUP BY key HAVING count(*) > 1)"
+    )
+    told = {"kills": kills, "state": ended, "repeated": repeated, "survivors": survivors, "slowest_end_s": slowest_s}
+    return ended == "finished" and not repeated and not survivors and slowest_s < 2 and not report.problems, told
+
+
+def cut_the_power(folder: Path, rounds: int) -> Result:
+    """Simulated power cuts: writes that were not synced are lost, torn or kept at random."""
+    found = cut_power(folder, rounds)
+    if found is None:
+        return True, {"skipped": "needs the package apsw"}
+    return found["full_lost"] == 0 and found["full_corrupt"] == 0 and found["normal_corrupt"] == 0, found
+
+
+def fill_the_disk(folder: Path, rounds: int) -> Result:
+    """Files that can not grow beyond a size, at many sizes."""
+    slowest_s, good = 0.0, True
+    sizes = [800_000 + 12_345 * number for number in range(max(5, rounds // 10))]
+    for size in sizes:
+        place = folder / str(size)
+        place.mkdir()
+        found = fill_disk(place, size)
+        good &= found.readable == found.acknowledged and found.stored == found.written and not found.problems
+        slowest_s = max(slowest_s, found.recovered_s)
+    return good and slowest_s <= 5, {"sizes": len(sizes), "slowest_recovery_s": slowest_s}
+
+
+def start_together(folder: Path, rounds: int) -> Result:
+    """Many processes for one state folder at the same moment."""
+    import multiprocessing
+
+    home = Home(folder / ".acceld")
+    home.prepare()
+    fork = multiprocessing.get_context("fork")
+    wrong = 0
+    for _ in range(rounds):
+        gate, answers = fork.Barrier(8), fork.Queue()
+        processes = [fork.Process(target=_try_lock, args=(home, gate, answers)) for _ in range(8)]
+        for process in processes:
+            process.start()
+        won = sum(answers.get(timeout=60) for _ in processes)
+        for process in processes:
+            process.join()
+        wrong += won != 1
+    return wrong == 0, {"rounds": rounds, "processes": 8, "not_exactly_one": wrong}
+
+
+def migrate_killed(folder: Path, rounds: int) -> Result:
+    """A migration killed at each of its statements."""
+    path = folder / "acceld.db"
+
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, path)
+        await records.small_run(store)
+        await store.close()
+
+    asyncio.run(fill())
+    steps = kill_migrations(path)
+    good = all(sound and (version, whole, some) in {(1, 0, 0), (2, 1, 1)} for _, version, sound, whole, some in steps)
+    copies = len(list((folder / "backups").glob("*.db")))
+    return good and copies > 0, {"statements": len(steps), "copies": copies}
+
+
+def copy_under_load(folder: Path, rounds: int) -> Result:
+    """Copies while rows are written; how long one takes and what it costs a writer."""
+
+    async def go() -> dict[str, Any]:
+        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
+        while size_bytes(store.path) < 100 << 20:
+            await asyncio.gather(*(store.notice(None, "info", os.urandom(8000).hex()) for _ in range(200)))
+        stop, slowest_s = False, 0.0
+
+        async def write() -> None:
+            nonlocal slowest_s
+            while not stop:
+                began = time.monotonic()
+                await store.notice(None, "info", "x" * 500)
+                slowest_s = max(slowest_s, time.monotonic() - began)
+                await asyncio.sleep(0.005)
+
+        writing = asyncio.create_task(write())
+        took = []
+        for number in range(3):
+            began = time.monotonic()
+            await asyncio.to_thread(backup, store.path, folder / f"{number}.db")
+            took.append(time.monotonic() - began)
+        stop = True
+        await writing
+        size = size_bytes(store.path)
+        await store.close()
+        problems = [problem for number in range(3) for problem in check(folder / f"{number}.db").problems]
+        return {"bytes": size, "slowest_copy_s": max(took), "writer_stall_s": slowest_s, "problems": problems}
+
+    told = asyncio.run(go())
+    per_200_mb = told["slowest_copy_s"] * (200 << 20) / told["bytes"]
+    return not told["problems"] and per_200_mb <= 2 and told["writer_stall_s"] <= 0.25, told
+
+
+def soak(folder: Path, rounds: int, hours: float = 2.0) -> Result:
+    """A daemon with scripted parts under runs without end: memory, descriptors and files must not grow."""
+    home = Home(folder / ".acceld")
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
+    environment["SCRIPTED_S"] = "0.002"
+    daemon = start("tests.acceld.daemon.scripted", "--home", str(home.path), environment=environment)
+    client, samples, end = client_of(home), list[tuple[float, int, int]](), time.monotonic() + hours * 3600
+    began, runs = time.monotonic(), 0
+    while time.monotonic() < end:
+        run = client.send("POST", "/v1/runs", {"workload": "silu", "preset": "quick"})["id"]
+        _wait_for_end(client, run)
+        runs += 1
+        samples.append((time.monotonic() - began, _rss(daemon.pid), len(os.listdir(f"/proc/{daemon.pid}/fd"))))
+    wal = home.database.with_name("acceld.db-wal")
+    wal_bytes = wal.stat().st_size if wal.exists() else 0
+    daemon.send_signal(signal.SIGTERM)
+    daemon.communicate(timeout=60)
+    half = samples[len(samples) // 2 :]
+    slope = _slope([(at / 3600, rss / 2**20) for at, rss, _ in half])
+    fds = half[-1][2] - half[0][2]
+    told = {"runs": runs, "hours": hours, "rss_mb_per_hour": slope, "descriptors": fds, "wal_bytes": wal_bytes}
+    return slope < 2 and fds <= 2 and wal_bytes < 64 << 20, told
+
+
+FAULTS: dict[str, tuple[Callable[..., Result], ...]] = {
+    "F01": (kill_a_writer, kill_a_daemon, kill_the_real_daemon),
+    "F02": (cut_the_power,),
+    "F03": (fill_the_disk,),
+    "F16": (start_together,),
+    "F17": (migrate_killed,),
+    "F18": (copy_under_load,),
+    "F20": (soak,),
+}
+
+
+def main() -> int:
+    """Run what was asked for; a table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(name for name in FAULTS if name != "F20"))
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--hours", type=float, default=2.0, help="of the soak")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    missed, told = 0, []
+    for name in asked.only.split(","):
+        for fault in FAULTS[name]:
+            with tempfile.TemporaryDirectory(prefix="acceld-faults-") as folder:
+                began = time.monotonic()
+                more = {"hours": asked.hours} if fault is soak else {}
+                good, found = fault(Path(folder), asked.rounds, **more)
+            missed += not good
+            took = round(time.monotonic() - began, 1)
+            told.append({"fault": name, "what": fault.__doc__, "held": good, "seconds": took, "found": found})
+            if not asked.json:
+                print(f"{name}  {'held  ' if good else 'MISSED'}  {took:7.1f} s  {fault.__doc__}  {found}", flush=True)
+    if asked.json:
+        print(json.dumps({"version": 1, "faults": told, "missed": missed}, indent=2))
+    return 1 if missed else 0
+
+
+def _wait_for_end(client: Client, run: int, timeout_s: float = 900) -> str:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        state: str = client.get(f"/v1/runs/{run}")["state"]
+        if state in ("finished", "failed", "cancelled"):
+            return state
+        time.sleep(0.1)
+    return "not ended"
+
+
+def _descendants(pid: int) -> set[int]:
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = Path(f"/proc/{entry}/stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _rss(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _slope(points: list[tuple[float, float]]) -> float:
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
+
+
+def _try_lock(home: Home, gate: Any, answers: Any) -> None:
+    from acceld.errors import DaemonError
+
+    gate.wait()
+    try:
+        lock = DaemonLock(home)
+        lock.announce(Path("/x"), "1")
+    except DaemonError:
+        gate.wait()
+        answers.put(0)
+        return
+    gate.wait()
+    answers.put(1)
+    lock.release()
+
+
+def _count(path: Path, sql: str) -> int:
+    from store.connection import connect_reader
+
+    connection = connect_reader(path)
+    try:
+        value: int = connection.execute(sql).fetchone()[0]
+        return value
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
