@@ -8,8 +8,9 @@ import libcst as cst
 
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.reading import Item, KernelModule, Loop, Statement, flatten
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused
+from acceld.proposers.rules.syntax import Item, Loop, Statement, flatten, leading_comments
 
 STEP = "    "
 
@@ -78,7 +79,7 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
 
 
 def _declared(statement: Statement) -> cst.CSTNode | None:
-    small = statement.node.body[0]
+    small = statement.small
     return small.targets[0].target if isinstance(small, cst.Assign) else None
 
 
@@ -123,8 +124,7 @@ def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
 
 def comments(kernel: KernelModule, item: Item, indent: str) -> str:
     """The comment lines above ``item``, at ``indent``."""
-    lines = [line.comment.value for line in item.node.leading_lines if line.comment is not None]
-    return "".join(f"{indent}{line}\n" for line in lines)
+    return "".join(f"{indent}{line}\n" for line in leading_comments(item) if line is not None)
 
 
 def emitted(

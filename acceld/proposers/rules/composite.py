@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
-from acceld.proposers.rules.reading import Access, KernelModule, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import Access, Statement
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def _close(
 def _agree(kernel: KernelModule, last: Statement, chain: Sequence[Statement], x: Access) -> bool:
     """Same mask everywhere, and nobody writes ``x`` between the first step and the last."""
     first = min(statement.start for statement in chain)
-    if any(kernel.mask(statement) != kernel.mask(last) for statement in chain):
+    if x.name in kernel.ambiguous or any(kernel.mask(statement) != kernel.mask(last) for statement in chain):
         return False
     return not any(first < writer.start < last.start for writer in kernel.writers(x.name))
 

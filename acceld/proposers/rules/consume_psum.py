@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from acceld.model import Profile
 from acceld.proposers.rules.building import replaced
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.reading import UNARY, Access, KernelModule, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import UNARY, Access, Statement
 
 _READERS = frozenset(
     "activation activation_reduce tensor_scalar tensor_tensor tensor_reduce reciprocal tensor_copy copy "
@@ -76,6 +77,8 @@ def _readers(kernel: KernelModule, copy: Statement) -> list[Statement]:
         return []
     product = copy.reads.get("src")
     if product is None or kernel.space_of(product.name) != "psum" or kernel.space_of(copy.target.name) != "sbuf":
+        return []
+    if kernel.ambiguous & {product.name, copy.target.name}:
         return []
     dtype = kernel.text_of(copy, "dtype")
     if dtype and not dtype.endswith("float32"):

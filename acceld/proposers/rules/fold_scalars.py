@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
-from acceld.proposers.rules.reading import KernelModule, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import Statement
 
 _COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
 
@@ -88,7 +89,7 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
 def _changed_between(kernel: KernelModule, first: Statement, second: Statement) -> bool:
     """Whether an operand of ``first`` is written between the two."""
     names = {access.name for access in first.mentions}
-    return any(
+    return bool(names & kernel.ambiguous) or any(
         s.target is not None and s.target.name in names and first.start < s.start < second.start
         for s in kernel.statements
         if s.kind != "declaration"

@@ -15,8 +15,9 @@ from acceld.proposers.rules.building import (
     read,
     written,
 )
-from acceld.proposers.rules.reading import Access, Item, KernelModule, Loop, Statement, flatten
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import Access, Item, Loop, Statement, flatten, leading_comments
 
 _DEEPEST = 4
 
@@ -133,6 +134,8 @@ def _fusions(kernel: KernelModule) -> list[_Fusion]:
 
 def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item, ...]) -> _Fusion | None:
     shared = tuple(sorted(written([first]) & read([second])))
+    if kernel.ambiguous & {*shared, *written([first, second])}:
+        return None
     if not shared or second.kind != "affine_range":
         return None
     if written([second]) & (read([first]) | written([first])) or _opaque([first, second, *between]):
@@ -307,8 +310,8 @@ def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
 
 def _above_comments(kernel: KernelModule, item: Item, start: int) -> int:
     """Start of the comment lines directly above ``item``, which move with it."""
-    for line in reversed(item.node.leading_lines):
-        if line.comment is None:
+    for line in reversed(leading_comments(item)):
+        if line is None:
             break
         start = kernel.source.rfind("\n", 0, start - 1) + 1
     return start

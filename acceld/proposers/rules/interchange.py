@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from acceld.model import Profile
 from acceld.proposers.rules.building import header
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.reading import KernelModule, Loop, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import Loop, Statement
 
 
 class InterchangeLoops:
@@ -88,6 +89,8 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
         target = statement.target
         if target is None or statement.kind != "op":
             continue
+        if target.name in kernel.ambiguous:
+            return f"line {statement.line}: {target.name} may have another name"
         if target.dims is None and target.name in kernel.buffers and not statement.augmented:
             declared = kernel.buffers[target.name].declaration
             if not _within(declared.parent, inner):

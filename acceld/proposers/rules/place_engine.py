@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
-from acceld.proposers.rules.reading import KernelModule, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import Statement
 
 
 class PlaceEngine:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.reading import UNARY, KernelModule, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import UNARY, Statement
 
 
 class ReduceInActivation:
@@ -94,6 +95,8 @@ def _pair(kernel: KernelModule, total: Statement) -> Statement | None:
     if made is None or "reduce_op" in made.args or "reduce_res" in made.args:
         return None
     if made.op != "activation" and not (made.op in UNARY and made.op != "reciprocal" and kernel.api == "nki_legacy"):
+        return None
+    if total.target.name in kernel.ambiguous:
         return None
     if kernel.mask(made) != kernel.mask(total) or not _activation(kernel, made):
         return None

@@ -10,8 +10,9 @@ import libcst as cst
 from acceld.model import Profile
 from acceld.proposers.rules.building import STEP, fresh, header, prefix
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.reading import Access, KernelModule, Loop, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import Access, Loop, Statement
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
             outermost = loop
     if outermost is None or not writers or any(writer.start > outermost.start for writer in writers):
         return None
-    if any(writer.kind != "op" for writer in writers):
+    if operand.name in kernel.ambiguous or any(writer.kind != "op" for writer in writers):
         return None
     inner = around[: around.index(outermost)]
     indices = tuple(reversed([loop for loop in inner if loop.variable in names]))
@@ -158,7 +159,7 @@ def _apply(kernel: KernelModule, hidden: _Hidden) -> str:
 
 
 def _call(statement: Statement) -> cst.Call:
-    small = statement.node.body[0]
+    small = statement.small
     value = small.value if isinstance(small, cst.Assign | cst.AugAssign | cst.Expr) else None
     if not isinstance(value, cst.Call):
         raise RuleRefused(f"line {statement.line}: this is no call")

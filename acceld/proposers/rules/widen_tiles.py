@@ -11,8 +11,9 @@ from acceld.model import Profile
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.building import fresh, header, names_in, rendered
 from acceld.proposers.rules.editing import Edits, reindent
-from acceld.proposers.rules.reading import BINARY, UNARY, Access, KernelModule, Loop, Statement
+from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.syntax import BINARY, UNARY, Access, Loop, Statement
 
 _WIDEST = 8192
 _PSUM_WIDTH = 512
@@ -205,6 +206,8 @@ def _check(kernel: KernelModule, plan: _Plan, statement: Statement, made: set[st
     if mask is not None and kernel.mask(statement) and not _mask_is_of_rows(kernel, plan, mask):
         return "the mask depends on the columns"
     for access in _all(statement):
+        if access.name in kernel.ambiguous:
+            return f"{access.name} may have another name"
         if kernel.space_of(access.name) == "psum":
             plan.psum = True
         if access.dims is None:
@@ -404,7 +407,7 @@ class _Ranges:
 
     @staticmethod
     def _assigns(statement: Statement, name: str) -> bool:
-        small = statement.node.body[0]
+        small = statement.small
         target = small.targets[0].target if isinstance(small, cst.Assign) else None
         return isinstance(target, cst.Name) and target.value == name
 

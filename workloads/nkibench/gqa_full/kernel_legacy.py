@@ -17,13 +17,12 @@ def kernel(q, k, v):
     f = nl.arange(512)[None, :]
     identity_hbm = nl.shared_constant(np.identity(128, dtype=np.float32))
     identity = nl.ndarray((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
-    q_tile = nl.ndarray((32, 2, nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
-    q_turned = nl.zeros((32, 2, 8, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
-    q_t = nl.ndarray((16, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+    q_tile = nl.ndarray((8, 2, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     k_tile = nl.ndarray((8, 4, nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
     k_turned = nl.zeros((8, 4, 8, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
     k_t = nl.ndarray((8, 8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     product = nl.zeros((8, 8, 2, 32, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
+    raw = nl.ndarray((8, 8, 2, 32, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     scores = nl.ndarray((8, 2, 32, 8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     part_max = nl.ndarray((8, 8, 2, 32, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
     row_max = nl.ndarray((8, 2, 32, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
@@ -41,14 +40,6 @@ def kernel(q, k, v):
     mixed = nl.zeros((8, 2, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
     out_tile = nl.ndarray((8, 2, 32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     identity[p, c] = nl.load(identity_hbm[p, c])
-    for row in nl.affine_range(32):
-        for half in nl.affine_range(2):
-            q_tile[row, half, r, eight, inner] = nl.load(q[row, r, 8 * half + eight, inner])
-            for head in nl.affine_range(8):
-                q_turned[row, half, head, p, c] = nisa.nc_matmul(
-                    q_tile[row, half, p, head, c], identity[p, c], is_moving_onezero=True, is_transpose=True
-                )
-                q_t[8 * half + head, row, p, c] = nl.copy(q_turned[row, half, head, p, c])
     for block in nl.affine_range(8):
         for part in nl.affine_range(4):
             k_tile[block, part, r, eight, inner] = nl.load(k[0, block, part, r, eight, inner])
@@ -58,14 +49,18 @@ def kernel(q, k, v):
                 )
                 k_t[head, block, p, 128 * part + c] = nl.copy(k_turned[block, part, head, p, c])
     for head in nl.affine_range(8):
+        for pair in nl.affine_range(2):
+            for row in nl.affine_range(32):
+                q_tile[head, pair, row, p, c] = nl.load(q[row, p, 2 * head + pair, c])
         for block in nl.affine_range(8):
             for pair in nl.affine_range(2):
                 for row in nl.affine_range(32):
-                    product[head, block, pair, row, p, f] = nisa.nc_matmul(
-                        q_t[2 * head + pair, row, p, c], k_t[head, block, p, f]
+                    product[head, block, pair, row, p, f] = nl.matmul(
+                        q_tile[head, pair, row, p, c], k_t[head, block, p, f]
                     )
+                    raw[head, block, pair, row, p, f] = nl.copy(product[head, block, pair, row, p, f])
                     scores[head, pair, row, block, p, f] = nisa.tensor_scalar(
-                        data=product[head, block, pair, row, p, f], op0=nl.multiply, operand0=0.08838834764831845
+                        data=raw[head, block, pair, row, p, f], op0=nl.multiply, operand0=0.08838834764831845
                     )
                     part_max[head, block, pair, row, p, 0] = nisa.tensor_reduce(
                         nl.max, data=scores[head, pair, row, block, p, f], axis=[1]

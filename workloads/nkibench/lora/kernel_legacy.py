@@ -19,21 +19,21 @@ def kernel(x, w, a, b):
     identity_hbm = nl.shared_constant(np.identity(128, dtype=np.float32))
     identity = nl.ndarray((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     a_tile = nl.ndarray((40, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+    x_t = nl.ndarray((32, 40, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     low_sum = nl.zeros((32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
     low_t = nl.ndarray((32, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
     identity[p, c] = nl.load(identity_hbm[p, c])
     for k in nl.affine_range(40):
         a_tile[k, p, c] = nl.load(a[k, p, c])
     for row in nl.affine_range(32):
-        x_t = nl.ndarray((40, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
         for group in nl.affine_range(5):
             x_tile = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
             x_tile[q, eight, inner] = nl.load(x[row // 4, row % 4, q, 8 * group + eight, inner])
             for k in nl.affine_range(8):
                 turned = nisa.nc_matmul(x_tile[p, k, c], identity[p, c], is_moving_onezero=True, is_transpose=True)
-                x_t[8 * group + k, p, c] = nl.copy(turned)
+                x_t[row, 8 * group + k, p, c] = nl.copy(turned)
         for k in nl.affine_range(40):
-            low_sum[row, p, c] += nisa.nc_matmul(a_tile[k, p, c], x_t[k, p, c])
+            low_sum[row, p, c] += nisa.nc_matmul(a_tile[k, p, c], x_t[row, k, p, c])
         low_t[row, p, c] = nl.copy(low_sum[row, p, c])
     for block in nl.affine_range(24):
         w_tile = nl.ndarray((40, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
@@ -42,17 +42,10 @@ def kernel(x, w, a, b):
             w_tile[k, p, f] = nl.load(w[k, p, 512 * block + f])
         b_tile[p, f] = nl.load(b[p, 512 * block + f])
         for row in nl.affine_range(32):
-            x_t = nl.ndarray((40, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
             full_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
             out_tile = nl.ndarray((nl.par_dim(128), 4, 128), dtype=nl.float32, buffer=nl.sbuf)
-            for group in nl.affine_range(5):
-                x_tile = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
-                x_tile[q, eight, inner] = nl.load(x[row // 4, row % 4, q, 8 * group + eight, inner])
-                for k in nl.affine_range(8):
-                    turned = nisa.nc_matmul(x_tile[p, k, c], identity[p, c], is_moving_onezero=True, is_transpose=True)
-                    x_t[8 * group + k, p, c] = nl.copy(turned)
             for k in nl.affine_range(40):
-                full_sum += nisa.nc_matmul(x_t[k, p, c], w_tile[k, p, f])
+                full_sum += nisa.nc_matmul(x_t[row, k, p, c], w_tile[k, p, f])
             full = nl.copy(full_sum)
             correction = nisa.nc_matmul(low_t[row, p, c], b_tile[p, f])
             for part in nl.affine_range(4):

@@ -20,42 +20,67 @@ def kernel(x, w_up, w_down, w_gate):
     gate = nl.ndarray((32, 6, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     hidden = nl.ndarray((32, 6, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     identity[p, c] = nl.load(identity_hbm[p, c])
-    for row in nl.affine_range(32):
-        x_tile = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
-        x_tile[q, eight, inner] = nl.load(x[row // 4, row % 4, q, eight, inner])
-        for column in nl.affine_range(6):
-            gate_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    for block in nl.affine_range(4):
+        x_t = nl.ndarray((8, 8, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+        for row in nl.affine_range(8):
+            x_tile = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
+            x_tile[q, eight, inner] = nl.load(x[2 * block + row // 4, row % 4, q, eight, inner])
             for k in nl.affine_range(8):
-                w_tile = nl.load(w_gate[k, p, 512 * column + f])
-                gate_sum += nl.matmul(x_tile[p, k, c], w_tile)
-            gate[row, column, p, f] = nl.copy(gate_sum)
-    for row in nl.affine_range(32):
-        x_tile = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
-        x_tile[q, eight, inner] = nl.load(x[row // 4, row % 4, q, eight, inner])
+                x_turned = nisa.nc_matmul(x_tile[p, k, c], identity[p, c], is_moving_onezero=True, is_transpose=True)
+                x_t[row, k, p, c] = nl.copy(x_turned)
         for column in nl.affine_range(6):
-            up_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+            gate_weights = nl.ndarray((8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
             for k in nl.affine_range(8):
-                w_tile = nl.load(w_up[k, p, 512 * column + f])
-                up_sum += nl.matmul(x_tile[p, k, c], w_tile)
-            up = nl.copy(up_sum)
-            decay = nisa.activation(op=nl.exp, data=gate[row, column, p, f], scale=-1.0)
-            denominator = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)
-            sigmoid = nisa.reciprocal(data=denominator)
-            activated = nl.multiply(gate[row, column, p, f], sigmoid)
-            hidden[row, column, p, f] = nl.multiply(activated, up)
-    for row in nl.affine_range(32):
-        hidden_t = nl.ndarray((24, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
-        for n in nl.affine_range(6):
-            for part in nl.affine_range(4):
-                turned = nisa.nc_matmul(
-                    hidden[row, n, p, 128 * part + c], identity[p, c], is_moving_onezero=True, is_transpose=True
+                gate_weights[k, p, f] = nl.load(w_gate[k, p, 512 * column + f])
+            for row in nl.affine_range(8):
+                gate_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+                for k in nl.affine_range(8):
+                    gate_sum += nisa.nc_matmul(x_t[row, k, p, c], gate_weights[k, p, f])
+                gate[8 * block + row, column, p, f] = nl.copy(gate_sum)
+    for block in nl.affine_range(4):
+        x_again_t = nl.ndarray((8, 8, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+        for row in nl.affine_range(8):
+            x_again = nl.ndarray((nl.par_dim(128), 8, 128), dtype=nl.float32, buffer=nl.sbuf)
+            x_again[q, eight, inner] = nl.load(x[2 * block + row // 4, row % 4, q, eight, inner])
+            for k in nl.affine_range(8):
+                again_turned = nisa.nc_matmul(
+                    x_again[p, k, c], identity[p, c], is_moving_onezero=True, is_transpose=True
                 )
-                hidden_t[4 * n + part, p, c] = nl.copy(turned)
+                x_again_t[row, k, p, c] = nl.copy(again_turned)
+        for column in nl.affine_range(6):
+            up_weights = nl.ndarray((8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+            for k in nl.affine_range(8):
+                up_weights[k, p, f] = nl.load(w_up[k, p, 512 * column + f])
+            for row in nl.affine_range(8):
+                up_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+                for k in nl.affine_range(8):
+                    up_sum += nisa.nc_matmul(x_again_t[row, k, p, c], up_weights[k, p, f])
+                up = nl.copy(up_sum)
+                decay = nisa.activation(op=nl.exp, data=gate[8 * block + row, column, p, f], scale=-1.0)
+                denominator = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)
+                sigmoid = nisa.reciprocal(data=denominator)
+                activated = nl.multiply(gate[8 * block + row, column, p, f], sigmoid)
+                hidden[8 * block + row, column, p, f] = nl.multiply(activated, up)
+    for block in nl.affine_range(8):
+        hidden_t = nl.ndarray((4, 24, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+        for row in nl.affine_range(4):
+            for n in nl.affine_range(6):
+                for part in nl.affine_range(4):
+                    turned = nisa.nc_matmul(
+                        hidden[4 * block + row, n, p, 128 * part + c],
+                        identity[p, c],
+                        is_moving_onezero=True,
+                        is_transpose=True,
+                    )
+                    hidden_t[row, 4 * n + part, p, c] = nl.copy(turned)
         for column in nl.affine_range(2):
-            down_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+            down_weights = nl.ndarray((24, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
             for n in nl.affine_range(24):
-                w_tile = nl.load(w_down[n, p, 512 * column + f])
-                down_sum += nisa.nc_matmul(hidden_t[n, p, c], w_tile)
-            out_tile = nl.copy(down_sum)
-            nl.store(out[row, p, 512 * column + f], value=out_tile)
+                down_weights[n, p, f] = nl.load(w_down[n, p, 512 * column + f])
+            for row in nl.affine_range(4):
+                down_sum = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+                for n in nl.affine_range(24):
+                    down_sum += nisa.nc_matmul(hidden_t[row, n, p, c], down_weights[n, p, f])
+                out_tile = nl.copy(down_sum)
+                nl.store(out[4 * block + row, p, 512 * column + f], value=out_tile)
     return out
