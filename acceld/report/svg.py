@@ -1,0 +1,149 @@
+"""The figures of a report as inline SVG that follows the page's colors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+WIDTH = 720
+ROW = 26
+FONT = 'font-size="12"'
+
+
+def figure(body: Sequence[str], height: float, label: str) -> str:
+    """An SVG of the common width, named for readers that can not see it."""
+    inside = "\n".join(body)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(label)}" '
+        f'xmlns="http://www.w3.org/2000/svg" font-family="inherit">\n{inside}\n</svg>'
+    )
+
+
+def peak_bars(rows: Sequence[tuple[str, float | None, float | None]], unit: str = "% of peak") -> str:
+    """Before and after for each name, 0 to 100 percent."""
+    left, right = 190, WIDTH - 60
+    body = []
+    for tick in range(0, 101, 25):
+        x = left + (right - left) * tick / 100
+        body.append(f'<line x1="{x}" x2="{x}" y1="4" y2="{len(rows) * 2 * ROW}" class="grid"/>')
+        body.append(
+            f'<text x="{x}" y="{len(rows) * 2 * ROW + 16}" {FONT} class="faint" text-anchor="middle">{tick}</text>'
+        )
+    for place, (name, before, after) in enumerate(rows):
+        y = place * 2 * ROW + 6
+        body.append(
+            f'<text x="{left - 10}" y="{y + ROW}" {FONT} class="ink" text-anchor="end">{escape(name[:28])}</text>'
+        )
+        for shift, value, kind in ((0, before, "before"), (ROW - 4, after, "after")):
+            if value is None:
+                continue
+            width = max(1.0, (right - left) * min(value, 100) / 100)
+            body.append(
+                f'<rect x="{left}" y="{y + shift}" width="{width:.1f}" height="{ROW - 8}" rx="2" class="{kind}"/>'
+            )
+            body.append(f'<text x="{left + width + 6:.1f}" y="{y + shift + 13}" {FONT} class="ink">{value:.1f}</text>')
+    return figure(body, len(rows) * 2 * ROW + 24, f"{unit} before and after")
+
+
+def steps(points: Sequence[tuple[float, float]], x_title: str, y_title: str, end: float | None = None) -> str:
+    """A curve that stays until the next point, from the first x to ``end``; y begins at 1."""
+    if not points:
+        return ""
+    height, left, right, top, bottom = 220.0, 56.0, WIDTH - 20.0, 14.0, 180.0
+    low_x, high_x = points[0][0], max(end if end is not None else points[-1][0], points[-1][0], points[0][0] + 1e-9)
+    low, high = min(1.0, *(y for _, y in points)), max(1.1, *(y for _, y in points))
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = left + (right - left) * (x - low_x) / (high_x - low_x)
+        return across, bottom - (bottom - top) * (y - low) / (high - low)
+
+    body = []
+    for part in range(5):
+        value = low + (high - low) * part / 4
+        y = at(low_x, value)[1]
+        body.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        body.append(f'<text x="{left - 8}" y="{y + 4:.1f}" {FONT} class="faint" text-anchor="end">{value:.2f}x</text>')
+    for part in range(5):
+        value = low_x + (high_x - low_x) * part / 4
+        x = at(value, low)[0]
+        shown = f"{value:.0f}" if high_x - low_x >= 4 else f"{value:.2f}"
+        body.append(f'<text x="{x:.1f}" y="{bottom + 18}" {FONT} class="faint" text-anchor="middle">{shown}</text>')
+    path = f"M{at(*points[0])[0]:.1f},{at(*points[0])[1]:.1f}"
+    for x, y in points[1:]:
+        across, down = at(x, y)
+        path += f"H{across:.1f}V{down:.1f}"
+    path += f"H{right:.1f}"
+    body.append(f'<path d="{path}" class="curve"/>')
+    for x, y in points:
+        across, down = at(x, y)
+        body.append(f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" class="dot"/>')
+    body.append(f'<text x="{right}" y="{bottom + 34}" {FONT} class="faint" text-anchor="end">{escape(x_title)}</text>')
+    return figure(body, height, f"{y_title} by {x_title}")
+
+
+def shares(counts: Mapping[str, int]) -> str:
+    """How many candidates ended in each status, as bars."""
+    most = max(counts.values(), default=1)
+    left, right = 190, WIDTH - 60
+    body = []
+    for place, (name, number) in enumerate(counts.items()):
+        y = place * ROW + 4
+        kind = "after" if name == "passed" else "before"
+        width = max(2.0, (right - left) * number / most)
+        body.append(f'<text x="{left - 10}" y="{y + 14}" {FONT} class="ink" text-anchor="end">{escape(name)}</text>')
+        body.append(f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{ROW - 8}" rx="2" class="{kind}"/>')
+        body.append(f'<text x="{left + width + 6:.1f}" y="{y + 14}" {FONT} class="ink">{number}</text>')
+    return figure(body, len(counts) * ROW + 8, "candidates by status")
+
+
+def tree(nodes: Sequence[tuple[int, int | None, int, float | None]], best: int | None) -> str:
+    """Candidates as dots, an iteration a column, speed-up upwards; failed ones stand on the floor.
+
+    ``nodes`` are id, parent, iteration and speed-up (None where it did not pass).
+    """
+    known = {number: (parent, iteration, speedup) for number, parent, iteration, speedup in nodes}
+    values = [speedup for *_, speedup in nodes if speedup]
+    if not values:
+        return ""
+    last = max(iteration for _, _, iteration, _ in nodes)
+    low, high = min(*values, 1.0), max(*values, 1.1)
+    height, left, right, top, bottom = 260.0, 56.0, WIDTH - 20.0, 14.0, 210.0
+    spread: dict[int, int] = {}
+
+    def at(number: int) -> tuple[float, float]:
+        _, iteration, speedup = known[number]
+        x = left + (right - left) * iteration / max(1, last)
+        y = bottom + 14 if speedup is None else bottom - (bottom - top) * (speedup - low) / (high - low)
+        return x + spread.get(number, 0), y
+
+    column: dict[int, int] = {}
+    for number, _, iteration, _ in nodes:
+        column[iteration] = column.get(iteration, 0) + 1
+        spread[number] = (column[iteration] % 9 - 4) * 3 if iteration else 0
+    path: set[int] = set()
+    while best is not None and best in known and best not in path:
+        path.add(best)
+        best = known[best][0]
+    body = [f'<line x1="{left}" x2="{right}" y1="{at_y}" y2="{at_y}" class="grid"/>' for at_y in (top, bottom)]
+    for value, y in ((high, top), (low, bottom)):
+        body.append(f'<text x="{left - 8}" y="{y + 4}" {FONT} class="faint" text-anchor="end">{value:.2f}x</text>')
+    body.append(f'<text x="{left - 8}" y="{bottom + 18}" {FONT} class="faint" text-anchor="end">failed</text>')
+    for strong in (False, True):
+        for number, parent, _, _ in nodes:
+            if (number in path) != strong:
+                continue
+            x, y = at(number)
+            if parent in known:
+                from_x, from_y = at(parent)
+                kind = "way" if strong else "twig"
+                body.append(f'<line x1="{from_x:.1f}" y1="{from_y:.1f}" x2="{x:.1f}" y2="{y:.1f}" class="{kind}"/>')
+            kind = "dot" if strong else "leaf" if known[number][2] else "dead"
+            body.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{4 if strong else 2.5}" class="{kind}"><title>c{number}</title></circle>'
+            )
+    for iteration in range(last + 1):
+        x = left + (right - left) * iteration / max(1, last)
+        body.append(
+            f'<text x="{x:.1f}" y="{bottom + 38}" {FONT} class="faint" text-anchor="middle">it {iteration}</text>'
+        )
+    return figure(body, height, "candidates by iteration and speed-up, with the path to the best")
