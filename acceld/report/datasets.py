@@ -1,0 +1,215 @@
+"""The history as training data: what a row is, what reward it gets, and which split it is in. Pure.
+
+Rewards, in the spirit of AccelOpt's write-up: an empty answer is worst, then one that does not compile, then a wrong
+one; a right but slower kernel costs a little, and a faster one earns the logarithm of its speed-up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acceld.model import Attempt, Candidate, Plan, Run, Status
+from acceld.report.scrub import scrubbed
+
+NO_CODE = -1.0
+REWARDS: Mapping[Status, float] = {
+    Status.COMPILE_ERROR: -0.8,
+    Status.REJECTED: -0.8,
+    Status.RUNTIME_ERROR: -0.7,
+    Status.TIMEOUT: -0.7,
+    Status.INCORRECT_SHAPE: -0.6,
+    Status.INCORRECT_DTYPE: -0.6,
+    Status.INCORRECT_NUMERICAL: -0.5,
+}
+"""Reward of what did not pass. Statuses that say nothing of the kernel (unsupported, suspect, untested) have none."""
+MOST = 2.0
+TEST_SHARE = 10
+"""One workload in this many is held back as the test split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """One run's records, as the exports read them."""
+
+    run: Run
+    candidates: Sequence[Candidate]
+    plans: Mapping[int, Plan]
+    attempts: Sequence[Attempt]
+    reference: str
+    """Text of the workload's numpy reference; empty where it is not known."""
+
+    def by_id(self) -> dict[int, Candidate]:
+        """Candidates by id."""
+        return {candidate.id: candidate for candidate in self.candidates}
+
+
+def reward(candidate: Candidate, parent: Candidate) -> float | None:
+    """What an answer is worth; None where its verdict says nothing of it."""
+    evaluation = candidate.evaluation
+    if evaluation is None:
+        return None
+    if evaluation.status is not Status.PASSED:
+        return REWARDS.get(evaluation.status)
+    before = parent.evaluation.latency_us if parent.evaluation else None
+    after = evaluation.latency_us
+    if not before or not after:
+        return None
+    return max(-0.2, min(MOST, math.log2(before / after)))
+
+
+def split(workload: str) -> str:
+    """``train`` or ``test``, by workload, so that nothing of a test kernel is seen in training."""
+    return "test" if int(hashlib.sha256(workload.encode()).hexdigest(), 16) % TEST_SHARE == 0 else "train"
+
+
+def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
+    """What a model is asked: the kernel, its profile in a line, and the plan."""
+    evaluation = parent.evaluation
+    profile = evaluation.profile if evaluation else None
+    lines = [f"Make this kernel faster on {material.run.spec.chip}. Keep its signature and its results."]
+    if profile and profile.latency_us:
+        lines.append(f"It takes {profile.latency_us:.1f} us ({profile.source}); bound by {profile.bound or 'unknown'}.")
+    if plan is not None:
+        lines += ["", "Plan:", plan.text]
+    return scrubbed("\n".join([*lines, "", "```python", parent.kernel.text.rstrip(), "```"]))
+
+
+def answer(candidate: Candidate) -> str:
+    """The answer a model is to give."""
+    return scrubbed(f"```python\n{candidate.kernel.text.rstrip()}\n```")
+
+
+def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:
+    """Parent, child, plan and reward of every child whose verdict says something."""
+    known = material.by_id()
+    for child in material.candidates:
+        parent = known.get(child.parent or 0)
+        if parent is None:
+            continue
+        value = reward(child, parent)
+        if value is not None:
+            yield parent, child, material.plans.get(child.plan or 0), value
+
+
+def pairs(material: Material) -> Iterator[dict[str, Any]]:
+    """Slow and fast kernel of each rewrite that clearly passed and clearly gained."""
+    for parent, child, plan, value in edges(material):
+        if value <= 0 or parent.evaluation is None or child.evaluation is None:
+            continue
+        if parent.evaluation.latency_us is None or child.evaluation.latency_us is None:
+            continue
+        yield _about(material, child) | {
+            "slow": scrubbed(parent.kernel.text),
+            "fast": scrubbed(child.kernel.text),
+            "slow_latency_us": parent.evaluation.latency_us,
+            "fast_latency_us": child.evaluation.latency_us,
+            "speedup": parent.evaluation.latency_us / child.evaluation.latency_us,
+            "change": plan.title or plan.rule if plan else "",
+            "change_class": plan.change_class if plan else "mixed",
+        }
+
+
+def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
+    """Numpy reference and the best kernel for it."""
+    best = material.by_id().get(material.run.best or 0)
+    if best is not None and material.reference:
+        yield _about(material, best) | {"numpy": scrubbed(material.reference), "nki": scrubbed(best.kernel.text)}
+
+
+def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
+    """Conversations with the answers that were right and faster."""
+    for parent, child, plan, value in edges(material):
+        if value > 0:
+            yield {
+                "messages": [
+                    {"role": "user", "content": prompt(material, parent, plan)},
+                    {"role": "assistant", "content": answer(child)},
+                ]
+            }
+
+
+def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
+    """A faster answer preferred to its slower or failed sibling on the same parent."""
+    families: dict[int, list[tuple[Candidate, Plan | None, float]]] = {}
+    parents = material.by_id()
+    for parent, child, plan, value in edges(material):
+        families.setdefault(parent.id, []).append((child, plan, value))
+    for number, family in families.items():
+        family.sort(key=lambda entry: (-entry[2], entry[0].id))
+        good = [entry for entry in family if entry[2] > 0]
+        bad = [entry for entry in family if entry[2] <= 0]
+        for (better, plan, _), (worse, _, _) in zip(good, reversed(bad), strict=False):
+            yield {
+                "prompt": prompt(material, parents[number], plan),
+                "chosen": answer(better),
+                "rejected": answer(worse),
+            }
+
+
+def verl(material: Material) -> Iterator[dict[str, Any]]:
+    """Prompts with a rule reward; the reward this history gave is under ``extra_info``."""
+    for place, (parent, child, plan, value) in enumerate(edges(material)):
+        workload = material.run.spec.workload
+        yield {
+            "data_source": f"acceld/{workload}",
+            "prompt": [{"role": "user", "content": prompt(material, parent, plan)}],
+            "ability": "kernel_optimization",
+            "reward_model": {"style": "rule", "ground_truth": scrubbed(material.reference)},
+            "extra_info": {
+                "index": place,
+                "split": split(workload),
+                "run": material.run.id,
+                "candidate": child.id,
+                "reward": round(value, 4),
+                "answer": answer(child),
+            },
+        }
+
+
+def jsonl(material: Material) -> Iterator[dict[str, Any]]:
+    """Every candidate and every attempt without code, with its verdict."""
+    known = material.by_id()
+    for candidate in material.candidates:
+        evaluation, parent = candidate.evaluation, known.get(candidate.parent or 0)
+        failure = evaluation.failure if evaluation else None
+        yield _about(material, candidate) | {
+            "parent": candidate.parent,
+            "iteration": candidate.iteration,
+            "text": scrubbed(candidate.kernel.text),
+            "status": evaluation.status.value if evaluation else None,
+            "latency_us": evaluation.latency_us if evaluation else None,
+            "failure": scrubbed(failure.message) if failure else None,
+            "reward": reward(candidate, parent) if parent else None,
+        }
+    for attempt in material.attempts:
+        if attempt.text is None:
+            yield {"run": material.run.id, "plan": attempt.plan, "status": "no_code", "reward": NO_CODE}
+
+
+def _about(material: Material, candidate: Candidate) -> dict[str, Any]:
+    profile = candidate.evaluation.profile if candidate.evaluation else None
+    spec = material.run.spec
+    return {
+        "run": material.run.id,
+        "candidate": candidate.id,
+        "workload": spec.workload,
+        "chip": spec.chip,
+        "api": spec.api,
+        "source": profile.source.value if profile else None,
+        "proposer": spec.proposer,
+    }
+
+
+ROWS = {
+    "pairs": pairs,
+    "numpy-nki": numpy_nki,
+    "trl-sft": trl_sft,
+    "trl-dpo": trl_dpo,
+    "verl": verl,
+    "jsonl": jsonl,
+}
+"""The formats whose files are rows, and how a run becomes rows."""

@@ -1,0 +1,139 @@
+"""The history in the forms of flashinfer-bench and of NKIBench. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from acceld.model import FLASHINFER_STATUS, Candidate, Evaluation, Status
+from acceld.report.datasets import Material
+from acceld.report.scrub import scrubbed
+
+FLASHINFER_LANGUAGE = "python"
+"""flashinfer-bench has no word for NKI; the target hardware tells the rest."""
+
+
+def solutions(material: Material) -> Iterator[dict[str, Any]]:
+    """Every candidate as a solution."""
+    spec = material.run.spec
+    for candidate in material.candidates:
+        yield {
+            "name": solution_name(candidate),
+            "definition": definition_name(spec.workload),
+            "author": f"acceld {spec.proposer}",
+            "spec": {
+                "language": FLASHINFER_LANGUAGE,
+                "target_hardware": [spec.chip],
+                "entry_point": f"{candidate.kernel.filename}::{candidate.kernel.entry or 'kernel'}",
+                "dependencies": [],
+                "destination_passing_style": False,
+            },
+            "sources": [{"path": candidate.kernel.filename, "content": scrubbed(candidate.kernel.text)}],
+            "description": f"NKI ({spec.api}), candidate c{candidate.id} of run r{candidate.run}",
+        }
+
+
+def traces(material: Material) -> Iterator[dict[str, Any]]:
+    """Every verdict as a trace. What carries correctness or a latency follows flashinfer-bench's rules by status."""
+    baseline = material.by_id().get(material.run.baseline or 0)
+    base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
+    at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
+    for candidate in material.candidates:
+        if candidate.evaluation is None or candidate.evaluation.status in (Status.UNTESTED, Status.UNCHECKED):
+            continue
+        yield {
+            "definition": definition_name(material.run.spec.workload),
+            "workload": {"uuid": f"{material.run.spec.workload}@{material.run.spec.chip}", "axes": {}, "inputs": {}},
+            "solution": solution_name(candidate),
+            "evaluation": _evaluation(candidate.evaluation, base_us, material.run.spec.chip, at),
+        }
+
+
+def _evaluation(evaluation: Evaluation, base_us: float | None, chip: str, at: str) -> dict[str, Any]:
+    status = FLASHINFER_STATUS[evaluation.status]
+    profile, right = evaluation.profile, evaluation.correctness
+    libraries = {"acceld": profile.method} if profile else {}
+    made: dict[str, Any] = {
+        "status": status,
+        "environment": {"hardware": chip, "libs": libraries},
+        "timestamp": at,
+        "log": scrubbed(evaluation.failure.message if evaluation.failure else ""),
+    }
+    if status in ("PASSED", "INCORRECT_NUMERICAL"):
+        error = right.rel_l2 if right else math.nan
+        made["correctness"] = {"max_relative_error": _number(error), "max_absolute_error": _number(error)}
+    if status == "PASSED" and evaluation.latency_us:
+        before = base_us or evaluation.latency_us
+        made["performance"] = {
+            "latency_ms": evaluation.latency_us / 1000,
+            "reference_latency_ms": before / 1000,
+            "speedup_factor": before / evaluation.latency_us,
+        }
+    return made
+
+
+def _number(value: float) -> float | str:
+    """JSON has no infinities; flashinfer-bench writes them as text."""
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+def solution_name(candidate: Candidate) -> str:
+    """``acceld_r12_c345``."""
+    return f"acceld_r{candidate.run}_c{candidate.id}"
+
+
+def definition_name(workload: str) -> str:
+    """A workload's name without what a file name may not hold."""
+    return workload.replace("/", "_")
+
+
+def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, str]]:
+    """NKIBench's summary and the files it names: the reference and the best kernel of each workload."""
+    summary: dict[str, Any] = {}
+    files: dict[str, str] = {}
+    chosen: dict[str, tuple[float, Material]] = {}
+    for material in materials:
+        best = material.by_id().get(material.run.best or 0)
+        latency_us = best.evaluation.latency_us if best and best.evaluation else None
+        known = chosen.get(material.run.spec.workload)
+        if latency_us and material.reference and (known is None or latency_us < known[0]):
+            chosen[material.run.spec.workload] = (latency_us, material)
+    for workload, (_, material) in sorted(chosen.items()):
+        name = definition_name(workload)
+        best = material.by_id()[material.run.best or 0]
+        task, kernel = f"reference/{name}_numpy.py", f"kernels/{name}.py"
+        files[task], files[kernel] = scrubbed(material.reference), scrubbed(best.kernel.text)
+        implementation = {"task": f"./{task}", "kernel": f"./{kernel}"}
+        summary[name] = {"seed": None, "cases": {"0": {"values": {}, "impls": [implementation]}}}
+    return summary, files
+
+
+def card(name: str, counts: dict[str, int], materials: Sequence[Material]) -> str:
+    """The README of a data set: what it holds, how it was made, what to mind."""
+    workloads = sorted({material.run.spec.workload for material in materials})
+    simulated = any(material.run.spec.backend == "simulator" for material in materials)
+    lines = [
+        "---",
+        "configs:",
+        "- config_name: default",
+        "  data_files:",
+        *(f"  - split: {part}\n    path: {part}.jsonl" for part in counts if counts[part]),
+        "---",
+        "",
+        f"# Kernel rewrites ({name})",
+        "",
+        f"{sum(counts.values())} rows from {len(materials)} runs of acceld over {len(workloads)} workloads: "
+        + ", ".join(f"{number} {part}" for part, number in counts.items())
+        + ".",
+        "",
+        "- Split by workload: no kernel of a test workload is in the training split.",
+        "- Candidates whose verdict says nothing of them (unsupported, suspect, untested) are left out of rewards.",
+        "- Keys, tokens and home folders were removed. Texts that models wrote fall under their providers' terms.",
+    ]
+    if simulated:
+        lines.append("- Latencies marked `simulated` come from acceld's model of the chip, not from a chip.")
+    return "\n".join([*lines, "", "Workloads: " + ", ".join(workloads), ""])
