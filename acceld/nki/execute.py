@@ -218,7 +218,7 @@ class _Execution:
                 and values.size > 0
             )
             if kept:
-                store.array = np.ndarray((values.nbytes,), np.uint8, values.data if _exports(values) else values)
+                store.array = values.reshape(-1).view(np.uint8)
                 store.array.flags.writeable = False
             else:
                 store.array = copy_in(buffer, store.layout, values)
@@ -438,10 +438,6 @@ def _plain_dtype(name: str) -> np.dtype[Any]:
     from acceld.nki.numerics import NUMPY_DTYPES
 
     return NUMPY_DTYPES[name]
-
-
-def _exports(values: Array) -> bool:
-    return values.dtype.kind in "fiub" and values.dtype.isbuiltin == 1
 
 
 __all__ = ["DEFAULT_OPTIONS", "NOTHING", "ExecuteOptions", "execute"]

@@ -64,7 +64,7 @@ def _check(report: Report, rules: RuleBook | None) -> None:
         accesses.check(instruction)
         for use in uses_of(instruction, around, position):
             uses.setdefault(use.access.buffer, []).append(use)
-    state = State(report, loops)
+    state = State(report, rules, loops)
     for number, found in uses.items():
         state.check(program.buffers[number], found)
     if len(structure.sound) == sum(1 for _ in program.walk()):

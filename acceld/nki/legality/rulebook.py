@@ -35,6 +35,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "free_axes": "arch: axes of an engine's access pattern beside the partitions",
         "block_dimensions": "mig: block dimensions are refused from SDK 2.25 on, tolerated by earlier compilers",
         "psum_starts_on_bank": "migration guide: PSUM tensors start on a bank boundary; neuronxcc allows an offset in it",
+        "accumulates_on_any_value": "isa nc_matmul: on v2 and v3 do not accumulate over memset data; neuronxcc does it for nl.zeros",
         "same_base_partition": "isa (neuronxcc): both tiles of tensor_tensor start on one partition; AWS's own kernels do not keep to it",
     }
 )
@@ -64,6 +65,7 @@ class RuleBook:
     block_dimensions: bool = True
     same_base_partition: bool = False
     psum_starts_on_bank: bool = False
+    accumulates_on_any_value: bool = True
     generation: int = 2
     sources: Mapping[str, str] = field(default_factory=lambda: SOURCES, compare=False, repr=False)
 
@@ -93,5 +95,6 @@ def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
         block_dimensions=legacy and not strict,
         same_base_partition=legacy and strict,
         psum_starts_on_bank=not legacy,
+        accumulates_on_any_value=legacy or chip == "trn3",
         generation=GENERATION[chip],
     )

@@ -9,9 +9,10 @@ import numpy as np
 
 from acceld.nki.flow import Use, accumulation, reads_destination, reduce_loops
 from acceld.nki.legality.report import Report
+from acceld.nki.legality.rulebook import RuleBook
 from acceld.nki.numerics import COMMUTATIVE_OPS
 from acceld.nki.ops import REDUCE_OPS
-from acceld.nki.program import Access, Buffer, Instruction, Loop, LoopKind, Role
+from acceld.nki.program import Access, Buffer, Instruction, Loop, LoopKind, Role, Space
 from acceld.nki.regions import Box, box, coefficient
 
 _PAIRS = 4096
@@ -30,8 +31,9 @@ class _Write:
 class State:
     """Checks the uses of one buffer after another."""
 
-    def __init__(self, report: Report, loops: Mapping[int, Loop]) -> None:
+    def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
         self.report = report
+        self.rules = rules
         self.loops = loops
         self.trips = {number: loop.trips for number, loop in loops.items()}
         self.budget = _BUDGET
@@ -44,6 +46,8 @@ class State:
             self._not_written(buffer, scoped)
         if buffer.role in (Role.OUTPUT, Role.SCRATCH):
             self._defined(buffer, scoped)
+        if buffer.space is Space.PSUM and not self.rules.accumulates_on_any_value:
+            self._accumulation_starts(scoped)
         self._dependencies(buffer, scoped)
 
     def outputs(self, uses: Mapping[int, Sequence[Use]]) -> None:
@@ -122,6 +126,20 @@ class State:
                     f"{self.report.name(use.access)} is read by {use.instruction.op} but never written before",
                     "write or initialize it first",
                 )
+
+    def _accumulation_starts(self, uses: Sequence[Use]) -> None:
+        """An accumulation group starts with a product that overwrites, not with a fill or a copy."""
+        writes = [use for use in uses if use.writes]
+        adding = [use for use in writes if _needs_value(use) and use.instruction.op in ("matmul", "matmul_mx")]
+        started = any(use.instruction.op in ("matmul", "matmul_mx") and not _needs_value(use) for use in writes)
+        filled = any(use.instruction.op not in ("matmul", "matmul_mx") for use in writes)
+        if adding and filled and not started:
+            self.report.add(
+                "psum_accumulate",
+                adding[0].instruction.line,
+                "a product is accumulated on data that no product wrote, which is undefined on this chip",
+                "write the first product with accumulate=False",
+            )
 
     def _may_precede(
         self, buffer: Buffer, write: _Write, order: int, read: Use, low: tuple[int, ...], high: tuple[int, ...]
