@@ -19,6 +19,7 @@ import numpy as np
 from acceld.backends import simulator
 from acceld.errors import UsageError
 from acceld.evaluate import datasets
+from acceld.evaluate.claims import false_claim
 from acceld.evaluate.correctness import compare
 from acceld.evaluate.messages import clean, failure_record, send, unpack
 from acceld.model import Status
@@ -38,6 +39,9 @@ def inspect(request: bytes, reply: int) -> None:
         program = _readable(decode(payload))
         digest = program.hash
         _check_target(program, header)
+        claim = false_claim(program)
+        if claim is not None:
+            raise _Refused(Status.REJECTED, claim.rule, claim.message, line=claim.line)
         simulator.verify(program, strict=header["strict_legality"])
         seconds["verify"] = time.monotonic() - started
         started = time.monotonic()
