@@ -20,7 +20,7 @@ import numpy as np
 from acceld.nki.errors import LimitExceeded
 from acceld.nki.flow import Coverage, Use, common_loops
 from acceld.nki.numerics import Array, is_integer, storage_dtype, write
-from acceld.nki.program import Access, Buffer, Loop, LoopKind, Role
+from acceld.nki.program import Access, Buffer, Loop, Role
 from acceld.nki.regions import box, coefficient
 
 POISON = 0xFF
@@ -255,11 +255,6 @@ def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
     else:
         write(flat, source, buffer.dtype, float64=layout.dtype == np.float64)
     return flat.view(np.uint8)
-
-
-def dynamic_loops(loops: Mapping[int, Loop]) -> frozenset[int]:
-    """Loops whose trip count is known only at run time."""
-    return frozenset(number for number, loop in loops.items() if loop.kind is LoopKind.DYNAMIC)
 
 
 def is_whole(buffer: Buffer, access: Access) -> bool:

@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -28,9 +28,9 @@ from acceld.nki.execution.context import Context, Step
 from acceld.nki.execution.library import build
 from acceld.nki.execution.machine import Env, Machine, crash
 from acceld.nki.execution.products import fused_loops, fused_matmul, layout_order
-from acceld.nki.execution.windows import NOTHING, Nothing, Window, window_function
+from acceld.nki.execution.windows import Nothing, Window, window_function
 from acceld.nki.flow import Use, uses_of
-from acceld.nki.numerics import Array, is_integer
+from acceld.nki.numerics import NUMPY_DTYPES, Array, is_integer
 from acceld.nki.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
 
 _CHECK_EVERY = 256
@@ -187,7 +187,7 @@ class _Execution:
             self._place_inputs(inputs)
             for number, buffer in enumerate(program.buffers):
                 if buffer.data is not None:
-                    values = np.frombuffer(buffer.data, _plain_dtype(buffer.dtype))
+                    values = np.frombuffer(buffer.data, NUMPY_DTYPES[buffer.dtype])
                     self.stores[number].array = copy_in(buffer, self.stores[number].layout, values)
                 elif buffer.role is Role.OUTPUT or (number in program.outputs and number not in program.inputs):
                     self._allocate(self.stores[number])
@@ -434,10 +434,4 @@ def _has_barrier(node: Node) -> bool:
     return node.op == "barrier"
 
 
-def _plain_dtype(name: str) -> np.dtype[Any]:
-    from acceld.nki.numerics import NUMPY_DTYPES
-
-    return NUMPY_DTYPES[name]
-
-
-__all__ = ["DEFAULT_OPTIONS", "NOTHING", "ExecuteOptions", "execute"]
+__all__ = ["DEFAULT_OPTIONS", "ExecuteOptions", "execute"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from acceld.nki.program import Access, Indirect, Instruction, Loop, LoopKind, Node, Program
+from acceld.nki.program import Access, Indirect, Instruction, Loop, LoopKind, Program
 from acceld.nki.regions import Box, box
 
 _BOXES_KEPT = 64
@@ -207,21 +207,3 @@ class Coverage:
         written.append(region)
         if len(written) > _BOXES_KEPT:
             del written[0]
-
-
-def first_touches(body: Sequence[Node]) -> dict[int, tuple[int, int]]:
-    """For each buffer the first and last position in ``body`` whose node uses it."""
-    spans: dict[int, tuple[int, int]] = {}
-
-    def visit(node: Node, position: int) -> None:
-        if isinstance(node, Loop):
-            for child in node.body:
-                visit(child, position)
-            return
-        for use in uses_of(node, ()):
-            first, _ = spans.get(use.access.buffer, (position, position))
-            spans[use.access.buffer] = (first, position)
-
-    for position, node in enumerate(body):
-        visit(node, position)
-    return spans

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from acceld.nki.errors import UnsupportedCall
-from acceld.nki.execution.machine import Env, Machine, crash
+from acceld.nki.execution.machine import Env, Machine, affine, crash
 from acceld.nki.execution.tiles import Tile
 from acceld.nki.execution.windows import Window
 from acceld.nki.numerics import Array
@@ -106,8 +106,6 @@ class Context:
         if isinstance(operand, Access):
             return self.src(number, arranged=arranged).load
         if isinstance(operand, Pattern):
-            from acceld.nki.execution.machine import affine
-
             base = affine(self.machine, operand.base)
             return lambda env, window: float(base(env))
         value = self.immediate(operand)

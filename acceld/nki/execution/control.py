@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from acceld.nki.execution.context import Context, Step
+from acceld.nki.execution.elementwise import crop
 from acceld.nki.execution.machine import Env, crash
 from acceld.nki.execution.windows import Window
 from acceld.nki.numerics import ALU, BITWISE, NUMPY_DTYPES, Array
@@ -124,8 +125,6 @@ def random(context: Context) -> Step:
             start = low(env, None) if low is not None else 0.0
             end = high(env, None) if high is not None else 1.0
             values = start + (end - start) * context.machine.random.random(shape)
-        from acceld.nki.execution.elementwise import crop
-
         dst.put(env, window, crop(values, window))
 
     return run

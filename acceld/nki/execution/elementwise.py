@@ -9,9 +9,8 @@ import numpy as np
 
 from acceld.nki.activations import ACTIVATIONS
 from acceld.nki.execution.context import Context, Reader, Step, write_result
-from acceld.nki.execution.folding import Sink, fold_sink
+from acceld.nki.execution.folding import fold_sink
 from acceld.nki.execution.machine import Env, crash, pattern_values
-from acceld.nki.execution.tiles import Tile
 from acceld.nki.execution.windows import Crop, Mask, Window
 from acceld.nki.numerics import ALU, BITWISE, Array, accumulate, is_integer, to_integer
 from acceld.nki.program import Access, Engine
@@ -394,5 +393,3 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "range_select": range_select,
     "copy_predicated": copy_predicated,
 }
-
-__all__ = ["BUILDERS", "Sink", "Tile", "alu", "apply_integer", "crop", "integer_reader"]

@@ -20,7 +20,6 @@ from acceld.nki.numerics import (
     fold,
 )
 from acceld.nki.ops import REDUCE_OPS
-from acceld.nki.program import Access
 from acceld.nki.spaces import reduced_axes
 
 Sink = Callable[[Env, Window, Array, bool], None]
@@ -61,7 +60,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
         if isinstance(window, Mask):
             values = np.where(window.keep, values, values.dtype.type(identity))
         folded = fold(op, values, tuple(range(1, values.ndim))) if values.ndim > 1 else values
-        if command in ("reduce", "reset") and not (isinstance(window, Mask) or window is not None):
+        if command in ("reduce", "reset") and window is None:
             held = folds.setdefault(key, np.full(PARTITIONS, identity, context.machine.real))
             if command == "reset":
                 held[...] = identity
@@ -90,7 +89,7 @@ def tensor_reduce(context: Context) -> Step:
     if not axes or axes[0] < 0 or axes[-1] >= len(data.shape):
         crash(f"axes {axes} are not axes of the data", "axes", context.instruction.line)
     negate = context.flag("negate")
-    if op in BITWISE or (op.startswith("bitwise")):
+    if op in BITWISE:
 
         def bits(env: Env, window: Window) -> None:
             if isinstance(window, Mask):
@@ -250,11 +249,6 @@ def bn_aggr(context: Context) -> Step:
         dst.put(env, window, np.stack([centre, variance], axis=1))
 
     return run
-
-
-def is_tile(operand: object) -> bool:
-    """Whether an operand is a tile rather than an immediate."""
-    return isinstance(operand, Access)
 
 
 BUILDERS: dict[str, Callable[[Context], Step]] = {

@@ -12,7 +12,7 @@ import numpy as np
 from acceld.nki.buffers import Store
 from acceld.nki.errors import KernelCrash, LimitExceeded
 from acceld.nki.numerics import REAL, Array
-from acceld.nki.program import Affine, Indirect, Pattern
+from acceld.nki.program import Affine, Pattern
 
 PARTITIONS = 128
 
@@ -91,11 +91,6 @@ def affine_function(const: int, terms: Sequence[tuple[int, int]]) -> Callable[[E
 def affine(machine: Machine, value: Affine) -> Callable[[Env], int]:
     """``value`` as a function of the iteration list."""
     return affine_function(value.const, [(machine.slots[loop], coef) for loop, coef in value.terms])
-
-
-def has_register(indirect: Sequence[Indirect]) -> bool:
-    """Whether any run-time index is a register."""
-    return any(one.register is not None for one in indirect)
 
 
 def pattern_values(machine: Machine, pattern: Pattern, shape: tuple[int, ...]) -> Callable[[Env], Array]:

@@ -12,7 +12,7 @@ from acceld.nki.execution.machine import Env, Machine, crash
 from acceld.nki.execution.tiles import Tile
 from acceld.nki.execution.windows import Mask, Window
 from acceld.nki.flow import accumulation
-from acceld.nki.numerics import Array
+from acceld.nki.numerics import NUMPY_DTYPES, Array
 from acceld.nki.program import Access, Instruction, Loop
 from acceld.nki.regions import coefficient
 
@@ -194,8 +194,6 @@ _MX_FORMATS = {"float8_e5m2_x4": "float8_e5m2", "float8_e4m3fn_x4": "float8_e4m3
 def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> Array:
     """Packed values (P, F) times their scales as reals (4 P, F). ``scales`` are biased exponents, one for each
     group of eight partitions, held in the group's first partitions."""
-    from acceld.nki.numerics import NUMPY_DTYPES
-
     flat = np.ascontiguousarray(packed.reshape(packed.shape[0], -1))
     parts = flat.view(NUMPY_DTYPES[_MX_FORMATS[dtype]]).astype(real).reshape(*flat.shape, 4)
     rows = np.arange(flat.shape[0]) // 8
