@@ -65,6 +65,7 @@ COMMANDS: dict[str, Command] = {
     "config": Command("config", "setup", "show the configuration and where each value comes from"),
     "trust": Command("trust", "setup", "let a folder's acceld.toml set keys that can send data elsewhere"),
     "doctor": Command("doctor", "setup", "what this machine offers, and what to install"),
+    "selftest": Command("selftest", "setup", "try every known attack on this machine's own evaluator"),
 }
 """Every command, in the order of the overview."""
 
