@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from acceld.errors import ConfigError, did_you_mean
-
-FILE_NAME = "acceld.toml"
+from acceld.trust import FILE_NAME as FILE_NAME
+from acceld.trust import trusted_folders as trusted_by_user
 
 
 def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
@@ -205,14 +205,15 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
-    trusted_folders: frozenset[Path] = frozenset(),
+    trusted_folders: frozenset[Path] | None = None,
 ) -> Resolved:
     """Resolve the configuration for ``folder`` (default: the current one).
 
-    ``flags`` maps dotted keys to values. ConfigError for a file that can not be read, an unknown key, a value of
+    ``flags`` maps dotted keys to values; ``trusted_folders`` are those of the user where not given. ConfigError for a file that can not be read, an unknown key, a value of
     the wrong type, or a trusted key in a folder that is not.
     """
     environ = os.environ if environ is None else environ
+    trusted_folders = trusted_by_user(environ) if trusted_folders is None else trusted_folders
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     files: list[Path] = []

@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from acceld.config import FILE_NAME
 from acceld.errors import UsageError
 from acceld.home import write_private
+
+FILE_NAME = "acceld.toml"
 
 
 def trust_file(environ: Mapping[str, str] | None = None) -> Path:

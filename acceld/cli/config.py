@@ -8,7 +8,6 @@ from pathlib import Path
 
 from acceld import config
 from acceld.cli.output import print_json, print_table
-from acceld.trust import trusted_folders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.what == "default":
         print(config.default_toml(), end="")
         return 0
-    resolved = config.load(trusted_folders=trusted_folders())
+    resolved = config.load()
     if arguments.what == "path":
         for path in resolved.files or (Path.cwd() / config.FILE_NAME,):
             print(path)

@@ -12,6 +12,7 @@ from acceld.config import Config
 from acceld.daemon.ledger import StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError, WorkloadError
+from acceld.evaluate.base import EvaluationRequest
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.llm.calls import Calls
@@ -58,7 +59,12 @@ class Builder:
             spent_today_usd=await self._store.spent_usd(since=today),
             on_level=self._tell_level,
         )
-        self._judge = Judge(self._config.evaluate, self._home.path, workload_folders=self._config.paths.workloads)
+        self._judge = Judge(
+            self._config.evaluate,
+            self._home.path,
+            workload_folders=self._config.paths.workloads,
+            on_start=self._tell_started,
+        )
         return Parts(
             evaluator=self._judge,
             make_search=self.search,
@@ -146,6 +152,10 @@ class Builder:
                 models[name] = (settings, connect(settings, self._keys))
             self._models = Calls(models, ledger=StoreLedger(self._store), purse=self.budget)
         return self._models
+
+    async def _tell_started(self, request: EvaluationRequest, device: str) -> None:
+        if request.candidate:
+            await self._store.mark_started(request.candidate, device)
 
     def _tell_level(self, level: BudgetLevel) -> None:
         data = {

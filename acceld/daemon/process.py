@@ -23,7 +23,6 @@ from acceld.daemon.secrets import redactor, take_keys
 from acceld.daemon.service import Daemon
 from acceld.errors import AcceldError
 from acceld.home import FOLDER, DaemonLock, Home
-from acceld.trust import trusted_folders
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +67,7 @@ def serve(
     try:
         keep_to_itself()
         folder = home.path.parent if home.path.name == FOLDER else Path.cwd()
-        resolved = config.load(folder, trusted_folders=trusted_folders())
+        resolved = config.load(folder)
         keys = take_keys(resolved.config)
         log_to(home.log_file, resolved.config.daemon.log_level, also_stderr=foreground, redact=redactor(keys))
         socket_path = home.socket()

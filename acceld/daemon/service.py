@@ -75,6 +75,7 @@ class Daemon:
         self._clients = 0
         self._touched = time.monotonic()
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._stop_reason = ""
         self._grace_s = config.daemon.grace_s
         self._remeasuring: set[int] = set()
@@ -136,8 +137,12 @@ class Daemon:
         self._state = "stopping"
         log.info("stopping: %s", self._stop_reason)
         self._runs.hold()
-        await self._parts.evaluator.stop(self._grace_s)
+        ending = asyncio.create_task(self._parts.evaluator.stop(self._grace_s))
+        hurrying = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({ending, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
         await self._runs.stop()
+        await ending
         with contextlib.suppress(AcceldError, TimeoutError):  # a full disk must not keep the daemon from ending
             async with asyncio.timeout(2):
                 await self.store.record(EventKind.DAEMON_STOPPED, None, {"reason": self._stop_reason})
@@ -365,7 +370,10 @@ class Daemon:
 
     def stop(self, grace_s: float | None, reason: str = "asked to") -> None:
         """Begin to stop in order; a second time, without grace."""
-        self._grace_s = 0.0 if self._stop.is_set() else (self._grace_s if grace_s is None else grace_s)
+        if self._stop.is_set():
+            self._hurry.set()
+        if grace_s is not None:
+            self._grace_s = grace_s
         self._stop_reason = self._stop_reason or reason
         self._state = "stopping"
         self._stop.set()

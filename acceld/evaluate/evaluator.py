@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,10 @@ class Judge:
         *,
         workload_folders: Iterable[Path | str] = (),
         highest: Level = Level.L4,
+        on_start: Callable[[EvaluationRequest, str], Awaitable[None]] | None = None,
     ) -> None:
+        """``on_start`` is told of each evaluation that gets a slot, with the slot's name."""
+        self._on_start = on_start
         self._config = config
         self._folder = state_folder
         self._workload_folders = tuple(workload_folders)
@@ -141,7 +144,9 @@ class Judge:
         assert task is not None
         self._running.add(task)
         try:
-            async with self._queue.place(request.priority):
+            async with self._queue.place(request.priority) as slot:
+                if self._on_start is not None:
+                    await self._on_start(request, f"{simulator.NAME}:{slot}")
                 loaded = await asyncio.to_thread(self._load, request)
                 return await self._judge(_Case(request, loaded))
         finally:
