@@ -18,9 +18,10 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from acceld import trust
 from acceld.errors import ConfigError, did_you_mean
-from acceld.trust import FILE_NAME as FILE_NAME
-from acceld.trust import trusted_folders as trusted_by_user
+
+FILE_NAME = trust.FILE_NAME
 
 
 def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
@@ -213,7 +214,7 @@ def load(
     the wrong type, or a trusted key in a folder that is not.
     """
     environ = os.environ if environ is None else environ
-    trusted_folders = trusted_by_user(environ) if trusted_folders is None else trusted_folders
+    trusted_folders = trust.trusted_folders(environ) if trusted_folders is None else trusted_folders
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     files: list[Path] = []
