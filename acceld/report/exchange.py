@@ -14,6 +14,9 @@ from acceld.report.scrub import scrubbed
 FLASHINFER_LANGUAGE = "python"
 """flashinfer-bench has no word for NKI; the target hardware tells the rest."""
 
+SIMULATED = " (simulated)"
+"""Follows the hardware's name where no hardware ran the kernel."""
+
 
 def solutions(material: Material) -> Iterator[dict[str, Any]]:
     """Every candidate as a solution."""
@@ -40,6 +43,8 @@ def traces(material: Material) -> Iterator[dict[str, Any]]:
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
+    spec = material.run.spec
+    hardware = spec.chip + (SIMULATED if spec.backend == "simulator" else "")
     for candidate in material.candidates:
         if candidate.evaluation is None or candidate.evaluation.status in (Status.UNTESTED, Status.UNCHECKED):
             continue
@@ -47,17 +52,17 @@ def traces(material: Material) -> Iterator[dict[str, Any]]:
             "definition": definition_name(material.run.spec.workload),
             "workload": {"uuid": f"{material.run.spec.workload}@{material.run.spec.chip}", "axes": {}, "inputs": {}},
             "solution": solution_name(candidate),
-            "evaluation": _evaluation(candidate.evaluation, base_us, material.run.spec.chip, at),
+            "evaluation": _evaluation(candidate.evaluation, base_us, hardware, at),
         }
 
 
-def _evaluation(evaluation: Evaluation, base_us: float | None, chip: str, at: str) -> dict[str, Any]:
+def _evaluation(evaluation: Evaluation, base_us: float | None, hardware: str, at: str) -> dict[str, Any]:
     status = FLASHINFER_STATUS[evaluation.status]
     profile, right = evaluation.profile, evaluation.correctness
     libraries = {"acceld": profile.method} if profile else {}
     made: dict[str, Any] = {
         "status": status,
-        "environment": {"hardware": chip, "libs": libraries},
+        "environment": {"hardware": hardware, "libs": libraries},
         "timestamp": at,
         "log": scrubbed(evaluation.failure.message if evaluation.failure else ""),
     }

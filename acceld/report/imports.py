@@ -1,0 +1,185 @@
+"""Reading what other projects wrote: NKIBench's summary, flashinfer-bench's solutions and traces.
+
+What was measured elsewhere is recorded as a finished run that says so; its latencies are ``measured`` on the hardware
+named there, and its kernels have not been judged here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.drafts import reference_facts, workload_toml
+from acceld.errors import UsageError
+from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
+from acceld.report.exchange import SIMULATED
+
+STATUSES: Mapping[str, Status] = {
+    "PASSED": Status.PASSED,
+    "INCORRECT_SHAPE": Status.INCORRECT_SHAPE,
+    "INCORRECT_DTYPE": Status.INCORRECT_DTYPE,
+    "INCORRECT_NUMERICAL": Status.INCORRECT_NUMERICAL,
+    "RUNTIME_ERROR": Status.RUNTIME_ERROR,
+    "COMPILE_ERROR": Status.COMPILE_ERROR,
+    "TIMEOUT": Status.TIMEOUT,
+}
+"""Our word for each of flashinfer-bench's."""
+METHOD = "flashinfer-bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A definition with its solutions' verdicts, the slowest that passed first."""
+
+    workload: str
+    hardware: str
+    results: tuple[tuple[Kernel, Evaluation], ...]
+    reference_us: float | None = None
+
+    @property
+    def chip(self) -> str:
+        """The hardware without the mark of a simulation."""
+        return self.hardware.removesuffix(SIMULATED)
+
+    @property
+    def backend(self) -> str:
+        """``simulator`` where nothing was measured."""
+        return "simulator" if self.hardware.endswith(SIMULATED) else "imported"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel of NKIBench with the reference it is checked by."""
+
+    name: str
+    values: Mapping[str, int]
+    reference: Path
+    kernel: Path
+
+
+def cases(summary: Path) -> Iterator[Case]:
+    """The cases of NKIBench's summary.json; paths in it are relative to it. UsageError where it is none."""
+    found = _load(summary)
+    if not isinstance(found, dict):
+        raise UsageError(f"{summary} is no summary of NKIBench", hint="It maps operators to their cases.")
+    for operator, entry in found.items():
+        try:
+            for number, case in entry["cases"].items():
+                for place, one in enumerate(case["impls"]):
+                    name = f"{operator}_{number}" + (f"_{place}" if len(case["impls"]) > 1 else "")
+                    yield Case(name, case["values"], summary.parent / one["task"], summary.parent / one["kernel"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{summary}: {operator} has no {error}", hint="Each case has values and impls.") from error
+
+
+def write_workload(case: Case, folder: Path) -> Path:
+    """A workload folder for a case: workload.toml, reference.py and the kernel. UsageError where there is one."""
+    place = folder / case.name
+    if place.exists():
+        raise UsageError(f"{place} exists", hint="Import into a new folder: --into DIR.")
+    for path in (case.reference, case.kernel):
+        if not path.is_file():
+            raise UsageError(f"there is no file {path}, which {case.name} names")
+    facts = reference_facts(case.reference)
+    place.mkdir(parents=True)
+    (place / "reference.py").write_text(case.reference.read_text("utf-8"), "utf-8")
+    (place / "kernel_legacy.py").write_text(case.kernel.read_text("utf-8"), "utf-8")
+    text = workload_toml(
+        case.name,
+        facts.arguments,
+        facts.outputs,
+        baselines={"nki_legacy": "kernel_legacy.py"},
+        reference="reference.py",
+    )
+    (place / "workload.toml").write_text(text, "utf-8")
+    return place
+
+
+def flashinfer(folder: Path) -> list[Imported]:
+    """Definitions with the verdicts on their solutions, from a flashinfer-bench trace set or an export of ours."""
+    solutions: dict[str, Any] = {}
+    for path in _files(folder, "solutions"):
+        solutions.update({row["name"]: row for row in _rows(path) if "sources" in row})
+    by_definition: dict[tuple[str, str], list[tuple[Kernel, Evaluation]]] = {}
+    references: dict[tuple[str, str], float] = {}
+    for path in _files(folder, "traces"):
+        for row in _rows(path):
+            verdict, solution = row.get("evaluation"), solutions.get(row.get("solution") or "")
+            if not verdict or not solution:
+                continue
+            key = (row["definition"], str(verdict["environment"]["hardware"]))
+            kernel = _kernel(solution)
+            by_definition.setdefault(key, []).append((kernel, _evaluation(verdict, kernel, key[1])))
+            performance = verdict.get("performance") or {}
+            if performance.get("reference_latency_ms"):
+                references[key] = performance["reference_latency_ms"] * 1000
+    if not by_definition:
+        raise UsageError(
+            f"{folder} holds no trace with its solution", hint="It needs solutions and traces as JSON lines."
+        )
+    return [
+        Imported(name, hardware, tuple(results), references.get((name, hardware)))
+        for (name, hardware), results in sorted(by_definition.items())
+    ]
+
+
+def _kernel(solution: Mapping[str, Any]) -> Kernel:
+    file, _, entry = solution["spec"]["entry_point"].partition("::")
+    texts = {source["path"]: source["content"] for source in solution["sources"]}
+    text = texts.pop(file, "") or next(iter(texts.values()), "")
+    return Kernel(text, str(solution["spec"]["language"]), entry, filename=Path(file).name, closure=texts)
+
+
+def _evaluation(verdict: Mapping[str, Any], kernel: Kernel, hardware: str) -> Evaluation:
+    status = STATUSES.get(verdict["status"], Status.RUNTIME_ERROR)
+    error = _number((verdict.get("correctness") or {}).get("max_relative_error"))
+    latency_ms = (verdict.get("performance") or {}).get("latency_ms")
+    if status is Status.PASSED and latency_ms:
+        check = Check("flashinfer-bench", True, error)
+        source = Source.SIMULATED if hardware.endswith(SIMULATED) else Source.MEASURED
+        profile = Profile(source, hardware.removesuffix(SIMULATED), kernel.api, latency_ms * 1000, METHOD)
+        return Evaluation(
+            status,
+            kernel.sha256,
+            correctness=Correctness(Gate.SEARCH, error, max(error, 0.0), checks=(check,)),
+            profile=profile,
+        )
+    if status is Status.PASSED:
+        status = Status.RUNTIME_ERROR
+    log = str(verdict.get("log") or verdict["status"])
+    return Evaluation(status, kernel.sha256, failure=Failure(verdict["status"].lower(), log[:2000]), log=log)
+
+
+def _number(value: Any) -> float:
+    return float(value) if value is not None else 0.0
+
+
+def _files(folder: Path, name: str) -> Sequence[Path]:
+    """JSON files and JSON lines under ``folder/name`` or called ``name``."""
+    found = sorted((folder / name).rglob("*.json*")) if (folder / name).is_dir() else []
+    return [*found, *(path for path in (folder / f"{name}.jsonl", folder / f"{name}.json") if path.is_file())]
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix == ".json":
+        found = _load(path)
+        yield from found if isinstance(found, list) else [found]
+        return
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{path}:{number}: {error}") from error
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}") from error
