@@ -1,0 +1,129 @@
+"""The commands that look back, over a real history without a daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from acceld.cli.history import moment
+from acceld.cli.main import COMMANDS, main
+from acceld.errors import UsageError
+from store.database import Store
+from tests.store.records import small_run
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("state") / ".acceld"
+    folder.mkdir(mode=0o700)
+
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
+        await small_run(store)
+        await small_run(store)
+        await store.close()
+
+    asyncio.run(fill())
+    return folder
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+def test_runs_by_condition_in_every_form(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("history", "--home", str(home), "--where", "speedup > 1.2 and candidates >= 1", "--sort", "id")
+    found = json.loads(printed(capsys, *where, "--json"))
+    assert [row["id"] for row in found["rows"]] == [2, 1]
+    assert len(printed(capsys, *where, "--jsonl").splitlines()) == 2
+    assert next(csv.DictReader(io.StringIO(printed(capsys, *where, "--csv"))))["speedup"] == "1.25"
+    assert printed(capsys, *where).splitlines()[0].startswith("id")
+    assert json.loads(printed(capsys, *where, "--workload", "no such", "--json"))["rows"] == []
+
+
+@pytest.mark.parametrize("name", ["best", "failures", "cost-per-win", "insight-winrate", "flaky", "models"])
+def test_saved_queries_answer(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "columns" in json.loads(printed(capsys, "history", "--saved", name, "--home", str(home), "--json"))
+
+
+def test_a_wrong_condition_or_name_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "--home", str(home), "--where", "speedupp > 1"]) == 2
+    assert "no such column" in capsys.readouterr().err
+    assert main(["history", "--home", str(home), "--saved", "bst"]) == 2
+    assert "Did you mean 'best'?" in capsys.readouterr().err
+    assert main(["history", "--home", str(home), "--where", "1) ; delete from runs --"]) == 2
+
+
+def test_words_are_found_in_plans_and_insights(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(printed(capsys, "history", "--search", "hoist", "--home", str(home), "--json"))
+    assert {row["kind"] for row in found["rows"]} == {"insight"}
+
+
+def test_a_tree_in_every_form(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = printed(capsys, "tree", "r1", "--home", str(home))
+    assert "★ best" in plain and plain.startswith("c1  ✓ passed")
+    found = json.loads(printed(capsys, "tree", "r1", "--home", str(home), "--json"))
+    assert len(found["candidates"]) == 3 and found["best"] == 2
+    assert "c1 -> c2;" in printed(capsys, "tree", "r1", "--home", str(home), "--dot")
+    assert "c1 --> c2" in printed(capsys, "tree", "r1", "--home", str(home), "--mermaid")
+
+
+def test_a_diff_of_a_run_is_its_best_against_its_baseline(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "diff", "r1", "--home", str(home))
+    assert text.startswith("# 100 µs -> 80.0 µs, 1.25x\n--- c1\n+++ c2\n")
+    assert json.loads(printed(capsys, "diff", "c2", "c2", "--home", str(home), "--json"))["diff"] == []
+    assert main(["diff", "c1", "--home", str(home)]) == 2
+
+
+def test_insights_are_listed_and_one_is_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = json.loads(printed(capsys, "insights", "--home", str(home), "--json"))["insights"]
+    assert len(listed) == 2
+    shown = printed(capsys, "insights", f"i{listed[0]['id']}", "--home", str(home))
+    assert "strategy" in shown and "slow" in shown
+
+
+def test_steering_without_a_daemon_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["pause", "r1"], ["pin", "c2"], ["hint", "r1", "fuse"], ["insights", "i1", "--pin"]):
+        assert main([*words, "--home", str(home)]) == 3
+    assert main(["pause", "nonsense", "--home", str(home)]) in (2, 3)
+
+
+def test_without_a_terminal_the_json_twin_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "--home", str(home)]) == 2
+    assert "acceld runs --json" in capsys.readouterr().err
+
+
+def test_moments() -> None:
+    assert moment("2h", now=10_000.0) == 2_800.0
+    assert moment("1970-01-02") == 86_400.0
+    with pytest.raises(UsageError):
+        moment("yesterday")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = printed(capsys, "completion", shell)
+    assert all(name in script for name in COMMANDS)
+    if shutil.which(shell):
+        checked = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
+        assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_completes_a_command_and_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    script = printed(capsys, "completion", "bash")
+    ask = 'COMP_WORDS=(acceld {}); COMP_CWORD={}; _acceld; echo "${{COMPREPLY[*]}}"'
+    for words, place, wanted in (("hist", 1, "history"), ("history --sav", 2, "--saved")):
+        done = subprocess.run(
+            ["bash", "-c", script + ask.format(words, place)], text=True, capture_output=True, check=False
+        )
+        assert done.stdout.split() == [wanted]

@@ -1,0 +1,144 @@
+"""Reports, exports and imports over a real history."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceld.cli.main import main
+from acceld.model import FLASHINFER_STATUS
+from acceld.report.scrub import scrubbed
+from store.database import Store
+from tests.store.records import small_run
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state folder with one finished run: a win of 80 us over 100, a failure, an attempt without code."""
+    folder = tmp_path_factory.mktemp("state") / ".acceld"
+    folder.mkdir(mode=0o700)
+
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
+        await small_run(store)
+        await store.close()
+
+    asyncio.run(fill())
+    return folder
+
+
+def exported(home: Path, folder: Path, kind: str) -> list[dict[str, Any]]:
+    assert main(["export", "--format", kind, "-o", str(folder), "--home", str(home)]) == 0
+    rows = [json.loads(line) for file in sorted(folder.glob("t*.jsonl")) for line in file.read_text().splitlines()]
+    return rows
+
+
+def test_a_page_is_whole_and_tells_the_verdict(home: Path, tmp_path: Path) -> None:
+    place = tmp_path / "r.html"
+    assert main(["report", "r1", "-o", str(place), "--home", str(home)]) == 0
+    html = place.read_text()
+    assert "1.25x" in html and "Simulated: no chip ran this." in html
+    assert not re.search(r'(?:src|href)="(?!#)', html.replace("href='#", "")), "nothing is fetched"
+    assert "<script" not in html and len(html) < 1_000_000
+    assert html.count("<svg") >= 3 and html.count("<svg") == html.count("</svg>") == html.count("aria-label")
+    assert "@media print" in html and "prefers-color-scheme: dark" in html
+
+
+def test_markdown_for_a_pull_request(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "r1", "--md", "--home", str(home)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("## ") and "| latency | 100 µs | 80.0 µs |" in text and "```diff" in text
+
+
+def test_pairs_hold_slow_and_fast(home: Path, tmp_path: Path) -> None:
+    (pair,) = exported(home, tmp_path / "x", "pairs")
+    assert (pair["slow_latency_us"], pair["fast_latency_us"], pair["speedup"]) == (100.0, 80.0, 1.25)
+    assert pair["slow"] != pair["fast"] and pair["source"] == "simulated"
+
+
+def test_training_rows_have_the_shapes_their_trainers_read(home: Path, tmp_path: Path) -> None:
+    (sft,) = exported(home, tmp_path / "sft", "trl-sft")
+    assert [message["role"] for message in sft["messages"]] == ["user", "assistant"]
+    (dpo,) = exported(home, tmp_path / "dpo", "trl-dpo")
+    assert set(dpo) == {"prompt", "chosen", "rejected"} and dpo["chosen"] != dpo["rejected"]
+    verl = exported(home, tmp_path / "verl", "verl")
+    assert all(row["prompt"][0]["role"] == "user" and row["reward_model"]["style"] == "rule" for row in verl)
+    rewards = sorted(row["extra_info"]["reward"] for row in verl)
+    assert rewards[0] < 0 < rewards[-1]
+    assert "configs:" in (tmp_path / "verl" / "README.md").read_text()
+
+
+def test_every_candidate_and_every_silent_attempt_is_a_row(home: Path, tmp_path: Path) -> None:
+    rows = exported(home, tmp_path / "all", "jsonl")
+    assert sorted(row["status"] for row in rows).count("no_code") == 1
+    assert len(rows) == 4
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    assert main(["export", "--format", "pairs", "-o", str(tmp_path), "--home", str(home)]) == 2
+
+
+def test_traces_keep_to_the_rules_of_flashinfer_bench_and_come_back(home: Path, tmp_path: Path) -> None:
+    exported(home, tmp_path / "fi", "flashinfer")
+    traces = [json.loads(line) for line in (tmp_path / "fi" / "traces.jsonl").read_text().splitlines()]
+    assert traces
+    for trace in traces:
+        verdict = trace["evaluation"]
+        assert verdict["status"] in set(FLASHINFER_STATUS.values())
+        assert ("performance" in verdict) == (verdict["status"] == "PASSED")
+        assert ("correctness" in verdict) == (verdict["status"] in ("PASSED", "INCORRECT_NUMERICAL"))
+        assert verdict["environment"]["hardware"] == "trn1 (simulated)"
+    other = tmp_path / "other"
+    assert main(["import", str(tmp_path / "fi"), "--home", str(other)]) == 0
+    assert main(["history", "--home", str(other), "--csv"]) == 0
+
+
+def test_an_imported_history_has_the_figures_it_was_given(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exported(home, tmp_path / "fi", "flashinfer")
+    main(["import", str(tmp_path / "fi"), "--home", str(tmp_path / "other")])
+    capsys.readouterr()
+    assert main(["history", "--home", str(tmp_path / "other"), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["baseline_latency_us"], row["best_latency_us"], row["source"]) == (100.0, 80.0, "simulated")
+
+
+def test_cases_of_nkibench_become_workloads(tmp_path: Path) -> None:
+    for name, text in {
+        "reference/silu_numpy.py": "import numpy as np\n\ndef get_inputs():\n    return [np.ones((128, 64), np.float32)]\n\n"
+        "def forward(x):\n    return x / (1 + np.exp(-x))\n",
+        "kernels/silu.py": "def kernel(x):\n    return x\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    impl = {"task": "./reference/silu_numpy.py", "kernel": "./kernels/silu.py"}
+    lost = {"task": "./reference/none.py", "kernel": "./kernels/silu.py"}
+    summary = {"silu": {"seed": "", "cases": {"0": {"values": {"M": 128}, "impls": [impl]}}}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    into = tmp_path / "workloads"
+    assert main(["import", str(tmp_path), "--into", str(into)]) == 0
+    assert "shape = [128, 64]" in (into / "silu_0" / "workload.toml").read_text()
+    summary["lost"] = {"seed": "", "cases": {"0": {"values": {}, "impls": [lost]}}}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert main(["import", str(tmp_path / "summary.json"), "--into", str(tmp_path / "again")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("key sk-ant-api03-abcdefghijklmnop", "key [removed]"),
+        ("Authorization: Bearer abcdefgh12345678", "Authorization: Bearer [removed]"),
+        ("OPENAI api_key = 'abcdefgh1234'", "OPENAI api_key = '[removed]'"),
+        ("in /home/ada/work/kernel.py", "in ~/work/kernel.py"),
+        ("scale = nl.load(token_ids)", "scale = nl.load(token_ids)"),
+    ],
+)
+def test_secrets_and_homes_do_not_leave(text: str, clean: str) -> None:
+    assert scrubbed(text) == clean
