@@ -74,7 +74,7 @@ def paired_band(candidate: Candidate, change_class: str) -> float:
     profile = candidate.evaluation.profile if candidate.evaluation else None
     if profile is None:
         return 0.0
-    bands = profile.details.get("paired_band_percent") or {}
+    bands = profile.details.get("prediction", {}).get("paired_band", {})
     percent = bands.get(change_class, bands.get("mixed"))
     if percent is not None:
         return float(percent) / 100.0

@@ -112,7 +112,7 @@ def test_a_group_with_a_fast_and_a_slow_attempt_teaches_both() -> None:
 
 
 def test_nothing_inside_the_paired_band_teaches() -> None:
-    bands = {"paired_band_percent": {"dma": 12.0, "mixed": 3.0}}
+    bands = {"prediction": {"paired_band": {"dma": 12.0, "mixed": 3.0}}}
     child = candidate(2, 91.0, plan=1, details=bands)
     assert memory.rewrites([ROOT, child], {1: plan(1, "dma")}, FIFO) == ([], [])
     assert len(memory.rewrites([ROOT, child], {1: plan(1, "fusion")}, FIFO)[0]) == 1
