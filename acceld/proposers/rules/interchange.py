@@ -102,6 +102,9 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
             names = target.variables
             if names is None:
                 return f"line {statement.line}: an index is not understood"
+            own = sum(access.name == target.name for access in statement.mentions)
+            if own > statement.augmented:
+                return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
             if statement.augmented and elsewhere:
                 return f"line {statement.line}: the running sum {target.name} is read inside the loops"
             if not statement.augmented and statement.op != "loop_reduce":

@@ -215,8 +215,8 @@ def _check(kernel: KernelModule, plan: _Plan, statement: Statement, made: set[st
                 continue
             return f"{access.name} is the same in every step"
         kind = _kind(plan, access)
-        if kind == "constant":
-            if id(access.node) in scalar:
+        if kind in ("constant", "local"):
+            if kind == "constant" and id(access.node) in scalar:
                 continue
             if access.name not in local | made:
                 return f"{access.name} is the same in every step"

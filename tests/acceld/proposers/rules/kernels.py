@@ -1,0 +1,88 @@
+"""Small kernels and what tests do with them: apply a rule, trace, verify and execute before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from acceld.model import Profile
+from acceld.nki.execute import ExecuteOptions, execute
+from acceld.nki.tracing import trace
+from acceld.nki.tracing_types import TensorSpec
+from acceld.nki.verify import verify
+from acceld.proposers.rules import rule_named
+from acceld.proposers.rules.reading import KernelModule
+from acceld.proposers.rules.records import Site, Variant
+
+Array = npt.NDArray[np.float32]
+
+LEGACY = """import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel({parameters}):
+{body}
+"""
+CURRENT = LEGACY.replace("neuronxcc.nki as nki", "nki").replace("neuronxcc.", "")
+
+
+def legacy(parameters: str, body: str) -> str:
+    """A kernel for the legacy API with ``body`` (indented as given)."""
+    return LEGACY.format(parameters=parameters, body=body.strip("\n"))
+
+
+def current(parameters: str, body: str) -> str:
+    """A kernel for the current API."""
+    return CURRENT.format(parameters=parameters, body=body.strip("\n"))
+
+
+def sites(rule: str, source: str, shapes: Sequence[tuple[int, ...]], profile: Profile | None = None) -> list[Site]:
+    """Where ``rule`` applies in ``source``."""
+    return list(rule_named(rule).sites(KernelModule(source, api_of(source), shapes), profile))
+
+
+def applied(rule: str, source: str, shapes: Sequence[tuple[int, ...]], site: int = 0, variant: int = 0) -> str:
+    """``source`` after one variant of one site."""
+    found = sites(rule, source, shapes)
+    kernel = KernelModule(source, api_of(source), shapes)
+    chosen = found[site]
+    return rule_named(rule).apply(kernel, chosen, chosen.variants[variant])
+
+
+def apply_at(rule: str, source: str, line: int, variant: Variant, key: str = "") -> str:
+    """Apply a rule where it did not ask to be; raises RuleRefused."""
+    return rule_named(rule).apply(
+        KernelModule(source, api_of(source)), Site(rule, line, "", "", (variant,), key=key), variant
+    )
+
+
+def api_of(source: str) -> str:
+    return "nki_legacy" if "neuronxcc" in source else "nki"
+
+
+def run(source: str, *inputs: Array, shuffle: int | None = None) -> Array:
+    """The kernel's first output; fails where it is not legal."""
+    api = api_of(source)
+    specs = [TensorSpec(array.shape, array.dtype.name) for array in inputs]
+    program = trace(source, specs, api=api, chip="trn1" if api == "nki_legacy" else "trn2")
+    assert verify(program) == ()
+    return execute(program, inputs, ExecuteOptions(shuffle_affine=shuffle))[0]
+
+
+def arrays(*shapes: tuple[int, ...], seed: int = 0) -> list[Array]:
+    """Normal float32 arrays."""
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def assert_same(before: str, after: str, *inputs: Array) -> None:
+    """Both kernels give the same values, also with parallel loops in another order."""
+    assert before != after
+    expected = run(before, *inputs)
+    for shuffle in (None, 3):
+        np.testing.assert_allclose(run(after, *inputs, shuffle=shuffle), expected, rtol=2e-5, atol=2e-6)

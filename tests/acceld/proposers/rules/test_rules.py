@@ -1,0 +1,514 @@
+"""Each rule: a kernel where it applies and is right, and kernels where it must refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from acceld.proposers.rules.records import RuleRefused, Variant
+from tests.acceld.proposers.rules.kernels import applied, apply_at, arrays, assert_same, current, legacy, run, sites
+
+TILE = (128, 1024)
+
+
+# composite_activation
+
+SILU = legacy(
+    "x",
+    """
+    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(1024)[None, :]
+    x_tile = nl.load(x[p, f])
+    # SiLU from its formula.
+    decay = nisa.activation(op=nl.exp, data=x_tile, scale=-1.0)
+    total = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)
+    sigmoid = nisa.reciprocal(data=total)
+    y_tile = nl.multiply(x_tile, sigmoid)
+    nl.store(out[p, f], value=y_tile)
+    return out
+""",
+)
+
+
+def test_a_spelled_out_silu_becomes_one_activation() -> None:
+    after = applied("composite_activation", SILU, [TILE])
+    assert "op=nl.silu, data=x_tile" in after and "reciprocal" not in after and "# SiLU from its formula." in after
+    assert_same(SILU, after, *arrays(TILE))
+
+
+def test_a_spelled_out_silu_in_the_current_api_becomes_one_activation() -> None:
+    before = current(
+        "x",
+        """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    decay = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    sigmoid = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    y_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=x_tile, src=x)
+    nisa.activation(dst=decay, op=nl.exp, data=x_tile, scale=-1.0)
+    nisa.tensor_scalar(dst=total, data=decay, op0=nl.add, operand0=1.0)
+    nisa.reciprocal(dst=sigmoid, data=total)
+    nisa.tensor_tensor(dst=y_tile, data1=x_tile, data2=sigmoid, op=nl.multiply)
+    nisa.dma_copy(dst=out, src=y_tile)
+    return out
+""",
+    )
+    after = applied("composite_activation", before, [(128, 512)])
+    assert "nisa.activation(dst=y_tile, op=nl.silu, data=x_tile)" in after
+    assert "sigmoid" not in after and "decay" not in after
+
+
+def test_sigmoid_and_rsqrt_are_recognized() -> None:
+    sigmoid = SILU.replace("y_tile = nl.multiply(x_tile, sigmoid)", "y_tile = nl.multiply(sigmoid, 2.0)")
+    after = applied("composite_activation", sigmoid, [TILE])
+    assert "op=nl.sigmoid" in after
+    assert_same(sigmoid, after, *arrays(TILE))
+    root = SILU.replace("op=nl.exp, data=x_tile, scale=-1.0", "op=nl.sqrt, data=x_tile, scale=3.0")
+    root = root.replace("    total = nisa.tensor_scalar(data=decay, op0=nl.add, operand0=1.0)\n", "")
+    root = root.replace("reciprocal(data=total)", "reciprocal(data=decay)")
+    after = applied("composite_activation", root, [TILE])
+    assert "op=nl.rsqrt, data=x_tile, scale=3.0" in after
+    assert_same(root, after, np.abs(arrays(TILE)[0]) + np.float32(0.1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("operand0=1.0)", "operand0=2.0)"),  # not 1 + exp(-x)
+        ("scale=-1.0", "scale=-2.0"),
+        ("nl.multiply(x_tile, sigmoid)", "nl.multiply(x_tile, nl.add(sigmoid, total))"),  # another reader
+        ("    y_tile =", "    x_tile[p, f] = nl.add(x_tile, 1.0)\n    y_tile ="),  # x changes in between
+        ("data=decay, op0", "data=decay[p, f], op0"),  # not provably the same tile
+        ("reciprocal(data=total)", "reciprocal(data=total, mask=f < 1000)"),  # masked tail
+        ("    total =", "    other = decay\n    total ="),  # alias
+    ],
+)
+def test_what_is_not_provably_a_silu_stays(old: str, new: str) -> None:
+    changed = SILU.replace(old, new)
+    assert changed != SILU
+    assert not [site for site in sites("composite_activation", changed, [TILE]) if site.key == "silu"]
+
+
+# widen_tiles
+
+CHUNKS = legacy(
+    "x",
+    """
+    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    wide = nl.arange(1024)[None, :]
+    f = nl.arange(512)[None, :]
+    half = nl.ndarray((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    x_tile = nl.ndarray((4, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    y_tile = nl.ndarray((4, nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(4):
+        x_tile[i, p, wide] = nl.load(x[i, p, wide], mask=128 * i + p < 500)
+        for c in nl.affine_range(2):
+            # twice, then squared
+            half[i, c, p, f] = nisa.tensor_scalar(data=x_tile[i, p, 512 * c + f], op0=nl.multiply, operand0=2.0, mask=128 * i + p < 500)
+            y_tile[i, p, 512 * c + f] = nl.multiply(half[i, c, p, f], half[i, c, p, f], mask=128 * i + p < 500)
+        nl.store(out[i, p, wide], value=y_tile[i, p, wide], mask=128 * i + p < 500)
+    return out
+""",
+)
+
+
+def test_chunks_of_a_tile_are_merged_under_a_row_mask() -> None:
+    after = applied("widen_tiles", CHUNKS, [(4, 128, 1024)])
+    assert "for c in" not in after and "(4, 1, nl.par_dim(128), 1024)" in after and "# twice, then squared" in after
+    inputs = arrays((4, 128, 1024))
+    kept = np.arange(512).reshape(4, 128) < 500
+    np.testing.assert_allclose(run(after, *inputs)[kept], run(CHUNKS, *inputs)[kept])
+
+
+def test_a_loop_over_tiles_takes_larger_steps() -> None:
+    before = legacy(
+        "x",
+        """
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for t in nl.affine_range(4):
+        tile = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+        tile[p, f] = nl.load(x[p, 512 * t + f])
+        root = nl.exp(tile[p, f])
+        nl.store(out[p, 512 * t + f], value=root)
+    return out
+""",
+    )
+    (site,) = sites("widen_tiles", before, [(128, 2048)])
+    assert {variant.parameters["factor"] for variant in site.variants} == {2, 4}
+    for variant in range(len(site.variants)):
+        after = applied("widen_tiles", before, [(128, 2048)], variant=variant)
+        assert "nl.arange(512)[None, :]\n    f_" in after or "nl.arange(2048)" in after or "nl.arange(1024)" in after
+        assert_same(before, after, *arrays((128, 2048)))
+
+
+def test_a_named_tile_width_grows() -> None:
+    before = legacy(
+        "x",
+        """
+    width = 512
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(width)[None, :]
+    for start in range(0, 2048, width):
+        nl.store(out[p, start + f], value=nl.exp(nl.load(x[p, start + f])))
+    return out
+""",
+    )
+    after = applied("widen_tiles", before, [(128, 2048)])
+    assert "width = 2048" in after
+    assert_same(before, after, *arrays((128, 2048)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("data=x_tile[i, p, 512 * c + f]", "data=x_tile[i, p, f]"),  # the same columns in every step
+        ("mask=128 * i + p < 500)\n            y_tile", "mask=512 * c + f < 1000)\n            y_tile"),  # masked tail
+        ("data=x_tile[i, p, 512 * c + f]", "data=x_tile[i, p, 512 * c + 1 * f // 1]"),  # not understood
+        ("nl.affine_range(2)", "nl.affine_range(count)"),  # unknown trips
+        ("            # twice", "            keep = half\n            # twice"),  # alias
+        ("nl.store(out[i, p, wide]", "nl.copy(half[i, 0, p, f])\n        nl.store(out[i, p, wide]"),  # read elsewhere
+        ("= nl.multiply(half[i, c, p, f]", "+= nl.multiply(half[i, c, p, f]"),  # running sum
+    ],
+)
+def test_steps_that_can_not_be_merged_stay(old: str, new: str) -> None:
+    changed = CHUNKS.replace(old, new)
+    assert changed != CHUNKS
+    assert sites("widen_tiles", changed, [(4, 128, 1024)]) == []
+
+
+def test_a_step_in_psum_does_not_grow_beyond_a_bank() -> None:
+    changed = CHUNKS.replace("half = nl.ndarray((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)",
+                             "half = nl.zeros((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)")  # fmt: skip
+    assert sites("widen_tiles", changed, [(4, 128, 1024)]) == []
+    line = 1 + changed[: changed.index("for c in")].count("\n")
+    with pytest.raises(RuleRefused, match="1024 columns are too many"):
+        apply_at("widen_tiles", changed, line, Variant("1024 columns", {"factor": 2}))
+
+
+# transpose_once
+
+PRODUCT = legacy(
+    "x, w",
+    """
+    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    x_tile = nl.load(x[p, nl.arange(256)[None, :]])
+    for column in nl.affine_range(2):
+        total = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            w_tile = nl.load(w[128 * k + p, 512 * column + f])
+            total += nl.matmul(x_tile[p, 128 * k + c], w_tile)
+        nl.store(out[p, 512 * column + f], value=nl.copy(total))
+    return out
+""",
+)
+PRODUCT_SHAPES = [(128, 256), (256, 1024)]
+
+
+def test_a_repeated_hidden_transpose_moves_before_its_loop() -> None:
+    after = applied("transpose_once", PRODUCT, PRODUCT_SHAPES)
+    assert "x_tile_t = nl.ndarray((2, nl.par_dim(128), 128)" in after and "transpose_x=True" in after
+    inputs = arrays(*PRODUCT_SHAPES)
+    np.testing.assert_allclose(run(after, *inputs), inputs[0] @ inputs[1], rtol=1e-4, atol=1e-4)
+    assert_same(PRODUCT, after, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("x_tile[p, 128 * k + c], w_tile", "x_tile[p, 64 * k + 64 * column + c], w_tile"),  # depends on both loops
+        ("            w_tile =", "            x_tile[p, c] = nl.load(x[p, c])\n            w_tile ="),  # written in it
+        ("nl.matmul(x_tile[p, 128 * k + c], w_tile)", "nl.matmul(x_tile[p, 128 * k + c], w_tile, transpose_x=True)"),
+        ("], w_tile)", "], w_tile, mask=f < 500)"),  # masked
+        ("    for column", "    view = x_tile\n    for column"),  # alias
+        ("nl.affine_range(2):\n        total", "nl.sequential_range(2):\n        total"),  # may depend on order
+    ],
+)
+def test_transposes_that_may_differ_stay(old: str, new: str) -> None:
+    changed = PRODUCT.replace(old, new)
+    assert changed != PRODUCT
+    assert sites("transpose_once", changed, PRODUCT_SHAPES) == []
+
+
+# reduce_in_activation
+
+SUM = legacy(
+    "x",
+    """
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(1024)[None, :]
+    one = nl.arange(1)[None, :]
+    x_tile = nl.load(x[p, f])
+    power = nisa.activation(op=nl.exp, data=x_tile, scale=0.5)
+    total = nisa.tensor_reduce(nl.add, data=power, axis=[1])
+    nl.store(out[p, one], value=total)
+    return out
+""",
+)
+
+
+def test_a_sum_comes_out_of_the_activation() -> None:
+    after = applied("reduce_in_activation", SUM, [TILE])
+    assert "activation_reduce(op=nl.exp" in after and "tensor_reduce" not in after
+    assert_same(SUM, after, *arrays(TILE))
+    language = SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.square(x_tile)")
+    language = language.replace("nisa.tensor_reduce(nl.add, data=power, axis=[1])", "nl.sum(power, axis=[1])")
+    assert_same(language, applied("reduce_in_activation", language, [TILE]), *arrays(TILE))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tensor_reduce(nl.add", "tensor_reduce(nl.max"),  # the engine only adds
+        ("data=power, axis", "data=x_tile, axis"),  # not what the activation wrote
+        ("data=power, axis=[1]", "data=power, axis=[1], mask=p < 100"),  # masked
+        ("data=power, axis=[1]", "data=power, axis=[1], negate=True"),
+        ("    total =", "    power[p, f] = nl.add(power, 1.0)\n    total ="),  # changed in between
+        ("    total =", "    other = power\n    total ="),  # alias
+    ],
+)
+def test_other_reductions_stay(old: str, new: str) -> None:
+    changed = SUM.replace(old, new)
+    assert changed != SUM
+    assert sites("reduce_in_activation", changed, [TILE]) == []
+
+
+# consume_psum
+
+FROM_PSUM = legacy(
+    "x, w, y",
+    """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    x_tile = nl.load(x[p, c])
+    w_tile = nl.load(w[p, f])
+    y_tile = nl.load(y[p, f])
+    product = nisa.nc_matmul(x_tile, w_tile)
+    copied = nl.copy(product)
+    result = nl.multiply(copied, y_tile)
+    nl.store(out[p, f], value=result)
+    return out
+""",
+)
+FROM_PSUM_SHAPES = [(128, 128), (128, 512), (128, 512)]
+
+
+def test_elementwise_work_reads_psum_without_a_copy() -> None:
+    after = applied("consume_psum", FROM_PSUM, FROM_PSUM_SHAPES)
+    assert "nl.multiply(product, y_tile)" in after and "nl.copy" not in after
+    assert_same(FROM_PSUM, after, *arrays(*FROM_PSUM_SHAPES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("value=result", "value=copied"),  # a store can not read PSUM
+        ("nl.multiply(copied, y_tile)", "nl.multiply(copied, copied)"),  # two operands in PSUM
+        ("nl.multiply(copied, y_tile)", "nl.multiply(copied, product)"),
+        ("nl.copy(product)", "nl.copy(product, dtype=nl.bfloat16)"),  # rounds
+        ("nl.multiply(copied, y_tile)", "nl.multiply(copied, y_tile, mask=f < 100)"),  # other mask
+        ("    result =", "    view = copied\n    result ="),  # alias
+    ],
+)
+def test_copies_out_of_psum_that_are_needed_stay(old: str, new: str) -> None:
+    changed = FROM_PSUM.replace(old, new)
+    assert changed != FROM_PSUM
+    assert sites("consume_psum", changed, FROM_PSUM_SHAPES) == []
+
+
+# fold_scalars
+
+FOLDS = legacy(
+    "x, y",
+    """
+    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(1024)[None, :]
+    x_tile = nl.load(x[p, f])
+    y_tile = nl.load(y[p, f])
+    twice = nisa.tensor_scalar(data=x_tile, op0=nl.multiply, operand0=2.0)
+    more = nisa.tensor_scalar(data=twice, op0=nl.subtract, operand0=1.0, reverse0=True)
+    half = nisa.tensor_scalar(data=y_tile, op0=nl.multiply, operand0=0.5)
+    power = nisa.activation(op=nl.exp, data=half)
+    small = nisa.tensor_scalar(data=power, op0=nl.multiply, operand0=0.25)
+    result = nl.subtract(more, small)
+    nl.store(out[p, f], value=result)
+    return out
+""",
+)
+
+
+def test_each_fold_is_right() -> None:
+    shapes = [TILE, TILE]
+    found = sites("fold_scalars", FOLDS, shapes)
+    assert {site.variants[0].name for site in found} == {"tensor_scalar", "activation_scale", "scalar_tensor_tensor"}
+    for number in range(len(found)):
+        assert_same(FOLDS, applied("fold_scalars", FOLDS, shapes, site=number), *arrays(*shapes))
+
+
+def test_folds_can_follow_each_other() -> None:
+    source, shapes = FOLDS, [TILE, TILE]
+    for _ in range(3):
+        source = applied("fold_scalars", source, shapes)
+    assert source.count("nisa.tensor_scalar") < FOLDS.count("nisa.tensor_scalar") - 1
+    assert_same(FOLDS, source, *arrays(*shapes))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nl.subtract(more, small)", "nl.subtract(more, twice)"),  # another reader
+        ("    more =", "    x_tile[p, f] = nl.add(x_tile, 1.0)\n    more ="),  # operand changes in between
+        ("data=x_tile, op0=nl.multiply, operand0=2.0", "data=x_tile, op0=nl.multiply, operand0=2.0, mask=f < 9"),
+        ("operand0=2.0)", "operand0=2.0, dtype=nl.bfloat16)"),  # rounds in between
+        ("    more =", "    view = twice\n    more ="),  # alias
+    ],
+)
+def test_a_pair_that_is_not_alone_is_not_folded(old: str, new: str) -> None:
+    changed = FOLDS.replace(old, new)
+    assert changed != FOLDS
+    line = 1 + changed[: changed.index("    more =")].count("\n")
+    assert not [site for site in sites("fold_scalars", changed, [TILE, TILE]) if site.line == line]
+
+
+# place_engine
+
+
+def test_copies_get_an_engine() -> None:
+    for variant in (0, 1):
+        after = applied("place_engine", FROM_PSUM, FROM_PSUM_SHAPES, variant=variant)
+        assert "nisa.tensor_copy(src=product, engine=nisa." in after
+        assert_same(FROM_PSUM, after, *arrays(*FROM_PSUM_SHAPES))
+
+
+def test_a_copy_that_has_an_engine_keeps_it() -> None:
+    chosen = FROM_PSUM.replace("nl.copy(product)", "nisa.tensor_copy(product, engine=nisa.vector_engine)")
+    assert sites("place_engine", chosen, FROM_PSUM_SHAPES) == []
+
+
+# interchange_loops
+
+NEST = legacy(
+    "x, y",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for step in nl.affine_range(3):
+        for tile in nl.affine_range(2):
+            x_tile = nl.load(x[tile, p, f])
+            y_tile = nl.load(y[step, p, f])
+            total[tile, p, f] += nl.multiply(x_tile, y_tile)
+    for tile in nl.affine_range(2):
+        nl.store(out[tile, p, f], value=total[tile, p, f])
+    return out
+""",
+)
+NEST_SHAPES = [(2, 128, 512), (3, 128, 512)]
+
+
+def test_parallel_loops_change_places() -> None:
+    after = applied("interchange_loops", NEST, NEST_SHAPES)
+    assert after.index("for tile in nl.affine_range(2)") < after.index("for step in nl.affine_range(3)")
+    assert_same(NEST, after, *arrays(*NEST_SHAPES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nl.affine_range(3)", "nl.sequential_range(3)"),  # order may matter
+        ("+= nl.multiply(x_tile, y_tile)", "+= nl.multiply(x_tile, total[tile, p, f])"),  # loop-carried value
+        ("    for step in nl.affine_range(3):\n", "    for step in nl.affine_range(3):\n        z_tile = nl.load(y[step, p, f])\n"),
+        ("            y_tile =", "            alias = total\n            y_tile ="),
+        ("            y_tile =", "            last = nl.copy(x_tile)\n            y_tile ="),
+    ],
+)  # fmt: skip
+def test_loops_that_are_not_perfectly_parallel_stay(old: str, new: str) -> None:
+    changed = NEST.replace(old, new)
+    if "last" in new:
+        changed = changed.replace("value=total[tile, p, f]", "value=last")
+    assert changed != NEST
+    assert sites("interchange_loops", changed, NEST_SHAPES) == []
+
+
+# fuse_nests
+
+HANDOVER = legacy(
+    "x, w",
+    """
+    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    w_tile = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    made = nl.ndarray((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    part = nl.ndarray((2, 4, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    most = nl.ndarray((4, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    for block in nl.affine_range(2):
+        w_tile[block, p, f] = nl.load(w[p, 512 * block + f])
+        for row in nl.affine_range(4):
+            # what the second nest needs
+            x_tile = nl.load(x[row, p, 512 * block + f])
+            made[row, block, p, f] = nl.multiply(x_tile, w_tile[block, p, f])
+            part[block, row, p, 0] = nisa.tensor_reduce(nl.max, data=made[row, block, p, f], axis=[1])
+            most[row, p, 0] = nl.loop_reduce(part[block, row, p, 0], op=np.max, loop_indices=[block])
+    for line in nl.affine_range(4):
+        for block in nl.affine_range(2):
+            shifted = nl.subtract(made[line, block, p, f], most[line, p, 0])
+            nl.store(out[line, p, 512 * block + f], value=shifted)
+    return out
+""",
+)
+HANDOVER_SHAPES = [(4, 128, 1024), (128, 1024)]
+
+
+def test_producer_and_consumer_share_a_loop() -> None:
+    after = applied("fuse_nests", HANDOVER, HANDOVER_SHAPES, variant=1)
+    assert "for line in" not in after and after.count("for row in") == 1 and "# what the second nest needs" in after
+    inputs = arrays(*HANDOVER_SHAPES)
+    scaled = inputs[0] * inputs[1]
+    np.testing.assert_allclose(run(after, *inputs), scaled - scaled.max(axis=2, keepdims=True), rtol=1e-6)
+    assert_same(HANDOVER, after, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("made[line, block, p, f]", "made[3 - line, block, p, f]"),  # another iteration's part
+        ("nl.affine_range(4):\n            # what", "nl.sequential_range(4):\n            # what"),
+        ("for line in nl.affine_range(4)", "for line in nl.affine_range(3)"),  # other trips
+        ("made[line, block, p, f], most", "made[line, block, p, f], most[0, p, 0] if False else most"),
+        ("    for line in", "    view = made\n    for line in"),  # alias
+        ("    for line in", "    check = nl.copy(made[0, 0, p, f])\n    nl.store(out[0, p, f], value=check)\n    for line in"),
+    ],
+)  # fmt: skip
+def test_nests_that_need_more_than_one_part_stay_apart(old: str, new: str) -> None:
+    changed = HANDOVER.replace(old, new)
+    assert changed != HANDOVER
+    assert sites("fuse_nests", changed, HANDOVER_SHAPES) == []
+
+
+def test_a_value_without_room_for_every_iteration_is_not_moved() -> None:
+    """w_tile in one place is overwritten by the next block, so the nests can not be reordered."""
+    changed = HANDOVER.replace("w_tile = nl.ndarray((2, nl.par_dim", "w_tile = nl.ndarray((nl.par_dim")
+    changed = changed.replace("w_tile[block, p, f]", "w_tile[p, f]")
+    assert sites("fuse_nests", changed, HANDOVER_SHAPES) == []
+
+
+@pytest.mark.parametrize("rule", ["composite_activation", "transpose_once", "reduce_in_activation", "consume_psum",
+                                  "fold_scalars", "interchange_loops", "fuse_nests", "widen_tiles", "place_engine"])  # fmt: skip
+def test_a_place_without_the_pattern_is_refused_with_a_reason(rule: str) -> None:
+    with pytest.raises(RuleRefused, match=r"line 3|no copy"):
+        apply_at(rule, legacy("x", "    return x\n"), 3, Variant("any", {"factor": 2, "depth": 1}))
