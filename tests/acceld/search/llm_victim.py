@@ -1,0 +1,96 @@
+"""A process that searches with a scripted model until it is killed: ``python -m tests.acceld.search.llm_victim FOLDER``.
+
+Each answer the model gives is noted in FOLDER/paid before it is handed over, as a provider's bill would be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+from pathlib import Path
+
+from acceld.daemon.ledger import StoreLedger
+from acceld.evaluate.base import EvaluationRequest
+from acceld.llm.calls import Calls
+from acceld.llm.client import Completion, CompletionRequest, Usage
+from acceld.llm.ledger import question_key
+from acceld.llm.pricing import Price
+from acceld.llm.settings import ModelSettings
+from acceld.model import Check, Correctness, Evaluation, Kernel, Profile, RunSpec, SearchParameters, Source, Status
+from acceld.proposers.base import Problem
+from acceld.proposers.llm import LLMProposer
+from acceld.proposers.prompts import PromptLibrary
+from acceld.proposers.roles import RoleTable
+from acceld.resources import prompts_folder
+from acceld.search.budget import Budget
+from acceld.search.loop import Search, SearchParts
+from store.database import Store
+
+ROOT = Kernel("def kernel(x):\n    return 100.0\n", "nki_legacy", entry="kernel", filename="kernel.py")
+PARAMETERS = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=500, patience=0)
+
+
+class Model:
+    """Answers after a moment, and sends a bill."""
+
+    def __init__(self, bill: Path) -> None:
+        self.bill = os.open(bill, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        await asyncio.sleep(random.uniform(0.002, 0.02))
+        key = question_key(request)
+        os.write(self.bill, f"{key}\n".encode())
+        if request.role == "planner":
+            text = f"Title: {key[:8]}\nClass: dma\nInsights: none\n\nDo {key[:8]}."
+        else:
+            text = f"```python\ndef kernel(x):\n    return {80 + int(key[:8], 16) % 40}.{int(key[8:12], 16)}\n```"
+        return Completion(text, "scripted", Usage(1000, 0, 0, 100))
+
+    async def close(self) -> None:
+        os.close(self.bill)
+
+
+class Judge:
+    """Every kernel passes, with the latency its text names."""
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        await asyncio.sleep(0.002)
+        latency_us = float(request.kernel.text.rsplit(" ", 1)[1])
+        return Evaluation(
+            Status.PASSED,
+            request.kernel.sha256,
+            program_sha256=request.kernel.sha256,
+            correctness=Correctness(request.gate, 1e-7, 2e-5, checks=(Check("own/seed 0", True),)),
+            profile=Profile(Source.SIMULATED, "trn1", "nki_legacy", latency_us, "scripted"),
+        )
+
+    async def start(self) -> None:
+        return
+
+    async def stop(self, grace_s: float) -> None:
+        return
+
+    def statistics(self) -> dict[str, object]:
+        return {}
+
+
+async def search(folder: Path) -> None:
+    """Go on with the run in the folder, or start one."""
+    store = await asyncio.to_thread(Store.open, folder / "acceld.db")
+    await store.recover("killed")
+    runs = await store.runs()
+    run = runs[0] if runs else await store.create_run(RunSpec("toy", search=PARAMETERS, proposer="llm", root=ROOT))
+    budget = Budget(daemon_usd=1000.0)
+    settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=Price.of("0.15", "0.60"))
+    calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=budget)
+    proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=PARAMETERS.plans)
+    problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
+    print("searching", flush=True)  # noqa: T201 - the test waits for this line
+    await Search(run, SearchParts(store, Judge(), proposer, problem, ROOT)).run()
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(search(Path(sys.argv[1])))
