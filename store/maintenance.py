@@ -185,7 +185,7 @@ def _forget(tx: Transaction, run: int) -> int:
 
 def rebuild_totals(tx: Transaction) -> None:
     """Recompute every kept total from the rows it counts."""
-    for table in ("run_statuses", "failure_totals", "rule_totals", "evaluation_keys"):
+    for table in ("run_statuses", "failure_totals", "rule_totals", "model_totals", "evaluation_keys"):
         _replace(tx, table, EXPECTED[table])
     for query in (EXPECTED["run_totals"], EXPECTED["run_totals "]):
         for row in tx.execute(query).fetchall():

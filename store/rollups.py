@@ -93,7 +93,7 @@ def call_ended(tx: Transaction, row: sqlite3.Row) -> None:
             "unpriced_calls": unpriced,
             "reasoning_tokens": row["reasoning_tokens"] or 0,
             "cost_micro_usd": cost,
-            "latency_ms": round((row["latency_s"] or 0.0) * 1000),
+            "latency_ms": int((row["latency_s"] or 0.0) * 1000),
         }
         | tokens,
     )
@@ -101,7 +101,7 @@ def call_ended(tx: Transaction, row: sqlite3.Row) -> None:
 
 def micro(cost_usd: float | None) -> int:
     """Whole micro-dollars; 0 for an unknown cost, which ``unpriced_calls`` counts."""
-    return 0 if cost_usd is None else round(cost_usd * MICRO)
+    return 0 if cost_usd is None else int(cost_usd * MICRO + 0.5)
 
 
 EXPECTED: dict[str, str] = {
@@ -121,7 +121,7 @@ EXPECTED: dict[str, str] = {
         SELECT r.id AS run, count(l.id) AS llm_calls, ifnull(sum(l.outcome <> 'answered'), 0) AS failed_calls,
           count(l.id) - count(l.cost_usd) AS unpriced_calls, ifnull(sum(l.input_tokens), 0) AS input_tokens,
           ifnull(sum(l.cached_tokens), 0) AS cached_tokens, ifnull(sum(l.output_tokens), 0) AS output_tokens,
-          ifnull(sum(CAST(round(l.cost_usd * 1000000) AS INTEGER)), 0) AS cost_micro_usd
+          ifnull(sum(CAST(l.cost_usd * 1000000 + 0.5 AS INTEGER)), 0) AS cost_micro_usd
         FROM runs r LEFT JOIN llm_calls l ON l.run = r.id AND l.outcome IS NOT NULL GROUP BY r.id""",
     "failure_totals": """
         SELECT workload, chip, status, failure_rule AS rule, count(*) AS evaluations, max(id) AS last_evaluation
@@ -136,7 +136,8 @@ EXPECTED: dict[str, str] = {
           count(*) - count(cost_usd) AS unpriced_calls, ifnull(sum(input_tokens), 0) AS input_tokens,
           ifnull(sum(cached_tokens), 0) AS cached_tokens, ifnull(sum(output_tokens), 0) AS output_tokens,
           ifnull(sum(reasoning_tokens), 0) AS reasoning_tokens,
-          ifnull(sum(CAST(round(cost_usd * 1000000) AS INTEGER)), 0) AS cost_micro_usd
+          ifnull(sum(CAST(cost_usd * 1000000 + 0.5 AS INTEGER)), 0) AS cost_micro_usd,
+          ifnull(sum(CAST(latency_s * 1000 AS INTEGER)), 0) AS latency_ms
         FROM llm_calls WHERE outcome IS NOT NULL GROUP BY model, role""",
     "evaluation_keys": """
         SELECT key, workload, chip, count(*) AS evaluations, sum(status = 'passed') AS passed,

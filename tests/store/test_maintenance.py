@@ -1,0 +1,157 @@
+"""Old runs go whole, what others share stays, damage is found, copies do not overwrite."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from acceld.errors import DeadlineError, StoreError, UsageError
+from store import history, listing
+from store.connection import connect_reader
+from store.database import Store
+from store.maintenance import backup, check, compare_totals, forget_runs, old_runs, vacuum
+from tests.store import records
+
+
+async def test_old_runs_are_forgotten_and_insights_kept(store: Store) -> None:
+    await records.small_run(store)
+    going_on, _ = await records.begin(store)
+    now = time.time() + 1
+    assert await asyncio.to_thread(old_runs, store.path, now) == {"runs": 1, "candidates": 3}
+    counts = await store.change(forget_runs, now)
+    assert (counts["runs"], counts["candidates"]) == (1, 3)
+    assert [run.id for run in await store.runs()] == [going_on.id]
+    assert len(await store.insights()) == 1
+    assert len(await store.candidates(going_on.id)) == 1
+    assert await store.read(compare_totals) == []
+    assert (await asyncio.to_thread(check, store.path)).problems == ()
+    assert (await store.change(forget_runs, now))["runs"] == 0
+
+
+async def test_vacuum_gives_space_back_and_only_without_a_writer(store: Store) -> None:
+    with pytest.raises(StoreError, match="another process writes"):
+        await asyncio.to_thread(vacuum, store.path)
+
+
+def test_vacuum_shrinks_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, path)
+        for _ in range(5):
+            await records.small_run(store)
+        await store.change(forget_runs, time.time() + 1)
+        await store.close()
+
+    asyncio.run(fill())
+    before = path.stat().st_size
+    vacuum(path)
+    assert path.stat().st_size <= before
+    assert check(path).problems == ()
+
+
+async def test_a_total_that_is_wrong_is_found(store: Store) -> None:
+    await records.small_run(store)
+    await store.change(lambda tx: tx.execute("UPDATE run_totals SET wins = 7"))
+    assert await store.read(compare_totals) == ["run_totals (1,): wins is 7, not 1"]
+
+
+async def test_damage_and_missing_events_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    store = await asyncio.to_thread(Store.open, path)
+    await records.small_run(store)
+    await store.change(lambda tx: tx.execute("DELETE FROM events WHERE seq = 4"))
+    await store.close()
+    assert "1 events are missing between 1 and" in (await asyncio.to_thread(check, path)).problems[0]
+    raw = bytearray(await asyncio.to_thread(path.read_bytes))
+    raw[8192:40960] = bytes(32768)
+    await asyncio.to_thread(path.write_bytes, raw)
+    assert (await asyncio.to_thread(check, path)).problems
+
+
+async def test_a_copy_never_overwrites(store: Store, tmp_path: Path) -> None:
+    target = tmp_path / "copy.db"
+    assert await asyncio.to_thread(backup, store.path, target) > 0
+    with pytest.raises(StoreError, match="exists"):
+        await asyncio.to_thread(backup, store.path, target)
+    with pytest.raises(StoreError, match="can not copy"):
+        await asyncio.to_thread(backup, store.path, tmp_path / "nowhere" / "copy.db")
+
+
+async def test_saved_queries_tell_of_a_finished_run(store: Store) -> None:
+    await records.small_run(store)
+    best = await store.read(history.saved, "best")
+    assert best.rows[0][best.columns.index("speedup")] == 1.25
+    wins = await store.read(history.saved, "cost-per-win")
+    assert wins.rows[0][wins.columns.index("usd_per_win")] == pytest.approx(0.0125)
+    failures = await store.read(history.saved, "failures")
+    assert failures.rows[0][:3] == ("compile_error", "moving_free_limit", 1)
+    for name in history.SAVED:
+        assert (await store.read(history.saved, name)).columns
+    with pytest.raises(UsageError, match="Did you mean 'failures'"):
+        await store.read(history.saved, "failure")
+
+
+async def test_flaky_work_is_told(store: Store) -> None:
+    _, baseline = await records.begin(store)
+    child = await records.child_of(store, baseline, 0)
+    await records.judge(store, child, records.passed(80.0))
+    await records.judge(store, child, records.failed())
+    flaky = await store.read(history.saved, "flaky")
+    assert [(row[3], row[4]) for row in flaky.rows] == [(2, 1)]
+    assert await store.read(compare_totals) == []
+
+
+async def test_runs_are_asked_for_by_condition(store: Store) -> None:
+    await records.small_run(store)
+    await records.begin(store)
+    found = await store.read(
+        history.run_query, where="speedup > 1.2 and cost_usd < 3", workload="silu", sort="-speedup"
+    )
+    assert [row[0] for row in found.rows] == [1]
+    assert len((await store.read(history.run_query)).rows) == 2
+    assert (await store.read(history.run_query, model="small")).rows[0][0] == 1
+    with pytest.raises(UsageError, match="no such column"):
+        await store.read(history.run_query, where="sped > 1")
+    with pytest.raises(UsageError, match="can not sort"):
+        await store.read(history.run_query, sort="1; DROP TABLE runs")
+
+
+async def test_queries_end_in_time_and_leave_the_connection_usable(store: Store) -> None:
+    connection = await asyncio.to_thread(connect_reader, store.path)
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    with pytest.raises(DeadlineError):
+        await asyncio.to_thread(history.query, connection, endless, time_limit_s=0.1)
+    assert (await asyncio.to_thread(history.query, connection, "SELECT 1")).rows == [(1,)]
+    connection.close()
+
+
+async def test_runs_are_paged_and_filtered(store: Store) -> None:
+    await records.small_run(store)
+    await records.begin(store)
+    rows = await store.read(listing.run_rows, state="running")
+    assert [row["id"] for row in rows] == [2]
+    assert [row["id"] for row in await store.read(listing.run_rows, sort="speedup")] == [1, 2]
+    assert [row["id"] for row in await store.read(listing.run_rows, limit=1, offset=1)] == [1]
+
+
+def test_a_database_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no database"):
+        check(tmp_path / "acceld.db")
+
+
+async def test_the_file_opens_read_only_in_plain_sqlite(store: Store) -> None:
+    await records.small_run(store)
+
+    def look() -> int:
+        plain = sqlite3.connect(f"file:{store.path}?mode=ro", uri=True)
+        try:
+            return len(plain.execute("SELECT * FROM history").fetchall())
+        finally:
+            plain.close()
+
+    assert await asyncio.to_thread(look) == 1
