@@ -1,0 +1,30 @@
+"""A zygote whose tasks misbehave, at the level found here and at those below."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from acceld.evaluate import process
+from acceld.evaluate.jail import Level
+from acceld.evaluate.process import Zygote
+
+HERE = Path(__file__).parent
+TASKS = (
+    "echo leave_at_once crash hang spin escape bomb allocate allocate_in_children flood descriptors environment".split()
+)
+
+
+@pytest_asyncio.fixture(params=[Level.L3, Level.L2, Level.L1], ids=lambda level: level.name)
+async def zygote(request, monkeypatch) -> AsyncIterator[Zygote]:  # type: ignore[no-untyped-def]
+    """A running zygote that can import the hostile tasks."""
+    level: Level = request.param
+    monkeypatch.setattr(
+        process, "_BOOT", process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({str(HERE)!r})")
+    )
+    made = Zygote({name: f"hostile:{name}" for name in TASKS}, level=level)
+    await made.start()
+    yield made
+    await made.stop()

@@ -1,0 +1,90 @@
+"""Which level holds here, by trying; and the filter as bytes."""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+import pytest
+
+from acceld.evaluate import cgroups, seccomp
+from acceld.evaluate.jail import Level
+from acceld.evaluate.probes import PROBES
+from acceld.evaluate.sandbox import REQUIRED, probe_level
+from acceld.evaluate.seccomp import Filter, assemble
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
+
+
+@linux_only
+@pytest.mark.parametrize("highest", [Level.L4, Level.L2, Level.L1])
+async def test_the_level_found_blocks_every_probe_it_must(highest: Level) -> None:
+    report = await probe_level(highest)
+    assert report.level <= highest
+    results = {probe.name: probe for probe in report.probes}
+    assert set(results) == set(PROBES)
+    assert len(PROBES) == 12
+    assert all(results[name].blocked for name in REQUIRED[report.level])
+    assert all(level > report.level for level, _ in report.refused)
+
+
+async def test_nothing_but_l0_is_left_when_nothing_is_tried() -> None:
+    report = await probe_level(Level.L0)
+    assert report.level is Level.L0
+    assert not report.untrusted_allowed
+    assert report.plain()["level"] == "L0"
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+@pytest.mark.parametrize("fork", [False, True])
+def test_every_jump_of_the_filter_lands_inside_it(machine: str, fork: bool) -> None:
+    code = assemble(Filter(pid=7, fork=fork), machine)
+    steps = list(struct.iter_unpack("HBBI", code))
+    assert len(steps) < 4096
+    for position, (kind, taken, other, _) in enumerate(steps):
+        if kind != 0x06:
+            assert position + 1 + max(taken, other) < len(steps)
+    assert steps[-1][0] == 0x06
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_answers_by_call_and_argument(machine: str) -> None:
+    special = seccomp._SPECIAL[machine]
+    code = assemble(Filter(pid=7), machine)
+    allow, refuse = 0x7FFF0000, 0x00050001
+    assert _run(code, machine, {"x86_64": 0, "aarch64": 63}[machine]) == allow
+    assert _run(code, machine, {"x86_64": 41, "aarch64": 198}[machine]) == refuse
+    assert _run(code, machine, special["kill"], 7) == allow
+    assert _run(code, machine, special["kill"], 8) == refuse
+    assert _run(code, machine, special["mmap"], 0, 0, 3) == allow
+    assert _run(code, machine, special["mmap"], 0, 0, 7) == refuse
+    assert _run(code, machine, special["clone"], 0) == refuse
+    assert _run(code, machine, special["execve"]) == refuse
+    forking = assemble(Filter(pid=7, fork=True), machine)
+    assert _run(forking, machine, special["clone"], 0x11) == allow
+    assert _run(forking, machine, special["clone"], 0x10000011) == refuse
+    other = "aarch64" if machine == "x86_64" else "x86_64"
+    assert _run(code, other, 0) == refuse
+
+
+def test_a_missing_cgroup_says_why() -> None:
+    found = cgroups.find()
+    assert bool(found.folder) != bool(found.reason)
+
+
+def _run(code: bytes, machine: str, number: int, *arguments: int) -> int:
+    """What the filter returns for a call, by a small interpreter of its five instructions."""
+    data = struct.pack("<IIQ", number, seccomp._AUDIT_ARCH[machine], 0)
+    data += struct.pack("<6Q", *(arguments + (0,) * (6 - len(arguments))))
+    steps = list(struct.iter_unpack("HBBI", code))
+    position, value = 0, 0
+    while True:
+        kind, taken, other, k = steps[position]
+        position += 1
+        if kind == 0x06:
+            return int(k)
+        if kind == 0x20:
+            (value,) = struct.unpack_from("<I", data, k)
+            continue
+        holds = {0x15: value == k, 0x35: value >= k, 0x45: bool(value & k)}[kind]
+        position += taken if holds else other

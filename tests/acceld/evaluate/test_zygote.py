@@ -1,0 +1,188 @@
+"""Jailed children: what they say, how they end, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from acceld.evaluate.jail import Jail, Level
+from acceld.evaluate.process import SandboxError, Zygote
+from acceld.evaluate.tree import descendants
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
+
+
+async def test_a_child_answers_with_what_it_was_given(zygote: Zygote) -> None:
+    outcome, reply = await zygote.run("echo", b"hello", Jail())
+    with reply:
+        assert outcome.ended_well
+        assert reply.read(100) == b"hello"
+
+
+async def test_many_jobs_at_once_do_not_mix(zygote: Zygote) -> None:
+    texts = [f"job {number}".encode() * 1000 for number in range(6)]
+    results = await asyncio.gather(*(zygote.run("echo", text, Jail()) for text in texts))
+    for (outcome, reply), text in zip(results, texts, strict=True):
+        with reply:
+            assert outcome.ended_well
+            assert reply.read(1 << 20) == text
+
+
+@pytest.mark.parametrize(
+    ("task", "jail", "words"),
+    [
+        ("crash", Jail(), "died of SIGSEGV"),
+        ("hang", Jail(wall_s=0.3), "ended at its deadline"),
+        ("spin", Jail(wall_s=20, cpu_s=1), "processor time limit"),
+        ("bomb", Jail(wall_s=20, processes=30), "limit|deadline|status"),
+        ("allocate_in_children", Jail(wall_s=20, memory_bytes=200 << 20, processes=8), "memory limit"),
+        ("flood", Jail(output_bytes=1 << 20), "exited with status 7"),
+    ],
+)
+async def test_misbehaviour_is_a_value(zygote: Zygote, task: str, jail: Jail, words: str) -> None:
+    outcome, reply = await zygote.run(task, b"", jail)
+    with reply:
+        assert not outcome.ended_well
+        assert any(word in outcome.text for word in words.split("|")), outcome
+        assert reply.size <= jail.output_bytes
+    await _until(lambda: not _jobs_of(zygote))
+
+
+async def test_leaving_at_once_ends_well_and_says_nothing(zygote: Zygote) -> None:
+    outcome, reply = await zygote.run("leave_at_once", b"", Jail())
+    with reply:
+        assert outcome.ended_well
+        assert reply.size == 0
+
+
+async def test_memory_beyond_the_limit_is_refused_to_one_process(zygote: Zygote) -> None:
+    outcome, reply = await zygote.run("allocate", b"", Jail(memory_bytes=128 << 20))
+    with reply:
+        assert outcome.ended_well
+        taken = int(reply.read(100).split()[2])
+    assert taken <= 128
+
+
+async def test_a_child_of_one_process_can_not_fork(zygote: Zygote) -> None:
+    outcome, reply = await zygote.run("escape", b"", Jail(wall_s=5))
+    with reply:
+        assert reply.read(100) == b""
+    assert outcome.exit == 1
+
+
+async def test_detached_descendants_end_with_their_job(zygote: Zygote) -> None:
+    outcome, reply = await zygote.run("escape", b"", Jail(wall_s=10, processes=30))
+    with reply:
+        assert reply.read(100) == b"escaped"
+    assert outcome.ended_well
+    await _until(lambda: not _jobs_of(zygote))
+
+
+async def test_detached_descendants_end_at_the_deadline(zygote: Zygote) -> None:
+    outcome, reply = await zygote.run("escape", b"stay", Jail(wall_s=0.5, processes=30))
+    reply.close()
+    assert outcome.cause == "deadline"
+    await _until(lambda: not _jobs_of(zygote))
+
+
+async def test_cancelling_ends_the_tree(zygote: Zygote) -> None:
+    job = asyncio.create_task(zygote.run("escape", b"stay", Jail(wall_s=60, processes=30)))
+    await _until(lambda: len(_jobs_of(zygote)) >= 6)
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    await _until(lambda: not _jobs_of(zygote))
+
+
+async def test_a_child_has_four_descriptors_and_no_environment_of_ours(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCELD_TEST_SECRET", "hidden")
+    _, reply = await zygote.run("descriptors", b"", Jail())
+    with reply:
+        assert reply.read(1000) == b"[0, 1, 2, 3]"
+    _, reply = await zygote.run("environment", b"", Jail())
+    with reply:
+        assert b"ACCELD_TEST_SECRET" not in reply.read(100_000)
+
+
+async def test_a_lost_zygote_is_replaced(zygote: Zygote) -> None:
+    assert zygote.pid is not None
+    os.kill(zygote.pid, signal.SIGKILL)
+    await _until(lambda: zygote.pid is None)
+    outcome, reply = await zygote.run("echo", b"again", Jail())
+    with reply:
+        assert outcome.ended_well
+        assert reply.read(100) == b"again"
+
+
+async def test_a_module_that_does_not_exist_is_an_error_of_ours() -> None:
+    broken = Zygote({"x": "acceld.no_such_module:run"}, level=Level.L1)
+    with pytest.raises(SandboxError, match="no_such_module"):
+        await broken.start()
+
+
+_DAEMON = """
+import asyncio, json, sys
+sys.path.insert(0, sys.argv[1])
+from acceld.evaluate import process
+from acceld.evaluate.jail import Jail, Level
+process._BOOT = process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({sys.argv[2]!r})")
+async def main():
+    zygote = process.Zygote({"escape": "hostile:escape"}, level=Level[sys.argv[3]])
+    await zygote.start()
+    print(zygote.pid, flush=True)
+    await zygote.run("escape", b"stay", Jail(wall_s=60, processes=30))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("level", ["L3", "L2"])
+def test_nothing_outlives_a_killed_daemon(level: str) -> None:
+    here = Path(__file__)
+    command = [sys.executable, "-c", _DAEMON, str(here.parents[3]), str(here.parent), level]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout is not None
+        zygote = int(daemon.stdout.readline())
+        deadline = time.monotonic() + 20
+        while len(descendants(zygote)) < 6 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        pids = (zygote, *descendants(zygote))
+        assert len(pids) >= 7
+        daemon.kill()
+    deadline = time.monotonic() + 2
+    while time.monotonic() < deadline and any(_alive(pid) for pid in pids):
+        time.sleep(0.02)
+    assert [pid for pid in pids if _alive(pid)] == []
+
+
+def test_a_jail_survives_json() -> None:
+    jail = Jail(memory_bytes=7, read_paths=("/a", "/b"))
+    assert Jail.from_plain(json.loads(json.dumps(jail.plain()))) == jail
+
+
+def _jobs_of(zygote: Zygote) -> tuple[int, ...]:
+    """Living processes below the zygote."""
+    assert zygote.pid is not None
+    return tuple(pid for pid in descendants(zygote.pid) if _alive(pid))
+
+
+def _alive(pid: int) -> bool:
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rsplit(b")", 1)[1].split()[0] not in (b"Z", b"X")
+    return False
+
+
+async def _until(condition) -> None:  # type: ignore[no-untyped-def]
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  # what the kernel does sets no event
+            await asyncio.sleep(0.02)
