@@ -1,0 +1,154 @@
+"""The proposer that needs no model, and what holds for all rules."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import acceld.proposers.rules as rules_package
+from acceld.model import Candidate, Kernel, Plan
+from acceld.proposers.base import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.rules import MODULES, all_rules, rule_named
+from acceld.proposers.rules.proposer import RulesProposer, suggestions
+from acceld.workloads import ArraySpec, Workload, find_workloads, workload
+from tests.acceld.proposers.rules.kernels import legacy
+
+CHANGE_CLASSES = {"loop_order", "tile_width", "fusion", "engine", "spill", "dma", "mixed"}
+FOLDER = Path(rules_package.__file__).parent
+
+
+def shapes(one: Workload) -> tuple[tuple[int, ...] | None, ...]:
+    return tuple(a.shape if isinstance(a, ArraySpec) else None for a in one.kernel_arguments())
+
+
+def request(one: Workload, index: int = 0, earlier: tuple[Plan, ...] = ()) -> PlanRequest:
+    lines = tuple(f"{a.name}: {a.dtype or 'scalar'} {a.kernel_shape or a.value}" for a in one.arguments)
+    problem = Problem(one.name, one.description, "", lines, "trn1", "nki_legacy")
+    kernel = Kernel(one.baselines["nki_legacy"].read_text(), "nki_legacy")
+    return PlanRequest(problem, 1, 1, Candidate(1, 0, kernel, None, id=7), 0, index, 0, earlier=earlier)
+
+
+def test_there_are_at_least_eight_rules_and_each_says_why() -> None:
+    rules = all_rules()
+    assert len(rules) >= 8 and len({rule.name for rule in rules}) == len(rules) == len(MODULES)
+    for rule in rules:
+        assert len(rule.reason) > 60 and len(rule.source) > 20, rule.name
+        assert rule.apis <= {"nki_legacy", "nki"} and rule.change_class in CHANGE_CLASSES
+        assert rule_named(rule.name) is rule
+    assert sum("nki" in rule.apis for rule in rules) >= 5
+
+
+def test_every_module_with_a_rule_is_listed() -> None:
+    holding = {path.stem for path in FOLDER.glob("*.py") if "\nRULE = " in path.read_text()}
+    assert holding == set(MODULES)
+
+
+def test_no_rule_knows_a_workload() -> None:
+    """Function names that are also workload names (silu, matmul) are the instruction set's."""
+    names = set(find_workloads()) - {"silu", "matmul"}
+    sizes = {str(value) for one in find_workloads().values() for value in one.values.values() if value > 2048}
+    for path in FOLDER.glob("*.py"):
+        text = path.read_text()
+        assert "acceld.workloads" not in text and "read_text" not in text and "open(" not in text
+        for word in names | (sizes - {"4096", "8192"}):
+            assert not re.search(rf"\b{word}\b", text), f"{path.name} mentions {word}"
+
+
+def test_names_in_a_kernel_do_not_matter() -> None:
+    one = workload("bmm_softmax")
+    source = one.baselines["nki_legacy"].read_text()
+    renamed = source
+    for number, name in enumerate(("logits", "weight", "row_max", "part_sum", "lhs_tile", "product")):
+        renamed = re.sub(rf"\b{name}\b", f"v{number}", renamed)
+    before, after = (suggestions(text, "nki_legacy", shapes(one)) for text in (source, renamed))
+    assert [(s.site.rule, s.site.line) for s in before] == [(s.site.rule, s.site.line) for s in after] != []
+
+
+def test_importing_the_package_loads_no_parser() -> None:
+    code = "import sys, acceld.proposers.rules; print('libcst' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_most_baselines_have_suggestions_and_all_can_be_read() -> None:
+    with_some = 0
+    for one in find_workloads().values():
+        if one.family == "nkibench":
+            found = suggestions(one.baselines["nki_legacy"].read_text(), "nki_legacy", shapes(one))
+            benefits = [suggestion.site.benefit for suggestion in found]
+            assert benefits == sorted(benefits, reverse=True)
+            with_some += any(suggestion.site.rule != "place_engine" for suggestion in found)
+    assert with_some >= 10
+
+
+async def test_plans_are_sites_best_first_and_always_the_same() -> None:
+    proposer = RulesProposer()
+    one = workload("silu")
+    first, again = await proposer.plan(request(one)), await proposer.plan(request(one))
+    assert first == again and first is not None
+    assert first.rule == "composite_activation" and first.parent == 7 and "Why:" in first.text
+    second = await proposer.plan(request(one, 1))
+    assert second is not None and (second.rule, second.line) != (first.rule, first.line)
+    assert await proposer.plan(request(one, 50)) is None
+
+
+async def test_plans_go_on_where_earlier_ones_end() -> None:
+    proposer = RulesProposer()
+    one = workload("silu")
+    first, second = await proposer.plan(request(one)), await proposer.plan(request(one, 1))
+    assert first is not None and second is not None
+    following = await proposer.plan(request(one, 0, (first,)))
+    assert following is not None and following.rule == second.rule and following.index == 0
+
+
+async def test_attempts_are_the_variants_of_a_plan() -> None:
+    proposer = RulesProposer()
+    ask = request(workload("bmm_softmax"))
+    plan = await proposer.plan(ask)
+    assert plan is not None and plan.rule == "fuse_nests"
+    plan = replace(plan, id=3)
+    attempts = [await proposer.attempt(AttemptRequest(ask.problem, plan, ask.parent, k, 0)) for k in range(3)]
+    assert attempts[0] is not None and attempts[1] is not None and attempts[2] is None
+    assert attempts[0].plan == 3 and attempts[0].text and attempts[0].text != ask.parent.kernel.text
+
+
+async def test_a_plan_that_does_not_fit_its_kernel_gives_no_code_and_the_reason() -> None:
+    proposer = RulesProposer()
+    ask = request(workload("silu"))
+    plan = await proposer.plan(ask)
+    assert plan is not None
+    other = Candidate(1, 0, Kernel(legacy("x", "    return x\n"), "nki_legacy"), None, id=8)
+    attempt = await proposer.attempt(AttemptRequest(ask.problem, plan, other, 0, 0))
+    assert attempt is not None and attempt.text is None and "no silu is spelled out" in attempt.reason
+
+
+async def test_a_kernel_that_can_not_be_read_has_no_plans() -> None:
+    ask = request(workload("silu"))
+    broken = replace(ask.parent, kernel=Kernel("def kernel(x:\n", "nki_legacy"))
+    assert await RulesProposer().plan(replace(ask, parent=broken)) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "shape"),
+    [
+        ("x: float32 (128, 512)", (128, 512)),
+        ("x float32 [128, 512]", (128, 512)),
+        ("x: 128x512:float32", (128, 512)),
+        ("g: float32 (1024,)", (1024,)),
+        ("eps: 1e-05", None),
+    ],
+)
+def test_shapes_are_read_from_argument_lines(line: str, shape: tuple[int, ...] | None) -> None:
+    from acceld.proposers.rules.proposer import _shape
+
+    assert _shape(line) == shape
+
+
+async def test_rules_neither_repair_nor_teach() -> None:
+    proposer = RulesProposer()
+    assert not proposer.repairs and not proposer.teaches
