@@ -1,0 +1,177 @@
+"""What a run will probably take, before anything is spent: calls, tokens, USD, device hours, time. Pure.
+
+Expected figures, and a worst case for money: every call at its longest answer. Both are exact in the number of calls, which
+the search's parameters fix, and rough in the length of answers, for which an earlier run's own means may be given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from acceld.llm.client import ROLES, Role
+from acceld.llm.pricing import Price
+from acceld.llm.usage import CHARS_PER_TOKEN
+from acceld.model import SearchParameters
+from acceld.proposers.roles import RoleTable
+from acceld.search.strategies import schedule
+
+FRAME_TOKENS = 700
+"""The prompts' own words, with the profile and the language's few lines."""
+
+INSIGHT_TOKENS = 150
+PLAN_TOKENS = 400
+THOUGHT_TOKENS = 1500
+"""Reasoning and prose around an answer."""
+
+FAILING = 0.5
+"""Share of first attempts that fail and would be repaired."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Means of earlier calls and evaluations; the defaults are rough."""
+
+    call_s: Mapping[Role, float] = field(
+        default_factory=lambda: {"planner": 30.0, "executor": 45.0, "fixer": 45.0, "summarizer": 15.0}
+    )
+    answer_tokens: Mapping[Role, int] = field(default_factory=dict)
+    evaluation_s: float = 5.0
+    device_usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleForecast:
+    """One role's share. ``cost_usd`` is None where a price is unknown."""
+
+    role: Role
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    worst_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A run as it will probably go. The run ends earlier where its patience, target or budget says so."""
+
+    candidates: int
+    roles: tuple[RoleForecast, ...]
+    device_hours: float
+    device_usd: float | None
+    wall_s: float
+
+    @property
+    def calls(self) -> int:
+        """Calls of all roles."""
+        return sum(role.calls for role in self.roles)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Expected USD for models; None where a price is unknown."""
+        costs = [role.cost_usd for role in self.roles if role.calls]
+        return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def worst_usd(self) -> float | None:
+        """USD for models if every answer were as long as allowed; None where a price is unknown."""
+        costs = [role.worst_usd for role in self.roles if role.calls]
+        return None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs)
+
+
+def calls_by_role(parameters: SearchParameters) -> dict[Role, int]:
+    """How many calls each role makes; the fixer's and summarizer's are expected numbers."""
+    plan = schedule(parameters)
+    parents = 1 + (plan.iterations - 1) * (1 if plan.from_baseline or plan.latest else plan.width)
+    plans = parents * plan.plans
+    attempts = plans * plan.attempts
+    repairs = sum(attempts * FAILING ** (step + 1) for step in range(parameters.fixer_steps))
+    insights = 0 if parameters.memory in ("off", "") else plan.iterations * parameters.top_k
+    return {"planner": plans, "executor": attempts, "fixer": round(repairs), "summarizer": insights}
+
+
+def forecast(
+    parameters: SearchParameters,
+    roles: RoleTable | None,
+    price: Callable[[str, int], Price | None],
+    *,
+    kernel_chars: int,
+    reference_chars: int,
+    habits: Habits | None = None,
+    model_slots: int = 8,
+    devices: int = 1,
+) -> Forecast:
+    """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
+
+    ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`.
+    """
+    habits = habits or Habits()
+    counts = calls_by_role(parameters)
+    kernel = int(kernel_chars / CHARS_PER_TOKEN)
+    problem = int(reference_chars / CHARS_PER_TOKEN) + FRAME_TOKENS
+    memory = 0 if parameters.memory in ("off", "") else parameters.memory_size * INSIGHT_TOKENS
+    prompts: dict[Role, int] = {
+        "planner": problem + kernel + memory,
+        "executor": problem + kernel + PLAN_TOKENS,
+        "fixer": problem + 3 * kernel + PLAN_TOKENS,
+        "summarizer": FRAME_TOKENS + 3 * kernel,
+    }
+    answers: dict[Role, int] = {
+        "planner": PLAN_TOKENS + THOUGHT_TOKENS,
+        "executor": kernel + THOUGHT_TOKENS,
+        "fixer": kernel + THOUGHT_TOKENS,
+        "summarizer": PLAN_TOKENS,
+    }
+    shares: list[RoleForecast] = []
+    for role in ROLES if roles is not None else ():
+        assert roles is not None
+        answer = habits.answer_tokens.get(role, answers[role])
+        longest = roles.of(role).max_output_tokens
+        shares.append(
+            RoleForecast(
+                role,
+                counts[role],
+                counts[role] * prompts[role],
+                counts[role] * min(answer, longest),
+                _cost(roles, role, price, counts[role], prompts[role], min(answer, longest), dearest=False),
+                _cost(roles, role, price, counts[role], prompts[role], longest, dearest=True),
+            )
+        )
+    candidates = counts["executor"] + counts["fixer"]
+    device_s = candidates * habits.evaluation_s
+    model_s = sum(share.calls * habits.call_s.get(share.role, 30.0) for share in shares)
+    chain_s = habits.evaluation_s + sum(habits.call_s.get(role, 0.0) for role in ("planner", "executor") if shares)
+    hours = device_s / 3600.0
+    return Forecast(
+        candidates=candidates,
+        roles=tuple(shares),
+        device_hours=hours,
+        device_usd=None if habits.device_usd_per_hour is None else hours * habits.device_usd_per_hour,
+        wall_s=max(model_s / model_slots, device_s / devices) + schedule(parameters).iterations * chain_s,
+    )
+
+
+def _cost(
+    roles: RoleTable,
+    role: Role,
+    price: Callable[[str, int], Price | None],
+    calls: int,
+    input_tokens: int,
+    output_tokens: int,
+    *,
+    dearest: bool,
+) -> float | None:
+    """USD of a role's calls: by the models' weights, or all by the dearest of them; None where a price is unknown."""
+    models = roles.of(role).models
+    total_weight = sum(weight for _, weight in models)
+    mean, worst = Decimal(0), Decimal(0)
+    for name, weight in models:
+        found = price(name, input_tokens)
+        if found is None:
+            return None
+        one = found.worst_cost_usd(input_tokens, output_tokens)
+        mean += one * Decimal(weight / total_weight)
+        worst = max(worst, one)
+    return float((worst if dearest else mean) * calls)
