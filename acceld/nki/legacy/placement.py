@@ -140,6 +140,7 @@ def assign(target: Tensor, value: object) -> None:
         trace.emit("memset", Engine.UNKNOWN, [target], [number])
         return
     if value.access == target.access:
+        trace.check_alias(value)
         return
     if value.space is Space.HBM:
         raise LegalityError(
@@ -202,6 +203,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     own = [src for src in instruction.accesses[: -len(instruction.dsts)] if src.buffer == buffer]
     if own and (instruction.op not in IN_PLACE_OPS or any(src != target.access for src in own)):
         return False
+    trace.check_own(target)
     reduced = cast("tuple[int, ...]", instruction.attr("loops") or ())
     accumulated = instruction.attr("accumulate") in ("yes", "auto")
     if not accumulated:

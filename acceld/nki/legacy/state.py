@@ -254,17 +254,27 @@ class Trace:
     def read(self, tensor: Tensor, *, masked: bool) -> Access:
         """The access that reads ``tensor`` here."""
         self._usable(tensor, masked=masked)
-        alias = tensor.alias
-        if alias is not None:
-            for sequence, access in self.writes.get(alias.access.buffer, ()):
-                if sequence > alias.sequence and overlaps(access, alias.access):
-                    raise Retrace(keep=frozenset({alias.site}))
-            alias.reads.append(self.scope)
+        self.check_alias(tensor)
         self.touched[tensor.access.buffer] = self.sequence
         for indirect in tensor.access.indirect:
             if indirect.index is not None:
                 self.touched[indirect.index.buffer] = self.sequence
         return tensor.access
+
+    def check_alias(self, tensor: Tensor) -> None:
+        """Note that a renamed result is needed here; Retrace where its place was written to since."""
+        alias = tensor.alias
+        if alias is None:
+            return
+        for sequence, access in self.writes.get(alias.access.buffer, ()):
+            if sequence > alias.sequence and overlaps(access, alias.access):
+                raise Retrace(keep=frozenset({alias.site}))
+        alias.reads.append(self.scope)
+
+    def check_own(self, tensor: Tensor) -> None:
+        """Retrace where a write to a renamed result would change the tensor it was assigned to."""
+        if tensor.alias is not None:
+            raise Retrace(keep=frozenset({tensor.alias.site}))
 
     def write(
         self,
@@ -278,6 +288,7 @@ class Trace:
     ) -> Access:
         """The access that writes ``tensor`` here. LegalityError where iterations of an affine loop would collide."""
         self._usable(tensor, masked=masked)
+        self.check_own(tensor)
         access = tensor.access
         if not accumulates:
             self.check_dependencies(tensor, mask, reduced)
