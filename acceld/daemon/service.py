@@ -21,6 +21,7 @@ from typing import Any
 
 from acceld.config import Config
 from acceld.daemon import specs, steering
+from acceld.daemon.hooks import run_hooks
 from acceld.daemon.parts import Parts, PartsMaker
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
@@ -122,11 +123,13 @@ class Daemon:
                     if (await self.store.run(run)).state is not RunState.PAUSED:
                         await self._runs.take_up(run)
                 watching = tasks.create_task(self._watch())
+                hooks = tasks.create_task(run_hooks(self.store, self._config.hooks))
                 self._state = "running"
                 self.ready.set()
                 await self._stop.wait()
                 watching.cancel()
                 await self._wind_down()
+                hooks.cancel()
 
     async def _greet(self) -> None:
         level = str(self._parts.evaluator.statistics().get("sandbox_level", ""))

@@ -1,0 +1,89 @@
+"""A person's commands, run with a JSON object on standard input when something happens.
+
+``on_best``: a kernel that passed the strict gate became a run's best. ``on_end``: a run ended. ``on_alarm``: a budget
+level, a sick device or a suspect candidate. Each run of a command is written down before it is started, ends with its
+whole process group after ``LIMIT_S``, and never holds anything up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shlex
+import signal
+
+from acceld.config import HooksConfig
+from acceld.events import Event, EventKind
+from acceld.model import RunState, Status
+from store import listing
+from store.database import Store
+
+log = logging.getLogger(__name__)
+
+LIMIT_S = 30.0
+SICK = frozenset({"sick", "lost", "failed"})
+
+
+def hook_for(event: Event, hooks: HooksConfig) -> tuple[str, str]:
+    """Name and command of the hook that an event calls; both empty where it calls none."""
+    data = event.data
+    match event.kind:
+        case EventKind.BEST_CHANGED if data.get("speedup") is not None and data["speedup"] > 1:
+            return "on_best", hooks.on_best
+        case EventKind.RUN_STATE if RunState(data["state"]).ended:
+            return "on_end", hooks.on_end
+        case EventKind.BUDGET_LEVEL:
+            return "on_alarm", hooks.on_alarm
+        case EventKind.DEVICE_STATE if data.get("state") in SICK:
+            return "on_alarm", hooks.on_alarm
+        case EventKind.CANDIDATE_EVALUATED if data["status"] == Status.SUSPECT:
+            return "on_alarm", hooks.on_alarm
+    return "", ""
+
+
+async def run_hooks(store: Store, hooks: HooksConfig) -> None:
+    """Run the hook of each new event, one after another, for ever."""
+    if not (hooks.on_best or hooks.on_end or hooks.on_alarm):
+        return
+    async for event in store.subscribe(store.hub.last_seq):
+        name, command = hook_for(event, hooks)
+        if not command:
+            continue
+        entry, done = await store.intend("hook", f"{name} {event.seq}", event.run, {"event": event.seq})
+        if done is not None:
+            continue
+        run = await store.read(listing.run_row, event.run) if event.run else None
+        told = {"version": 1, "hook": name, "event": {"kind": event.kind, "data": dict(event.data)}, "run": run}
+        code = await run_command(command, json.dumps(told).encode())
+        await store.done(entry, {"exit_code": code})
+        if code != 0:
+            hint = "Change [hooks] in acceld.toml, then: acceld restart."
+            await store.notice(event.run, "warning", f"hook {name} ended with {code}: {command}", hint)
+
+
+async def run_command(command: str, standard_input: bytes) -> int:
+    """Run one command; its exit code, 127 where there is no such program, 124 where it took too long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *shlex.split(command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        log.warning("hook %r: %s", command, error)
+        return 127
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await process.communicate(standard_input)
+    except TimeoutError:
+        return 124
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # all of the group have ended
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return process.returncode or 0
