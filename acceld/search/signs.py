@@ -1,0 +1,158 @@
+"""Signs that a search goes wrong, as the paper's failures showed them; and how repairs fared. Pure.
+
+A beam stuck in one lineage, a memory nobody cites, plans that repeat, calls that bring no code: each is a figure with a
+sentence that says what to change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from acceld.model import Attempt, Candidate, Insight, Plan, Status
+from acceld.search.memory import redundancy, repeated
+
+LEAST = 8
+"""No sign is read from fewer plans, attempts or beam places than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """Something a person should know about a run."""
+
+    name: str
+    value: float
+    text: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRate:
+    """How repairs of one class of failure went."""
+
+    status: Status
+    rule: str
+    repaired: int
+    tries: int
+
+
+def signs(
+    candidates: Sequence[Candidate],
+    plans: Sequence[Plan],
+    attempts: Sequence[Attempt],
+    beam: Sequence[int],
+    insights: Sequence[Insight],
+) -> list[Sign]:
+    """What looks wrong with a run so far; empty where nothing does. ``beam`` are the ids of the last beam."""
+    found = [
+        one_lineage(candidates, beam),
+        uncited(plans),
+        repeating(plans),
+        redundant(insights),
+        without_code(attempts),
+    ]
+    return [sign for sign in found if sign is not None]
+
+
+def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | None:
+    """The whole beam descends from one child of the baseline, several iterations ago."""
+    by_id = {candidate.id: candidate for candidate in candidates}
+    lines = [_lineage(number, by_id) for number in beam if number in by_id]
+    lines = [line for line in lines if len(line) > 1]
+    if len(lines) < 2 or min(len(line) for line in lines) < 4:
+        return None
+    shared = sum(1 for step in zip(*(reversed(line) for line in lines), strict=False) if len(set(step)) == 1)
+    if shared < 3:
+        return None
+    return Sign(
+        "one_lineage",
+        shared,
+        f"all {len(lines)} candidates of the beam share their first {shared - 1} ancestors after the baseline",
+        "Widen the beam, or branch from another candidate.",
+    )
+
+
+def uncited(plans: Sequence[Plan]) -> Sign | None:
+    """Planners were shown insights and say that none of them led anywhere."""
+    shown = [plan for plan in plans if plan.insights]
+    if len(shown) < LEAST:
+        return None
+    share = sum(bool(plan.data.get("cited")) for plan in shown) / len(shown)
+    if share >= 0.05:
+        return None
+    return Sign(
+        "memory_uncited",
+        share,
+        f"{len(shown)} plans were shown insights and {share:.0%} cite one",
+        "Turn the memory off to save its tokens, or mute what does not help.",
+    )
+
+
+def repeating(plans: Sequence[Plan]) -> Sign | None:
+    """Plans say what earlier plans for the same kernel said."""
+    share = repeated(plans)
+    if len(plans) < LEAST or share < 0.3:
+        return None
+    return Sign(
+        "plans_repeat",
+        share,
+        f"{share:.0%} of {len(plans)} plans repeat an earlier one for the same kernel",
+        "Use fewer plans a parent, mix models, or raise the planner's temperature.",
+    )
+
+
+def redundant(insights: Sequence[Insight]) -> Sign | None:
+    """Insights say the same."""
+    figure = redundancy([insight for insight in insights if not insight.withdrawn])
+    if len(insights) < LEAST or figure < 0.6:
+        return None
+    return Sign(
+        "insights_alike",
+        figure,
+        f"an insight shares {figure:.0%} of its words with its nearest neighbor",
+        "Lower top_k, or mute all but one of those that are alike.",
+    )
+
+
+def without_code(attempts: Sequence[Attempt]) -> Sign | None:
+    """Answers of the executor hold no code."""
+    share = sum(attempt.text is None for attempt in attempts) / len(attempts) if attempts else 0.0
+    if len(attempts) < LEAST or share < 0.25:
+        return None
+    reason, _ = Counter(attempt.reason for attempt in attempts if attempt.text is None).most_common(1)[0]
+    return Sign(
+        "no_code",
+        share,
+        f"{share:.0%} of {len(attempts)} attempts hold no code, most often because {reason}",
+        "Raise max_output_tokens, or use another executor.",
+    )
+
+
+def repair_rates(candidates: Iterable[Candidate], attempts: Mapping[int, Attempt]) -> list[RepairRate]:
+    """Repairs by the failure they answered: how many were tried, how many passed; most tried first.
+
+    ``attempts`` maps ids to attempts.
+    """
+    by_attempt = {c.attempt: c for c in candidates if c.attempt is not None}
+    tries: Counter[tuple[Status, str]] = Counter()
+    repaired: Counter[tuple[Status, str]] = Counter()
+    for number, attempt in attempts.items():
+        failed = by_attempt.get(attempt.fix_of) if attempt.fix_of is not None else None
+        if failed is None or failed.evaluation is None:
+            continue
+        failure = failed.evaluation.failure
+        key = (failed.evaluation.status, failure.rule if failure else "")
+        tries[key] += 1
+        after = by_attempt.get(number)
+        status = after.evaluation.status if after is not None and after.evaluation is not None else None
+        repaired[key] += status in (Status.PASSED, Status.UNTESTED)
+    return [RepairRate(status, rule, repaired[status, rule], count) for (status, rule), count in tries.most_common()]
+
+
+def _lineage(number: int, by_id: Mapping[int, Candidate]) -> list[int]:
+    """Ids from a candidate up to its baseline."""
+    line = [number]
+    while (parent := by_id[line[-1]].parent) is not None and parent in by_id:
+        line.append(parent)
+    return line
