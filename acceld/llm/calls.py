@@ -81,6 +81,8 @@ class Calls:
         stored = await self._ledger.answer(key)
         if stored is not None:
             return stored
+        if settings.price is None and settings.pricing_provider:
+            await asyncio.to_thread(self._prices.prepare)
         most = most_input_tokens(request)
         price = self.price(request.model, most)
         worst = None if price is None else price.worst_cost_usd(most, request.max_output_tokens)

@@ -90,6 +90,16 @@ class PriceBook:
 
     def __init__(self, overrides: Mapping[str, Price] | None = None) -> None:
         self._overrides = dict(overrides or {})
+        self._found: dict[tuple[str, str], ModelPrice | None] = {}
+        self._source = ""
+
+    def prepare(self) -> None:
+        """Load the table: half a second of work and reading, so call it off the event loop. Again, it does nothing."""
+        if not self._source:
+            import genai_prices
+
+            genai_prices.data_snapshot.get_snapshot()
+            self._source = f"genai-prices {version('genai-prices')}"
 
     def price(self, provider: str, model: str, input_tokens: int = 0) -> Price | None:
         """The price of a call with a prompt of ``input_tokens`` tokens, or None where nobody knows it.
@@ -99,22 +109,24 @@ class PriceBook:
         for key in (f"{provider}/{model}", model):
             if key in self._overrides:
                 return self._overrides[key]
-        found = _lookup(provider, model)
-        return None if found is None else _flat(found, input_tokens)
+        if (provider, model) not in self._found:
+            self.prepare()
+            self._found[provider, model] = _lookup(provider, model)
+        found = self._found[provider, model]
+        return None if found is None else _flat(found, input_tokens, self._source)
 
 
 def _lookup(provider: str, model: str) -> ModelPrice | None:
-    from genai_prices import Usage as TableUsage  # takes half a second to import
+    from genai_prices import Usage as TableUsage
     from genai_prices import calc_price
 
     try:
-        found = calc_price(TableUsage(input_tokens=1, output_tokens=1), model, provider_id=provider).model_price
+        return calc_price(TableUsage(input_tokens=1, output_tokens=1), model, provider_id=provider).model_price
     except LookupError:
         return None
-    return found
 
 
-def _flat(table: ModelPrice, input_tokens: int) -> Price | None:
+def _flat(table: ModelPrice, input_tokens: int, source: str) -> Price | None:
     """The rates that hold for one prompt size; None where the table has no rate for input or output."""
     from genai_prices.types import TieredPrices
 
@@ -134,5 +146,5 @@ def _flat(table: ModelPrice, input_tokens: int) -> Price | None:
         input_rate if cached is None else cached,
         input_rate if written is None else written,
         output_rate,
-        f"genai-prices {version('genai-prices')}",
+        source,
     )
