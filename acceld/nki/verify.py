@@ -8,6 +8,8 @@ program can crash or hang the judge.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from acceld.errors import UsageError
 from acceld.nki.errors import LegalityError
@@ -60,15 +62,26 @@ def _check(report: Report, rules: RuleBook | None) -> None:
             continue
         if position % 64 == 0:
             report.tick()
-        operands.check(instruction, around)
-        accesses.check(instruction)
-        for use in uses_of(instruction, around, position):
-            uses.setdefault(use.access.buffer, []).append(use)
+        with _refusing(report, instruction.line):
+            operands.check(instruction, around)
+            accesses.check(instruction)
+            for use in uses_of(instruction, around, position):
+                uses.setdefault(use.access.buffer, []).append(use)
     state = State(report, rules, loops)
     for number, found in uses.items():
-        state.check(program.buffers[number], found)
+        with _refusing(report, program.buffers[number].line):
+            state.check(program.buffers[number], found)
     if len(structure.sound) == sum(1 for _ in program.walk()):
         state.outputs(uses)
+
+
+@contextmanager
+def _refusing(report: Report, line: int) -> Iterator[None]:
+    """A check that fails itself refuses the program: a hole in the rules must never let one through."""
+    try:
+        yield
+    except (LookupError, ValueError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
+        report.add("unverifiable", line, f"could not be checked: {type(error).__name__}: {str(error)[:200]}")
 
 
 __all__ = ["LegalityError", "RuleBook", "rulebook", "verify"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ class Machine:
     def register(self, number: int) -> int:
         """An integer register's value."""
         value = self.registers[number]
-        if not np.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             crash(f"register {number} holds {value}, which is no index", "register_value", 0)
         return int(value)
 

@@ -300,8 +300,8 @@ class Structure:
             if isinstance(instruction.srcs[number], Access | Pattern):
                 self._bad(line, f"operand {number} of {op} must be a number")
                 return False
-        if any(not dst.dims for dst in instruction.dsts) and op != "register_store":
-            self._bad(line, f"{op} writes a tile without axes")
+        if any(not access.dims for access in instruction.accesses):
+            self._bad(line, f"{op} has a tile without axes")
             return False
         return True
 

@@ -85,7 +85,8 @@ def judge(program: Program) -> list[np.ndarray[Any, Any]] | None:
     """What the judge does with a program it was sent: verify, then run if it is legal. Never another error."""
     found = verify(program)
     if found:
-        assert all(one.rule and one.message for one in found)
+        assert all(one.message for one in found)
+        assert [one.message for one in found if one.rule == "unverifiable"] == []
         return None
     try:
         return execute(program, inputs_of(program), OPTIONS)

@@ -324,6 +324,19 @@ def test_a_dynamic_loop_runs_as_often_as_its_register_says() -> None:
     assert (caught.value.rule, caught.value.line) == ("dynamic_trips", line)
 
 
+@pytest.mark.parametrize(("value", "rule"), [(2**80, "dynamic_trips"), (float("nan"), "register_value")])
+def test_a_register_that_holds_no_count_is_refused(value: float, rule: str) -> None:
+    kernel = Kernel()
+    kernel.builder.register()
+    kernel.op("register_move", (), value, register=0)
+    tile = kernel.sbuf((1, 1))
+    with kernel.loop(3, LoopKind.DYNAMIC, register=0):
+        kernel.op("memset", at(tile), 0.0)
+    with pytest.raises(KernelCrash) as caught:
+        execute(kernel.finish(), [])
+    assert caught.value.rule == rule
+
+
 def test_a_register_is_stored_and_computed_with() -> None:
     kernel = Kernel()
     for _ in range(2):

@@ -503,6 +503,13 @@ def number_where_a_tile_belongs(kernel: Kernel, bad: bool) -> int:
 
 
 @case("malformed")
+def tile_without_axes(kernel: Kernel, bad: bool) -> int:
+    tile = kernel.loaded((16, 20))
+    point = Access(tile.id, (Affine(0), Affine(0)), ())
+    return kernel.op("max8", at(kernel.sbuf((16, 8))), point if bad else at(tile))
+
+
+@case("malformed")
 def register_that_does_not_exist(kernel: Kernel, bad: bool) -> int:
     kernel.builder.register()
     return kernel.op("register_move", (), 3, register=int(bad))
@@ -625,6 +632,16 @@ def test_a_mismatch_of_api_and_chip_names_both() -> None:
         rulebook("nki", "trn9")
     kernel = Kernel("nki", "trn1")
     assert [one.rule for one in verify(kernel.finish())] == ["api"]
+
+
+def test_a_check_that_fails_itself_refuses_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object, *arguments: object) -> None:
+        raise IndexError("tuple index out of range")
+
+    kernel = Kernel()
+    kernel.op("memset", at(kernel.sbuf((4, 4))), 0.0)
+    monkeypatch.setattr("acceld.nki.legality.operands.Operands.check", broken)
+    assert [(one.rule, one.line) for one in verify(kernel.finish())] == [("unverifiable", kernel.line)]
 
 
 def test_findings_stop_at_a_number_and_at_a_deadline() -> None:
