@@ -20,6 +20,7 @@ from acceld.llm.model import connect
 from acceld.llm.settings import ModelSettings
 from acceld.model import Kernel, Run, RunSpec, SearchParameters, Source
 from acceld.proposers.base import Problem, Proposer
+from acceld.proposers.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
 from acceld.search.control import RunControl
@@ -127,7 +128,6 @@ class Builder:
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
         from acceld.proposers.llm import LLMProposer
         from acceld.proposers.prompts import PromptLibrary
-        from acceld.proposers.roles import RoleTable
 
         folders = [*map(Path, self._config.paths.prompts), prompts_folder()]
         return LLMProposer(
@@ -147,8 +147,8 @@ class Builder:
                     hint="Add a section [models.NAME] to acceld.toml and name it under [llm.planner] models.",
                 )
             models = {}
-            for name, section in self._config.models.items():
-                settings = ModelSettings.from_config(name, section, self._config.llm)
+            for name in RoleTable.from_config(self._config).names:
+                settings = ModelSettings.from_config(name, self._config.models[name], self._config.llm)
                 models[name] = (settings, connect(settings, self._keys))
             self._models = Calls(models, ledger=StoreLedger(self._store), purse=self.budget)
         return self._models

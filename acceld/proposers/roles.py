@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from acceld.config import Config, RoleConfig
@@ -46,6 +45,12 @@ class RoleTable:
         models: RoleModels = getattr(self, role)
         return models
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every model that some role uses."""
+        roles = (self.planner, self.executor, self.fixer, self.summarizer)
+        return tuple(dict.fromkeys(name for role in roles for name, _ in role.models))
+
     @classmethod
     def from_config(cls, config: Config) -> RoleTable:
         """The table that ``[llm]`` and ``[models]`` describe.
@@ -70,13 +75,15 @@ class RoleTable:
         )
 
     @classmethod
-    def single(cls, model: str, warmed: Mapping[str, bool] | None = None) -> RoleTable:
+    def single(cls, model: str) -> RoleTable:
         """Every role filled by one model."""
         models = RoleModels(((model, 1.0),))
-        return cls(models, models, models, models, frozenset(warmed or ()))
+        return cls(models, models, models, models)
 
 
 def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
+    if config.batch:
+        raise ConfigError(f"[llm.{role}] batch: no provider's batch mode is supported", hint="Remove the key.")
     found: list[tuple[str, float]] = []
     for entry in config.models:
         name, star, weight = entry.partition("*")

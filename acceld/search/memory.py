@@ -62,13 +62,6 @@ class Applicability:
     bound: str = ""
 
 
-def chosen_policy(policy: str, beam_width: int) -> str:
-    """``auto`` is off at B = 1, where memory hurt in the paper's ablation, and ``value`` otherwise."""
-    if policy == "auto":
-        return "off" if beam_width == 1 else "value"
-    return policy
-
-
 def paired_band(candidate: Candidate, change_class: str) -> float:
     """Half width, as a fraction, inside which this candidate and its parent are a tie; 0 where nobody knows."""
     profile = candidate.evaluation.profile if candidate.evaluation else None

@@ -337,7 +337,7 @@ def test_roles_come_from_the_configuration() -> None:
     table = RoleTable.from_config(config())
     assert table.planner.models == (("fast", 2.0), ("slow", 1.0))
     assert table.fixer == table.executor and table.summarizer == table.planner
-    assert table.warmed == {"slow"}
+    assert table.warmed == {"slow"} and table.names == ("fast", "slow")
 
 
 def test_a_role_without_a_known_model_is_an_error() -> None:

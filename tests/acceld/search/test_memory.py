@@ -187,12 +187,6 @@ def test_a_measured_run_sees_simulated_insights_only_when_asked_and_marked() -> 
     assert memory.unverified(known[0], measured) and not memory.unverified(known[1], measured)
 
 
-def test_the_default_is_off_for_a_single_lineage() -> None:
-    assert memory.chosen_policy("auto", 1) == "off"
-    assert memory.chosen_policy("auto", 4) == "value"
-    assert memory.chosen_policy("fifo", 1) == "fifo"
-
-
 def test_near_duplicates_are_recognized_and_opposites_are_not() -> None:
     words = {"title": "Load wide rows", "strategy": "Load 2 KiB of a row at once, since short rows waste a DMA"}
     one = insight(1, **words, slow="load(x[i])", fast="load(x)")
