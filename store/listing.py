@@ -380,8 +380,15 @@ def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
     open_usd = connection.execute(
         f"SELECT sum(reserved_usd) FROM llm_calls {where}{' AND' if where else 'WHERE'} outcome IS NULL", values
     ).fetchone()[0]
+    cap = None
+    if run is not None:
+        row = connection.execute(
+            "SELECT json_extract(search, '$.budget_usd') FROM runs WHERE id = ?", (run,)
+        ).fetchone()
+        cap = row[0] if row else None
     return {
         "run": run,
+        "budget": {"cap_usd": cap, "spent_usd": sum(known) + (open_usd or 0.0)},
         "cost_usd": sum(known) if known or not lines else None,
         "reserved_usd": open_usd or 0.0,
         "calls": sum(line["calls"] for line in lines),

@@ -40,7 +40,7 @@ def lines(status: dict[str, Any]) -> list[str]:
         best = f"{run['best_latency_us']:.4g} us {run['source'][:3]}" if run["best_latency_us"] else "-"
         gain = f"{run['speedup']:.2f}x" if run["speedup"] else "-"
         shown.append(
-            f"  r{run['id']:<4} {run['state']:<8} {run['workload']:<28} iteration {run['iteration']}/{run['iterations']}"
+            f"  r{run['id']:<4} {run['state']:<8} {plain(run['workload']):<28} iteration {run['iteration']}/{run['iterations']}"
             f"  {run['evaluated']}/{run['candidates']} judged  best {best} {gain}"
         )
     busy = f"{queue['slots_in_use']}/{queue['slots']} slots busy" if "slots" in queue else "-"
@@ -54,6 +54,11 @@ def lines(status: dict[str, Any]) -> list[str]:
     if status["idle_exit_s"] is not None:
         shown.append(f"ends      after {status['idle_exit_s']:g} s without runs and clients")
     return shown
+
+
+def plain(text: str) -> str:
+    """``text`` without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def duration(seconds: float) -> str:

@@ -96,6 +96,8 @@ class Builder:
         parameters = spec.search
         proposer = self._proposer(spec.proposer, parameters)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
+        for wish in await self._store.past_steering(run.id):
+            cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
         self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id))
         teacher = None
         if parameters.memory not in ("off", "") and proposer.teaches:

@@ -39,6 +39,8 @@ from store.maintenance import size_bytes
 
 log = logging.getLogger(__name__)
 
+VERSION = version("acceld")
+
 RESERVE_BYTES = 64 << 20
 RESERVE_NEEDS_BYTES = 1 << 30
 """The reserve is only kept where this much space is free."""
@@ -88,7 +90,7 @@ class Daemon:
 
     async def run(self) -> None:
         """Start, serve until told to stop, stop in order. Errors of starting are raised after what began has ended."""
-        free = shutil.disk_usage(self.home.path).free
+        free = (await asyncio.to_thread(shutil.disk_usage, self.home.path)).free
         reserve = RESERVE_BYTES if free > RESERVE_NEEDS_BYTES else 0
         redact = redactor(self._keys)
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
@@ -106,7 +108,7 @@ class Daemon:
                 self.store,
                 self,
                 socket_path=self._socket_path,
-                token=self.home.token(),
+                token=await asyncio.to_thread(self.home.token),
                 tcp=self._config.daemon.tcp,
                 log_file=self.home.log_file,
             )
@@ -133,7 +135,7 @@ class Daemon:
 
     async def _greet(self) -> None:
         level = str(self._parts.evaluator.statistics().get("sandbox_level", ""))
-        about = {"version": version("acceld"), "pid": os.getpid(), "sandbox_level": level}
+        about = {"version": VERSION, "pid": os.getpid(), "sandbox_level": level}
         await self.store.record(EventKind.DAEMON_STARTED, None, about)
 
     async def _wind_down(self) -> None:
@@ -184,7 +186,7 @@ class Daemon:
     def hello(self) -> dict[str, Any]:
         """Who answers."""
         return {
-            "version": version("acceld"),
+            "version": VERSION,
             "pid": os.getpid(),
             "started_at": self._started_at,
             "home": str(self.home.path),
@@ -204,7 +206,7 @@ class Daemon:
             }
         )
         return {
-            "version": version("acceld"),
+            "version": VERSION,
             "pid": os.getpid(),
             "uptime_s": time.monotonic() - self._started,
             "home": str(self.home.path),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from store import queries
 from store.migrations import SCHEMA_VERSION
 
 BODY_LIMIT = 8 << 20
+VERSION = version("acceld")
 
 
 def application(
@@ -35,7 +37,7 @@ def application(
     app[LOG_FILE] = log_file
 
     async def hello() -> dict[str, Any]:
-        told = control.hello() if control else {"version": version(), "pid": None, "started_at": None, "home": None}
+        told = control.hello() if control else {"version": VERSION, "pid": None, "started_at": None, "home": None}
         return told | {
             "name": "acceld",
             "api": API_VERSION,
@@ -99,10 +101,3 @@ async def _close_sockets(app: web.Application) -> None:
     closing = [stream.close(code=1001, message=b"the daemon stops") for stream in tuple(sockets)]
     async with asyncio.timeout(2):
         await asyncio.gather(*closing, return_exceptions=True)
-
-
-def version() -> str:
-    """acceld's version."""
-    from importlib.metadata import version as installed
-
-    return installed("acceld")

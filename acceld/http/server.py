@@ -59,7 +59,7 @@ class Server:
             return
         self._closed = True
         await self._runner.cleanup()
-        self._socket_path.unlink(missing_ok=True)
+        await asyncio.to_thread(self._socket_path.unlink, missing_ok=True)
 
 
 def bind_private(path: Path) -> socket.socket:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
 
 from acceld.config import Config
 from acceld.daemon.service import Daemon
 from acceld.home import DaemonLock, Home
 from acceld.http.client import HttpClient
 from tests.acceld.daemon.scripted import scripted_parts
+
+
+@pytest.fixture(autouse=True)
+def blocking() -> Iterator[BlockBuster]:
+    """A call of ours that blocks the event loop fails the test."""
+    with blockbuster_ctx(scanned_modules=["acceld.daemon", "acceld.http", "acceld.search", "store"]) as found:
+        yield found
 
 
 @pytest.fixture
