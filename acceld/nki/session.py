@@ -96,26 +96,32 @@ def caller() -> FrameType | None:
 def call_site() -> Site:
     """Where the simulator was called from."""
     frame = caller()
-    if frame is None:
-        return ("", "", 0, 0)
+    return ("", "", 0, 0) if frame is None else _site(frame)
+
+
+def _site(frame: FrameType) -> Site:
     code = frame.f_code
     return (code.co_filename, code.co_qualname, code.co_firstlineno, frame.f_lasti)
 
 
+def call_place() -> tuple[Site, str]:
+    """Where the simulator was called from, and the variable the call's value goes to."""
+    frame = caller()
+    return (("", "", 0, 0), "") if frame is None else (_site(frame), _stored_name(frame, 0))
+
+
 def assigned_name() -> str:
     """The variable that the value of the running call goes to, as in ``x = nl.load(...)``; empty if none."""
-    return _name_at(0)
+    return call_place()[1]
 
 
 def loop_variable() -> str:
     """The variable of the ``for`` statement whose range is being made; empty if there is none."""
-    return _name_at(1)
-
-
-def _name_at(which: int) -> str:
     frame = caller()
-    if frame is None:
-        return ""
+    return "" if frame is None else _stored_name(frame, 1)
+
+
+def _stored_name(frame: FrameType, which: int) -> str:
     offsets, names = _stores(frame.f_code)
     at = bisect_right(offsets, frame.f_lasti) - 1  # up to Python 3.11 f_lasti points behind the call
     return names[at][which] if at >= 0 else ""

@@ -41,6 +41,8 @@ def as_int(value: object) -> int | None:
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape index expressions of these shapes have together. LegalityError where they do not fit."""
+    if len(set(shapes)) == 1:
+        return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
     out = [1] * rank
     for shape in shapes:
@@ -74,7 +76,7 @@ class Expr:
 
     def bounds(self) -> tuple[int, int]:
         """Least and greatest value over all iterations and positions."""
-        low, high = self.base.bounds(current().trips)
+        low, high = self.base.bounds(current().trips) if self.base.terms else (self.base.const, self.base.const)
         for count, coef in zip(self.shape, self.coefs, strict=True):
             reach = coef * (count - 1)
             low, high = low + min(0, reach), high + max(0, reach)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from acceld.nki.legacy.tensor import ParDim, Produced, Tensor
 from acceld.nki.legacy.views import conform, is_never
 from acceld.nki.ops import DTYPE_BYTES, FLOAT_DTYPES, OPS
 from acceld.nki.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
-from acceld.nki.session import Site, assigned_name, call_site
+from acceld.nki.session import Site, call_place, call_site
 
 MAX_PARTITIONS = 128
 MAX_HBM_BYTES = 16 * 2**30
@@ -76,10 +77,11 @@ def declare(
             rule="hbm_capacity",
             line=line,
         )
-    place = site or call_site()
+    here, variable = call_place()
+    place = site or here
     stored, dims = _flattened(sizes, axis) if place in trace.flatten else (sizes, None)
     buffer = trace.builder.buffer(
-        name or assigned_name(),
+        name or variable,
         space,
         dtype,
         stored,
@@ -114,9 +116,15 @@ def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tupl
 
 def whole_access(buffer: Buffer) -> Access:
     """All of a buffer, one tile axis a dimension."""
-    rank = len(buffer.shape)
-    dims = tuple(TileDim(n, tuple(int(d == k) for d in range(rank))) for k, n in enumerate(buffer.shape))
-    return Access(buffer.id, (Affine(),) * rank, dims)
+    start, dims = _whole(buffer.shape)
+    return Access(buffer.id, start, dims)
+
+
+@lru_cache(maxsize=4096)
+def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, ...]]:
+    rank = len(shape)
+    dims = tuple(TileDim(n, tuple(int(d == k) for d in range(rank))) for k, n in enumerate(shape))
+    return (Affine(),) * rank, dims
 
 
 def assign(target: Tensor, value: object) -> None:
@@ -219,7 +227,6 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
         trace.forget(value.access.buffer)
     value.access, value.scope, value.produced = target.access, target.scope, None
     value.alias = Alias(site, target.access, trace.sequence, trace.scope)
-    trace.aliases.setdefault(buffer, []).append(value.alias)
     return True
 
 

@@ -85,6 +85,7 @@ class Trace:
         self.touched: dict[int, int] = {}
         self.writes: dict[int, list[tuple[int, Access]]] = {}
         self.aliases: dict[int, list[Alias]] = {}
+        """By buffer, the renamed results that were read in a loop they were not made in."""
         self.written_inputs: set[int] = set()
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
@@ -266,10 +267,14 @@ class Trace:
         alias = tensor.alias
         if alias is None:
             return
-        for sequence, access in self.writes.get(alias.access.buffer, ()):
-            if sequence > alias.sequence and overlaps(access, alias.access):
+        for sequence, access in reversed(self.writes.get(alias.access.buffer, [])):
+            if sequence <= alias.sequence:
+                break
+            if overlaps(access, alias.access):
                 raise Retrace(keep=frozenset({alias.site}))
-        alias.reads.append(self.scope)
+        if self.scope != alias.scope:
+            alias.reads.append(self.scope)
+            self.aliases.setdefault(alias.access.buffer, []).append(alias)
 
     def check_own(self, tensor: Tensor) -> None:
         """Retrace where a write to a renamed result would change the tensor it was assigned to."""

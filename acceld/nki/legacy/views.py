@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -16,9 +17,16 @@ from acceld.nki.program import Access, Affine, Indirect, Pattern, Space, TileDim
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
+    if not by.const and not by.terms:
+        return
     for d, step in enumerate(steps):
         if step:
-            start[d] = start[d] + by.scale(step)
+            start[d] = start[d] + (by if step == 1 else by.scale(step))
+
+
+@lru_cache(maxsize=4096)
+def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
+    return TileDim(count, steps)
 
 
 def select(tensor: Tensor, key: object) -> Tensor:
@@ -172,7 +180,7 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
             _add_scaled(start, dim.steps, Affine(number))
         if overrun is None and (low < 0 or high >= dim.count):
             overrun = (axis, low, high, dim.count)
-    dims = tuple(TileDim(count, tuple(step)) for count, step in zip(shape, steps, strict=True))
+    dims = tuple(_tile_dim(count, tuple(step)) for count, step in zip(shape, steps, strict=True))
     old = tensor.access
     made = tensor.like(Access(old.buffer, tuple(start), dims, tuple(indirect), old.dtype))
     made.overrun = overrun
