@@ -53,6 +53,14 @@ class ChipSpec:
         return self.dma_engines * self.dma_practical_bytes_per_us
 
     @property
+    def dma_descriptor_us(self) -> float:
+        """What each descriptor costs an engine beyond its bytes at the wire rate.
+
+        Derived: rows of 4 KiB reach the practical rate.
+        """
+        return 4096 / self.dma_practical_bytes_per_us - 4096 / self.dma_wire_bytes_per_us
+
+    @property
     def sbuf_bytes(self) -> int:
         """Whole SBUF."""
         return self.partitions * self.sbuf_bytes_per_partition

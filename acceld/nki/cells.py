@@ -18,9 +18,6 @@ from acceld.nki.program import Access, Affine, Buffer, Space
 MAX_CELLS = 64
 """Cells one access may cover."""
 
-QUADRANT = 32
-"""Partitions tiles start at multiples of, so that small ones can share addresses."""
-
 PSUM_BANK_BYTES = 2048
 """A tile in PSUM takes at least one bank of each partition (all chips)."""
 
@@ -128,12 +125,15 @@ def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
 
 
 def _share(buffer: Buffer, grain: list[int]) -> float:
-    """Share of the 128 partitions a cell keeps from others; a tile in PSUM keeps at least a bank."""
+    """Share of its tile's addresses a cell keeps (of all partitions, also where the tile spans few).
+
+    A tile in PSUM keeps at least a bank.
+    """
     axis = buffer.partition_axis
     if axis < 0:
         return 0.0
     partitions = buffer.shape[axis]
-    share = ceil(partitions / QUADRANT) * QUADRANT / 128 * min(grain[axis], partitions) / partitions
+    share = min(grain[axis], partitions) / partitions
     if buffer.space is Space.PSUM:
         share = max(1.0, PSUM_BANK_BYTES / (DTYPE_BYTES[buffer.dtype] * prod(buffer.shape[axis + 1 :])))
     return share

@@ -9,8 +9,6 @@ from acceld.nki.compiler_legacy import DEFAULT_ENGINES
 from acceld.nki.cost import DMA_OPS, FREE_OPS, CostModel
 from acceld.nki.program import Engine, Instruction
 
-MERGE_HIDDEN = False
-
 
 def place(instruction: Instruction, model: CostModel) -> Engine:
     """The engine that runs ``instruction``: the one it names, else the documented default.

@@ -7,9 +7,6 @@ from math import prod
 from acceld.nki.cost import DMA_OPS, FREE_OPS, CostModel
 from acceld.nki.program import Engine, Instruction
 
-MERGE_HIDDEN = False
-"""Transposes that nl.matmul hides are not merged (hardware_flops of two measured kernels)."""
-
 DEFAULT_ENGINES: dict[str, Engine] = {
     "matmul": Engine.TENSOR,
     "matmul_mx": Engine.TENSOR,

@@ -91,10 +91,12 @@ class CostModel:
 
     # DMA
 
-    def transfer_us(self, descriptors: int, row_bytes: int) -> float:
+    def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
         """Time all DMA engines together spend on ``descriptors`` rows of ``row_bytes``."""
-        paid = max(row_bytes, self.params.dma_descriptor_floor_bytes)
-        return descriptors * paid / self.chip.dma_bytes_per_us
+        chip = self.chip
+        slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
+        one = chip.dma_descriptor_us + slower * row_bytes / chip.dma_wire_bytes_per_us
+        return descriptors * one / chip.dma_engines
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
         dst = instruction.dsts[0]
@@ -103,9 +105,10 @@ class CostModel:
         if not elements:
             return Cost(Engine.DMA)
         row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
-        moved = elements * max(DTYPE_BYTES[self.dtype(a)] for a in (dst, *sources))
+        itemsize = max(DTYPE_BYTES[self.dtype(a)] for a in (dst, *sources))
+        moved = elements * itemsize
         descriptors = ceil(moved / max(row, 1))
-        busy = self.transfer_us(descriptors, row)
+        busy = self.transfer_us(descriptors, row, itemsize)
         if instruction.op == "dma_transpose":
             busy *= 2.0 if self.chip.generation >= 3 else 8.0
         if instruction.op == "dma_compute" or instruction.attr("rmw"):
@@ -286,7 +289,7 @@ def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> 
     if any(item.index is not None for item in access.indirect):
         moves = [move for move in moves if move[0] < max((m[0] for m in moves), default=0)] or moves
     run = 1
-    for step, count in sorted(moves):
+    for step, count in sorted(move for move in moves if move[0]):  # a step of 0 reads the same row again
         if step != run:
             break
         run *= count

@@ -31,8 +31,6 @@ class TimelineParams:
     """Array passes of a float32 product (L-isa: four times the cost)."""
     dma_latency_us: float = 1.3
     """From trigger to first byte (DMA bandwidth guide)."""
-    sbuf_reserved_bytes: int = 16 * 1024
-    """Of each partition, not filled with values (direct allocation guide: 176 of 192 KiB usable); buffers rotate in it."""
     kernel_start_us: float = 17.0
     """Before the first useful instruction, inside total_time (profile of a tutorial kernel)."""
     kernel_end_us: float = 5.0
@@ -42,17 +40,20 @@ class TimelineParams:
 
     # fitted, see FITTED
     tensor_overhead_cycles: int = 64
-    scalar_overhead_cycles: int = 62
+    scalar_overhead_cycles: int = 90
     vector_overhead_cycles: int = 130
     reciprocal_factor: float = 2.2
-    dma_descriptor_floor_bytes: int = 512
     semaphore_us: float = 0.1
     window: int = 64
-    latency_scale: float = 1.08
+    sbuf_reserved_bytes: int = 24 * 1024
+    narrow_transfer_factor: float = 2.0
+    latency_scale: float = 1.04
 
     # choices of structure
     value_numbering: bool = True
     """Same operation on same values is one instruction."""
+    fuse_loops: bool = True
+    """Sibling loops that hand values over are fused."""
     eliminate_dead: bool = True
     """Instructions whose results are never stored are dropped."""
     spills: bool = True
@@ -75,9 +76,12 @@ FITTED: dict[str, str] = {
     "scalar_overhead_cycles": "scalar busy time of the same 14",
     "vector_overhead_cycles": "vector busy time of the same 14",
     "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
-    "dma_descriptor_floor_bytes": "payload a short descriptor costs as much as; the same 14",
     "semaphore_us": "latency of the same 14",
     "window": "latency of the same 14: instructions within which the compiler reorders one engine",
+    "sbuf_reserved_bytes": "SBUF of each partition not filled with values, in which buffers rotate (the direct allocation "
+    "guide keeps 16 KiB); spills of the same 14",
+    "narrow_transfer_factor": "how much longer bytes of 16-bit elements take to transfer on trn1; AWS's four bfloat16 "
+    "matrix products (cause unknown)",
     "latency_scale": "latency of the same 14: schedules are not perfect",
 }
 """Fitted constants and what they were fitted on."""
@@ -86,7 +90,9 @@ LEGACY = TimelineParams(model="compiler_legacy")
 CURRENT = TimelineParams(
     model="compiler_current",
     tensor_overhead_cycles=8,
+    narrow_transfer_factor=1.0,
     value_numbering=False,
+    fuse_loops=False,
     eliminate_dead=False,
     small_operand_elements=0,
 )

@@ -100,7 +100,12 @@ class _Planner:
         self.order = 0
         self.remake = self._remaking()
         self.written = self._volume()
+        self.footprint = self._footprints()
         self.released: deque[list[float]] = deque([[float(chip.sbuf_bytes_per_partition), -1.0]])
+        self.held: dict[int, float] = {}
+        """Freed bytes of loads of which other pieces are still in SBUF."""
+        self.owed = 0.0
+        """Bytes taken although none were released yet."""
         self.psum_released: deque[list[float]] = deque([[float(chip.psum_bytes_per_partition), -1.0]])
         self.psum_used = 0.0
         self.now = -1
@@ -133,9 +138,8 @@ class _Planner:
             number = -1
             if stream.repeat[event]:
                 for value in outs:
-                    if not resident[value]:
+                    if not resident[value] and self.saved[value] < 0:
                         pending[value] = event
-                        self.saved[value] = -1
             else:
                 number = self._execute(event)
             self._advance(event, ins, outs, number)
@@ -280,7 +284,9 @@ class _Planner:
         """Microseconds to have a dropped value in SBUF again."""
         transfer = self.stream.value_row[value] * 128 / self.chip.dma_bytes_per_us
         if repeated:
-            return transfer if self._hopeless(value) else self.remake[value]
+            if self._hopeless(value):
+                return transfer
+            return self.remake[value] if self._computed_again(value) else min(self.remake[value], 2 * transfer)
         return transfer if self.stream.value_loaded[value] else 2 * transfer
 
     def _remaking(self) -> list[float]:
@@ -307,10 +313,26 @@ class _Planner:
             self.cold.pop(value, None)
             self.worth[value] = -1.0
             self.used -= size
-            self.released.append([size, float(operation)])
+            self._give_back(value, size, operation)
         elif where is Space.PSUM:
             self.psum_used -= size
             self.psum_released.append([size, float(operation)])
+
+    def _give_back(self, value: int, size: float, operation: int) -> None:
+        """Free space for others; that of a load's pieces at once, when the last of them is out."""
+        stream = self.stream
+        if stream.value_loaded[value]:
+            event = stream.value_event[value]
+            size += self.held.pop(event, 0.0)
+            if any(self.resident[piece] for piece in stream.outputs[event]):
+                self.held[event] = size
+                return
+        if self.owed:
+            paid = min(size, self.owed)
+            self.owed -= paid
+            size -= paid
+        if size:
+            self.released.append([size, float(operation)])
 
     def _allocate_psum(self, value: int, waits: list[int]) -> None:
         size = self.stream.value_bytes[value]
@@ -327,7 +349,7 @@ class _Planner:
         self.used += size
         self.resident[value] = 1
         self.machine.sbuf_peak = max(self.machine.sbuf_peak, self.used)
-        _take(self.released, size, waits)
+        self.owed += _take(self.released, size, waits)
 
     def _evict(self) -> bool:
         """Drop one value; False where all are in use by the current event."""
@@ -355,9 +377,24 @@ class _Planner:
     def _drop(self, value: int) -> None:
         events, at = self.uses[value], self.next[value]
         computed = not self.stream.value_loaded[value]
-        if computed and not events[at] & 1 and self.saved[value] < 0:
+        if computed and self.saved[value] < 0 and not (events[at] & 1 and self._computed_again(value)):
             self._save(value)
         self._release(value, max(self.last[value], self.saved[value]))
+
+    def _computed_again(self, value: int) -> bool:
+        """Whether a repeated value is computed again rather than spilled: all of its line's would not fit SBUF."""
+        total = self.footprint[self.stream.templates[self.stream.value_event[value]].number]
+        return total > self.chip.sbuf_bytes_per_partition
+
+    def _footprints(self) -> dict[int, float]:
+        """Bytes of a partition that the distinct values of each instruction node take."""
+        stream = self.stream
+        totals: dict[int, float] = {}
+        for event, outs in enumerate(stream.outputs):
+            if not stream.repeat[event]:
+                number = stream.templates[event].number
+                totals[number] = totals.get(number, 0.0) + sum([stream.value_bytes[v] for v in outs])
+        return totals
 
     def _rows(self, value: int) -> tuple[int, int, int]:
         template = self.stream.templates[self.stream.value_event[value]]
@@ -384,32 +421,37 @@ class _Planner:
             return
         if self.stream.value_space[value] is not Space.SBUF:
             return
-        rows, row, size = self._rows(value)
-        machine = self.machine
+        stream, machine = self.stream, self.machine
+        loaded = stream.value_loaded[value]
+        event = stream.value_event[value]
         waits: list[int] = []
         self._allocate(value, waits)
-        if self.stream.value_loaded[value]:
-            kind = "reload"
+        partitions, row, size = self._rows(value)
+        if loaded:  # at the row length of the load it was part of
+            busy = stream.templates[event].costs[stream.variants[event]].busy_us / len(stream.outputs[event])
         else:
-            kind = "spill_reload"
+            busy = self.model.transfer_us(partitions, row)
             waits.append(self.saved[value])
             machine.spill_reload_bytes += size
         machine.hbm_read_bytes += size
         machine.sbuf_write_bytes += size
         machine.transfers += 1
-        busy = self.model.transfer_us(rows, row)
-        self.maker[value] = machine.add(INDEX[Engine.DMA], busy, tuple(waits), line, kind)
-        self.last[value] = self.maker[value]
+        number = machine.add(INDEX[Engine.DMA], busy, tuple(waits), line, "reload" if loaded else "spill_reload")
+        self.maker[value] = self.last[value] = number
 
 
-def _take(released: deque[list[float]], size: float, waits: list[int]) -> None:
-    """Take ``size`` bytes of the space that was released first; its last readers must be done before."""
+def _take(released: deque[list[float]], size: float, waits: list[int]) -> float:
+    """Take ``size`` bytes of the space that was released first; its last readers must be done before.
+
+    Returns the bytes there were none for.
+    """
     while size > 0 and released:
         piece = released[0]
         if piece[1] >= 0:
             waits.append(int(piece[1]))
         if piece[0] > size:
             piece[0] -= size
-            return
+            return 0.0
         size -= piece[0]
         released.popleft()
+    return size

@@ -54,6 +54,8 @@ class _Expander:
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(buffer.id)
+        self.outermost = 0
+        """The first event of the outermost loop now running."""
         self.order = iter(prepared.templates)
         self.tree = self._index(prepared.program.body)
 
@@ -67,7 +69,9 @@ class _Expander:
         return tree
 
     def run(self) -> Stream:
-        self._body(self.tree)
+        for node in self.tree:
+            self.outermost = len(self.stream.templates)
+            self._body([node])
         return self.stream
 
     def _body(self, tree: list[object]) -> None:
@@ -118,7 +122,10 @@ class _Expander:
         event = len(stream.templates)
         outs: tuple[int, ...] | None = None
         repeat = False
-        if self.numbering and template.signature >= 0:
+        merge = self.numbering and template.signature >= 0
+        if merge and template.invariant_only:
+            merge = max((stream.value_event[value] for value in ins), default=-1) < self.outermost
+        if merge:
             key = (
                 template.signature,
                 variant,
@@ -142,7 +149,7 @@ class _Expander:
                     stream.value_event.append(event)
                     stream.value_loaded.append(loaded)
             outs = tuple(made)
-            if self.numbering and template.signature >= 0:
+            if merge:
                 self.known[key] = outs
         position = 0
         for access in template.writes:

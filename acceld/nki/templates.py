@@ -50,6 +50,8 @@ class Template:
     is_store: bool = False
     traffic: tuple[int, int, int, int] = (0, 0, 0, 0)
     """SBUF bytes read and written, PSUM bytes read and written; of one partition."""
+    invariant_only: bool = False
+    """Inserted for a function of nki.language: merged only where its operands are from before the outermost loop."""
     clears: bool = False
     """A lazy memset: no instruction, the buffer is undefined again."""
 
@@ -66,9 +68,7 @@ class Prepared:
     """Trips of each loop as expanded (cut short for extrapolation)."""
 
 
-def prepare(
-    program: Program, model: CostModel, place: Engines, trips: Mapping[int, int], merge_hidden: bool
-) -> Prepared:
+def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[int, int]) -> Prepared:
     """Templates of every instruction node; ``trips`` is how often each loop is expanded."""
     nodes = [(node, loops) for node, loops in program.walk()]
     written = {dst.buffer for node, _ in nodes for dst in node.dsts}
@@ -90,7 +90,7 @@ def prepare(
     for number, (node, loops) in enumerate(nodes):
         space = tuple((loop.id, trips[loop.id]) for loop in loops)
         templates[number] = _template(
-            number, node, space, program, model, place, grids, written, interned, costs, handed, merge_hidden
+            number, node, space, program, model, place, grids, written, interned, costs, handed
         )
     return Prepared(program, templates, grids, trips)
 
@@ -118,7 +118,6 @@ def _template(
     interned: dict[object, int],
     cost_table: dict[object, Cost],
     handed: set[int],
-    merge_hidden: bool,
 ) -> Template:
     executions = prod(trips for _, trips in space)
     clears = node.op == "memset" and bool(node.attr("lazy"))
@@ -173,7 +172,7 @@ def _template(
     accumulate = node.attr("accumulate") in ("yes", "auto") or bool(node.attr("rmw"))
     first = _first(node, space)
     signature = -1
-    shared = node.op not in UNSHARED and not store and (merge_hidden or not node.attr("hidden"))
+    shared = node.op not in UNSHARED and not store
     if shared and not any(a.indirect for a in node.accesses):
         attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
         mask = tuple((p.coefs, p.base) for p in node.mask)
@@ -182,6 +181,7 @@ def _template(
     return Template(
         number, node, engine, costs, variants, reads, writes, inputs, signature,
         accumulate or partial or node.op in ("copy_predicated", "match_replace8"), executions, first, store, _traffic(node, model),
+        bool(node.attr("hidden")) or node.op == "broadcast_partition",
     )  # fmt: skip
 
 

@@ -16,9 +16,10 @@ from typing import Any
 from acceld.chips import ChipSpec, chip_spec
 from acceld.nki import compiler_current, compiler_legacy, uncertainty
 from acceld.nki.cost import CostModel
+from acceld.nki.fusion import fuse
 from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.params import PARAMS_VERSION, TimelineParams, default_params
-from acceld.nki.program import Access, Engine, Loop, LoopKind, Node, Program, Space
+from acceld.nki.program import Access, Loop, LoopKind, Node, Program, Space
 from acceld.nki.residency import ENGINES, Machine, plan
 from acceld.nki.schedule import Schedule, schedule
 from acceld.nki.stream import expand
@@ -147,6 +148,8 @@ def timeline(program: Program, params: TimelineParams | None = None) -> Timeline
     chip = chip_spec(program.chip)
     if params is None:
         params = default_params(program.api, program.chip)
+    if params.fuse_loops:
+        program = fuse(program)
     model = CostModel(chip, params, program.buffers)
     loops = program.loops
     dynamic = [loop for loop in loops.values() if loop.kind is LoopKind.DYNAMIC]
@@ -181,7 +184,7 @@ def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:
     params = model.params
     legacy = params.model == "compiler_legacy"
     compiler = compiler_legacy if legacy else compiler_current
-    prepared = prepare(program, model, compiler.place, trips, compiler.MERGE_HIDDEN)
+    prepared = prepare(program, model, compiler.place, trips)
     stream = expand(prepared, numbering=params.value_numbering)
     machine = plan(stream, model, params, model.chip)
     times = schedule(machine, params)
