@@ -69,6 +69,11 @@ class ConsoleApp(Steering, App[None]):
         Binding("q", "detach", "Detach", id="detach"),
         Binding("t", "theme", "Theme", show=False, id="theme"),
         Binding("full_stop", "reload", "Reload", show=False, id="reload"),
+        Binding("left_square_bracket", "step(-1)", "Replay: an event back", show=False, id="replay.back"),
+        Binding("right_square_bracket", "step(1)", "Replay: an event on", show=False, id="replay.on"),
+        Binding("left_curly_bracket", "jump(-0.05)", "Replay: 5 % back", show=False, id="replay.jump-back"),
+        Binding("right_curly_bracket", "jump(0.05)", "Replay: 5 % on", show=False, id="replay.jump-on"),
+        Binding("P", "play", "Replay: play or hold", show=False, id="replay.play"),
         Binding("minus", "previous", "Last screen", show=False, id="previous"),
     ]
 
@@ -215,7 +220,8 @@ class ConsoleApp(Steering, App[None]):
 
     def refresh_screen(self) -> None:
         """Draw the screen in front again."""
-        screen = self.screen_stack[0] if self.screen_stack else None
+        stack = self._screen_stacks.get(self.current_mode) or ()
+        screen = stack[0] if stack else None
         if isinstance(screen, ConsoleScreen):
             screen.refresh_all()
 
@@ -289,6 +295,23 @@ class ConsoleApp(Steering, App[None]):
         if self._run is not None and self.replay is None:
             self.run_worker(self._load(self._run), group="load", exit_on_error=False)
         self.refresh_screen()
+
+    def action_step(self, events: int) -> None:
+        if self.replay is not None:
+            self.replay.step(events)
+            self.refresh_screen()
+
+    def action_jump(self, fraction: float) -> None:
+        if self.replay is not None:
+            self.replay.seek(self.replay.fraction + fraction)
+            self.refresh_screen()
+
+    def action_play(self) -> None:
+        if self.replay is not None:
+            if self.replay.fraction >= 1.0:
+                self.replay.seek(0.0)
+            self.replay.playing = not self.replay.playing
+            self.refresh_screen()
 
     def watch_theme(self, old: str, new: str) -> None:
         self.call_after_refresh(self.refresh_screen)

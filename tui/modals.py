@@ -147,7 +147,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
         except AcceldError as error:
             self._say(error.message)
             return
-        from acceld.workloads import workload_folders
+        from acceld.workloads.discovery import workload_folders
 
         names = await asyncio.to_thread(workload_folders)
         self._workloads = {name: [] for name in (*names, *(row["workload"] for row in earlier))}

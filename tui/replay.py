@@ -66,7 +66,7 @@ class Replay:
     def line(self, width: int, palette: Palette) -> Text:
         """The slider."""
         last = self.events[self.position - 1] if self.position else None
-        head = f" {'▶' if self.playing else '‖'} {clock(last.at) if last else '--:--:--'} "
+        head = f" [ ] {{ }} P {'▶' if self.playing else '‖'} {clock(last.at) if last else '--:--:--'} "
         tail = f" {self.position}/{len(self.events)}  {sentence(last) if last else 'the start'}"[: max(20, width // 2)]
         room = max(4, width - len(head) - len(tail) - 1)
         knob = min(room - 1, round(self.fraction * (room - 1)))

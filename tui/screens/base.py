@@ -10,7 +10,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import Footer, Input
 
@@ -40,6 +39,9 @@ class ConsoleScreen(Screen[None]):
         Binding("slash", "filter", "Filter", id="filter", key_display="/"),
         Binding("escape", "back", "Back", show=False, id="back"),
     ]
+
+    _composed = False
+    """Whether the widgets are there to be drawn."""
 
     @property
     def console_app(self) -> ConsoleApp:
@@ -77,6 +79,7 @@ class ConsoleScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self.query_one("#filter", Input).display = False
+        self._composed = True
 
     def on_screen_resume(self) -> None:
         self.console_app.refresh_screen()
@@ -86,15 +89,14 @@ class ConsoleScreen(Screen[None]):
 
     def refresh_all(self) -> None:
         """Draw everything from the state as it is now."""
-        try:
-            self.query_one("#context").refresh()
-            banner = self.query_one("#banner")
-            banner.display = bool(self.console_app.banner)
-            banner.refresh()
-            if self.console_app.replay is not None:
-                self.query_one("#slider").refresh()
-        except NoMatches:
+        if not self._composed:
             return
+        self.query_one("#context").refresh()
+        banner = self.query_one("#banner")
+        banner.display = bool(self.console_app.banner)
+        banner.refresh()
+        if self.console_app.replay is not None:
+            self.query_one("#slider").refresh()
         self.show()
 
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:

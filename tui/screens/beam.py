@@ -20,8 +20,16 @@ from tui.widgets.frame import Line, Panel
 from tui.widgets.lines import LineList
 from tui.words import status_word
 
-FIGURES = 9 + 1 + 6 + 1 + 6 + 2 + 13
+PEAK = 7
+"""Cells of percent of peak, which goes first where it is narrow."""
+FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
 """Cells of latency, speed-up, percent of peak and status."""
+NARROW = 66
+
+
+def figures_width(width: int) -> int:
+    """Cells that the figures take in a line of ``width``."""
+    return FIGURES if width >= NARROW else FIGURES - PEAK
 
 
 class BeamScreen(ConsoleScreen):
@@ -89,8 +97,9 @@ class BeamScreen(ConsoleScreen):
         self.query_one("#details").refresh()
 
     def _header(self, width: int) -> Text:
-        head = " " * max(0, width - FIGURES) + f"{'latency':>9} {'x':>6} {'% peak':>6}  status"
-        return said(head, self.palette.muted)
+        peak = f"{'% peak':>6} " if width >= NARROW else ""
+        room = " " * max(0, width - figures_width(width))
+        return said(f"{room}{'latency':>9} {'x':>6} {peak} {'status':<13}", self.palette.muted)
 
     def _draw(self, key: Hashable, width: int) -> Text:
         run, palette, one = self.run_view, self.palette, self._lines.get(key)
@@ -109,18 +118,19 @@ class BeamScreen(ConsoleScreen):
         badge = self._badge(run, node)
         if badge:
             text.append(f" {badge}", palette.accent if "best" in badge else palette.primary)
-        room = width - FIGURES - text.cell_len - 2
+        taken = figures_width(width)
+        room = width - taken - text.cell_len - 2
         title = self._title(run, node)
         if room > 6:
             text.append("  " + fitted(title, room - 2), palette.muted)
-        text.truncate(max(4, width - FIGURES - 1), overflow="ellipsis", pad=True)
-        text.append(" " * max(0, width - FIGURES - text.cell_len))
+        text.truncate(max(4, width - taken - 1), overflow="ellipsis", pad=True)
+        text.append(" " * max(0, width - taken - text.cell_len))
         speedup = run.speedup_of(node)
         text.append(f"{figures.duration(node.latency_us):>9} ", palette.text if node.latency_us else palette.muted)
         faster = speedup is not None and speedup > 1.0005
         text.append(f"{figures.speedup(speedup):>6} ", palette.good if faster else palette.muted)
         peak = f"{node.percent_of_peak:.1f}" if node.percent_of_peak is not None else "—"
-        text.append(f"{peak:>6}  ", palette.muted)
+        text.append(f"{peak:>6}  " if width >= NARROW else " ", palette.muted)
         text.append(f"{status_word(node):<13}", palette.status(node.status))
         return text
 

@@ -35,7 +35,7 @@ class CandidateScreen(ConsoleScreen):
         Binding("shift+tab", "view(-1)", "Back", show=False, id="candidate.previous", priority=True),
         *(
             Binding(key, f"go('{view}')", view.capitalize(), show=view in ("source", "diff"), id=f"candidate.{view}")
-            for key, view in zip("sdPcmul", VIEWS, strict=True)
+            for key, view in zip("sdocmul", VIEWS, strict=True)
         ),
         Binding("a", "against", "Against", id="candidate.against"),
         Binding("i", "app.pin", "Pin", show=False, id="candidate.pin"),
@@ -318,6 +318,8 @@ def engine_bars(profile: Mapping[str, Any], width: int, filled: Any, muted: Any)
     engines = sorted((profile.get("engines_us") or {}).items(), key=lambda item: -item[1])
     whole = profile.get("latency_us") or max((busy for _, busy in engines), default=0.0)
     for name, busy in engines:
+        if not busy:
+            continue
         share = 100 * busy / whole if whole else 0.0
         text.append(f"{name:<7}", muted).append(bar(busy, whole, max(6, min(24, width - 26))), filled)
         text.append(f" {figures.duration(busy):>8} {share:3.0f} %\n", muted)
