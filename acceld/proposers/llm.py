@@ -29,7 +29,7 @@ from acceld.proposers.extraction import extract_kernel, parse_insight, parse_pla
 from acceld.proposers.fencing import LOG_CHARS, NOTE_CHARS, Data
 from acceld.proposers.prompts import Prompt, PromptLibrary
 from acceld.proposers.roles import RoleTable
-from acceld.proposers.showing import difference, failure_lines, insight_lines, profile_lines, standing
+from acceld.proposers.showing import difference, failure_lines, insight_lines, profile_lines, standing, tried_lines
 
 WARM_S: Final = 5.0
 """How long calls wait for the first with the same prompt; by then the provider has read it."""
@@ -94,7 +94,7 @@ class LLMProposer:
             "tried": _optional(
                 "Already proposed for this kernel, so propose something else:",
                 "earlier proposals",
-                "\n".join(f"- {plan.title or plan.text[:80]}" for plan in request.earlier),
+                tried_lines(request.earlier),
             ),
             "plan_number": str(request.index + 1),
             "plan_count": str(self._plans),

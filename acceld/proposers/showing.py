@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from acceld.chips import CHIPS
 from acceld.figures import duration, percent
-from acceld.model import Evaluation, Insight, InsightKind, Profile, Source
+from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
 from acceld.proposers.fencing import LOG_CHARS, capped
 
 COUNTERS: Mapping[str, str] = {
@@ -37,21 +39,44 @@ ENGINES: Mapping[str, str] = {
 }
 
 
+TITLE_CHARS = 80
+TRIED = 40
+"""Earlier plans that a planner is told of, at most."""
+
+
 def profile_lines(profile: Profile | None, seed: int | None = None) -> str:
     """One line a counter, in an order drawn from ``seed``: the same facts, another emphasis for each planner."""
     if profile is None:
         return "(no profile)"
     lines = [f"latency: {duration(profile.latency_us)}"]
+    derived = _derived(profile)
     for name, meaning in COUNTERS.items():
-        value = profile.counters.get(name)
-        if value is None and name in ENGINES and profile.latency_us:
-            busy = next((us for engine, us in profile.engines_us.items() if engine.lower() == ENGINES[name]), None)
-            value = None if busy is None else 100.0 * busy / profile.latency_us
+        value = profile.counters.get(name, derived.get(name))
         if value is not None:
             lines.append(f"{name} ({meaning}): {value:.6g}")
     if seed is not None:
         random.Random(seed).shuffle(lines)
     return "\n".join(lines)
+
+
+def _derived(profile: Profile) -> dict[str, float]:
+    """Counters that follow from others, as neuron-profile defines them (AWS Neuron documentation, profile schema)."""
+    found: dict[str, float] = {}
+    latency_us, counters = profile.latency_us, profile.counters
+    if latency_us:
+        busy = {engine.lower(): us for engine, us in profile.engines_us.items()}
+        found |= {name: 100.0 * busy[engine] / latency_us for name, engine in ENGINES.items() if engine in busy}
+    flops = counters.get("hardware_flops")
+    moved = counters.get("hbm_read_bytes", 0.0) + counters.get("hbm_write_bytes", 0.0)
+    if flops is not None and moved:
+        found["mm_arithmetic_intensity"] = (flops - counters.get("transpose_flops", 0.0)) / moved
+    chip = CHIPS.get(profile.chip)
+    if chip is not None:
+        peak_flops_per_us = chip.matmul_tflops["bfloat16"] * 1e6
+        found["peak_flops_bandwidth_ratio"] = peak_flops_per_us / chip.hbm_bytes_per_us
+        if flops is not None and latency_us:
+            found["hfu_estimated_percent"] = 100.0 * flops / (peak_flops_per_us * latency_us)
+    return found
 
 
 def standing(evaluation: Evaluation | None) -> str:
@@ -98,6 +123,13 @@ def difference(before: str, after: str, label: str = "kernel") -> str:
         before.splitlines(), after.splitlines(), f"{label} before", f"{label} after", lineterm=""
     )
     return "\n".join(lines) or "(no difference)"
+
+
+def tried_lines(plans: Sequence[Plan]) -> str:
+    """Titles of earlier plans, newest last, each once with how often it came up."""
+    titles = Counter(plan.title or plan.text[:TITLE_CHARS] for plan in plans)
+    lines = [f"- {title}" + (f" ({count} times)" if count > 1 else "") for title, count in titles.items()]
+    return "\n".join(lines[-TRIED:])
 
 
 def insight_lines(insights: Sequence[Insight], seed: int) -> str:

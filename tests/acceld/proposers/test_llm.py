@@ -173,6 +173,21 @@ async def test_seventeen_counters_in_an_order_of_the_seed() -> None:
     assert lines == showing.profile_lines(profile(), 1).splitlines()
 
 
+def test_counters_that_follow_from_others_are_worked_out() -> None:
+    counters = {"hardware_flops": 9e9, "transpose_flops": 1e9, "hbm_read_bytes": 6e6, "hbm_write_bytes": 2e6}
+    seen = showing.profile_lines(replace(profile(1000.0), counters=counters, engines_us={"Vector": 250.0}))
+    assert "mm_arithmetic_intensity (operations a byte of the matrix products): 1000" in seen
+    assert "peak_flops_bandwidth_ratio (operations a byte at which the chip is balanced): 223.78" in seen
+    assert "hfu_estimated_percent (estimated use of the matrix engine, percent): 9.80" in seen
+    assert "vector_engine_active_time_percent (vector engine busy, percent): 25" in seen
+    assert "scalar_engine" not in seen and showing.profile_lines(None) == "(no profile)"
+
+
+def test_earlier_plans_are_named_once() -> None:
+    lines = showing.tried_lines([PLAN, PLAN, replace(PLAN, title="", text="Fuse")])
+    assert lines == "- Load once (2 times)\n- Fuse"
+
+
 async def test_what_repeats_stands_first_so_that_a_cache_holds() -> None:
     client = ScriptedClient(lambda _: PLAN_ANSWER)
     roles = proposer(client)
