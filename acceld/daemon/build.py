@@ -13,6 +13,7 @@ from acceld.daemon.ledger import StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError, WorkloadError
 from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.evaluator import Judge
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.llm.calls import Calls
@@ -49,8 +50,6 @@ class Builder:
 
     async def parts(self) -> Parts:
         """The parts; models are connected when the first run needs them."""
-        from acceld.evaluate.evaluator import Judge
-
         caps = self._config.budget
         today = time.time() // DAY_S * DAY_S
         self.budget = Budget(
@@ -60,7 +59,8 @@ class Builder:
             spent_today_usd=await self._store.spent_usd(since=today),
             on_level=self._tell_level,
         )
-        self._judge = Judge(
+        self._judge = await asyncio.to_thread(
+            Judge,
             self._config.evaluate,
             self._home.path,
             workload_folders=self._config.paths.workloads,
@@ -85,7 +85,7 @@ class Builder:
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.root is None:
             await asyncio.to_thread(baseline, found, spec.api)
-        self._proposer(spec.proposer, spec.search)
+        await asyncio.to_thread(self._proposer, spec.proposer, spec.search)
 
     async def search(self, run: Run, control: RunControl) -> Search:
         """The search of a run. AcceldError where its workload, kernel or proposer can not be used."""
@@ -94,7 +94,7 @@ class Builder:
         root = spec.root if spec.root is not None else await asyncio.to_thread(baseline, found, spec.api)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
-        proposer = self._proposer(spec.proposer, parameters)
+        proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.past_steering(run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap

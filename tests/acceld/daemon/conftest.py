@@ -14,6 +14,7 @@ from acceld.config import Config
 from acceld.daemon.service import Daemon
 from acceld.home import DaemonLock, Home
 from acceld.http.client import HttpClient
+from store.database import Store
 from tests.acceld.daemon.scripted import scripted_parts
 
 
@@ -55,3 +56,13 @@ async def serving(home: Home, idle_exit_s: float | None = None) -> AsyncIterator
         daemon.stop(1.0)
         await running
         await asyncio.to_thread(lock.release)
+
+
+@contextlib.asynccontextmanager
+async def begun_store(folder: Path) -> AsyncIterator[Store]:
+    """An open store in a folder."""
+    opened = await asyncio.to_thread(Store.open, folder / "acceld.db")
+    try:
+        yield opened
+    finally:
+        await opened.close()

@@ -1,0 +1,127 @@
+"""The real parts: what can not begin is refused before it is accepted, and a search gets what its specification says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from acceld.config import BudgetConfig, Config, LlmConfig, ModelConfig, RoleConfig
+from acceld.daemon.build import Builder, baseline, definition, problem_of
+from acceld.daemon.ledger import StoreLedger
+from acceld.errors import AcceldError, BudgetError, ConfigError, UsageError, WorkloadError
+from acceld.events import EventKind
+from acceld.home import Home
+from acceld.llm.client import Usage
+from acceld.llm.ledger import CallIntent, CallOutcome
+from acceld.llm.pricing import Price
+from acceld.model import RunSpec, SearchParameters
+from acceld.proposers.llm import LLMProposer
+from acceld.proposers.rules.proposer import RulesProposer
+from acceld.search.control import RunControl
+from acceld.workloads import workload
+from store.database import Store
+from tests.acceld.daemon.conftest import begun_store
+from tests.store import records
+
+LOCAL = Config(
+    models={"local": ModelConfig(base_url="http://127.0.0.1:9/v1", name="tiny")},
+    llm=LlmConfig(planner=RoleConfig(models=("local",)), executor=RoleConfig(models=("local",))),
+    budget=BudgetConfig(run_usd=1.0),
+)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """An open store."""
+    async with begun_store(tmp_path) as opened:
+        yield opened
+
+
+async def builder(store: Store, config: Config | None = None) -> Builder:
+    """A builder whose parts are made."""
+    made = Builder(config or Config(), Home(store.path.parent), store, {})
+    await made.parts()
+    return made
+
+
+async def test_what_can_not_begin_is_refused(store: Store) -> None:
+    made = await builder(store)
+    with pytest.raises(WorkloadError, match="no workload 'siluu'") as caught:
+        await made.check(RunSpec("siluu"))
+    assert "silu" in caught.value.hint
+    with pytest.raises(WorkloadError, match="no baseline for API triton"):
+        await made.check(RunSpec("silu", api="triton"))
+    with pytest.raises(ConfigError, match="no model is configured"):
+        await made.check(RunSpec("silu", proposer="llm"))
+    with pytest.raises(UsageError, match="no proposer 'magic'"):
+        await made.check(RunSpec("silu", proposer="magic"))
+    await made.check(RunSpec("silu"))
+
+
+async def test_a_search_by_rules_starts_from_the_workloads_baseline(store: Store) -> None:
+    made = await builder(store)
+    run = await store.create_run(RunSpec("silu"))
+    search = await made.search(run, RunControl())
+    assert isinstance(search.parts.proposer, RulesProposer)
+    assert search.parts.teacher is None
+    assert search.parts.root == await asyncio.to_thread(baseline, workload("silu"), "nki_legacy")
+    assert search.parts.problem.arguments[0].startswith("x: float32 (")
+    (row,) = await store.read(lambda c: [r[0] for r in c.execute("SELECT definition FROM accelopt_definitions")])
+    assert '"family":"nkibench"' in row
+
+
+async def test_a_search_by_models_has_memory_and_money(store: Store) -> None:
+    made = await builder(store, LOCAL)
+    spec = RunSpec("silu", proposer="llm", search=SearchParameters(memory="fifo", budget_usd=None))
+    run = await store.create_run(spec)
+    search = await made.search(run, RunControl())
+    assert isinstance(search.parts.proposer, LLMProposer)
+    assert search.parts.teacher is not None
+    with pytest.raises(BudgetError, match=r"r\d+"):
+        await made.budget.reserve(run.id, Decimal("1.5"))
+    await store.steered(await store.steer(run.id, "budget", {"usd": 2.0}, "me"), "the cap is 2 USD")
+    await made.search(run, RunControl())
+    await made.budget.reserve(run.id, Decimal("1.5"))
+    await made.close()
+
+
+async def test_budget_levels_become_events(store: Store) -> None:
+    made = await builder(store, LOCAL)
+    run, _ = await records.begin(store)
+    made.budget.open_run(run.id, 1.0)
+    (await made.budget.reserve(run.id, Decimal("0.9"))).settle(Decimal("0.9"))
+    await made.close()
+    told = [event.data for event in await store.events() if event.kind is EventKind.BUDGET_LEVEL]
+    assert [level["percent"] for level in told] == [50, 80]
+
+
+async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:
+    ledger = StoreLedger(store)
+    run, _ = await records.begin(store)
+    tags = {"run": run.id, "iteration": 2, "parent": 1, "plan": 0}
+    intent = CallIntent("question", "planner", "local", "", "p" * 64, "system", "user", 100, 0.5, tags)
+    assert await ledger.answer("question") is None
+    call = await ledger.intend(intent)
+    assert await ledger.answer("question") is None
+    usage = Usage(10, 4, 0, 7, 3)
+    await ledger.settle(call, CallOutcome("answered", usage, 0.25, Price.of(1, 2), text="plan", answered_by="tiny"))
+    stored = await ledger.answer("question")
+    assert stored is not None
+    assert (stored.text, stored.model, stored.usage) == ("plan", "tiny", usage)
+    assert await store.spent_usd(run.id) == 0.25
+    assert await store.spent_usd(since=time.time() + 60) == 0
+    with pytest.raises(AcceldError, match="not under way"):
+        await ledger.settle(call, CallOutcome("answered", usage, 0.25))
+
+
+def test_what_proposers_and_history_know_of_a_workload() -> None:
+    found = workload("rmsnorm_matmul")
+    problem = problem_of(found, "trn1", "nki_legacy")
+    assert "def " in problem.reference_source
+    assert problem.tolerance == found.tolerance
+    assert definition(found)["name"] == "rmsnorm_matmul"
