@@ -1,0 +1,74 @@
+"""A database of every earlier release opens, is brought to the newest schema, and loses nothing.
+
+``releases/schema_N.db.gz`` was written by the first release of schema N: ``python -m tests.store.test_releases N``
+writes the newest. A change of a migration that was released fails here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import sqlite3
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from store import listing
+from store.database import Store
+from store.maintenance import check
+from store.migrations import SCHEMA_VERSION, names
+from tests.store import records
+
+RELEASES = Path(__file__).parent / "releases"
+SAVED = sorted(RELEASES.glob("schema_*.db.gz"))
+
+
+def test_there_is_one_of_each_schema() -> None:
+    assert [saved.name for saved in SAVED] == [f"schema_{number}.db.gz" for number in range(1, SCHEMA_VERSION + 1)]
+    assert names()[0] == "m001_initial"
+
+
+@pytest.mark.parametrize("saved", SAVED, ids=lambda saved: saved.name)
+async def test_it_opens_and_everything_is_there(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    await asyncio.to_thread(lambda: path.write_bytes(gzip.decompress(saved.read_bytes())))
+    store = await asyncio.to_thread(Store.open, path)
+    row = await store.read(listing.run_row, 1)
+    assert (row["workload"], row["speedup"], row["wins"]) == ("nkibench/silu", 1.25, 1)
+    assert len(await store.candidates(1, details=True)) == 3
+    assert len(await store.insights()) == 1
+    again = await records.small_run(store)
+    assert again.id == 2
+    await store.close()
+    assert (await asyncio.to_thread(check, path)).problems == ()
+
+
+def test_released_migrations_are_not_edited(tmp_path: Path) -> None:
+    def schema(path: Path) -> list[tuple[str, str]]:
+        connection = sqlite3.connect(path)
+        try:
+            return connection.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name"
+            ).fetchall()
+        finally:
+            connection.close()
+
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    old.write_bytes(gzip.decompress(SAVED[-1].read_bytes()))
+    Store.open(new).close_now()
+    assert schema(old) == schema(new)
+
+
+async def _write(target: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = await asyncio.to_thread(Store.open, Path(folder) / "acceld.db")
+        await records.small_run(store)
+        await store.close()
+        data = await asyncio.to_thread((Path(folder) / "acceld.db").read_bytes)
+    await asyncio.to_thread(target.write_bytes, gzip.compress(data, mtime=0))
+
+
+if __name__ == "__main__":
+    asyncio.run(_write(RELEASES / f"schema_{int(sys.argv[1])}.db.gz"))
