@@ -1,0 +1,65 @@
+"""False claims of a program about itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from acceld.evaluate.claims import false_claim
+from acceld.nki.program import Buffer, Instruction, Loop, LoopKind, Node, Program, Role, Space
+from acceld.nki.tracing import TensorSpec, trace
+
+SOURCE = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    c = nl.arange(128)[None, :]
+    for column in nl.affine_range(1):
+        nl.store(out[p, f], value=nl.copy(nl.matmul(nl.load(a[p, c]), nl.load(b[p, f]))))
+    return out
+"""
+
+
+def program() -> Program:
+    return trace(SOURCE, [TensorSpec((128, 128), "float32"), TensorSpec((128, 512), "float32")])
+
+
+def test_an_honest_program_claims_nothing_false() -> None:
+    assert false_claim(program()) is None
+
+
+def test_cores_that_were_not_asked_for_are_a_false_claim() -> None:
+    forged = replace(program(), body=(Loop(900, "i", 64, LoopKind.SPMD, program().body),))
+    claim = false_claim(forged)
+    assert claim is not None
+    assert "64 cores" in claim.message
+    assert false_claim(replace(forged, grid=(64,))) is None
+
+
+def test_a_faster_mode_for_wide_operands_is_a_false_claim() -> None:
+    def mark(node: Node) -> Node:
+        if isinstance(node, Loop):
+            return replace(node, body=tuple(map(mark, node.body)))
+        if node.op == "matmul":
+            return replace(node, attrs=(*node.attrs, ("perf_mode", "double_row")))
+        return node
+
+    honest = program()
+    assert any(isinstance(one, Instruction) and one.op == "matmul" for one, _ in honest.walk())
+    claim = false_claim(replace(honest, body=tuple(map(mark, honest.body))))
+    assert claim is not None
+    assert claim.rule == "perf_mode"
+
+
+def test_thousands_of_unused_buffers_are_refused() -> None:
+    honest = program()
+    start = len(honest.buffers)
+    extra = tuple(Buffer(start + i, "b", Space.SBUF, "float32", (1, 1), 0, Role.SCRATCH) for i in range(2000))
+    claim = false_claim(replace(honest, buffers=honest.buffers + extra))
+    assert claim is not None
+    assert "never uses" in claim.message

@@ -1,0 +1,98 @@
+"""Errors, floors and tolerances."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from acceld.evaluate.correctness import BROKEN, NONE, Errors, compare
+from acceld.evaluate.tolerance import tolerance_from
+
+RNG = np.random.default_rng(5)
+
+
+def test_equal_outputs_have_no_error() -> None:
+    reference = RNG.normal(size=(7, 9))
+    assert compare(reference.copy(), reference) == NONE
+
+
+def test_errors_are_the_ratios_they_are_said_to_be() -> None:
+    reference = RNG.normal(size=(64, 32))
+    output = reference.copy()
+    output[3] += 0.01
+    errors = compare(output, reference)
+    distance = np.linalg.norm(output - reference)
+    assert errors.rel_l2 == pytest.approx(distance / np.linalg.norm(reference))
+    assert errors.worst_row == pytest.approx(distance / np.linalg.norm(reference[3]))
+    assert errors.element > errors.worst_row
+
+
+def test_blocks_do_not_change_the_result() -> None:
+    reference = RNG.normal(size=(3, 1100, 1024))
+    output = (reference * (1 + 1e-6)).astype(np.float32)
+    whole = np.linalg.norm(output.astype(np.float64) - reference) / np.linalg.norm(reference)
+    assert compare(output, reference).rel_l2 == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_an_output_that_is_not_finite_is_broken(value: float) -> None:
+    reference = np.ones((4, 4))
+    output = reference.copy()
+    output[1, 1] = value
+    assert compare(output, reference) == BROKEN
+    assert compare(reference, output) == BROKEN
+
+
+def test_only_zeros_match_a_reference_of_zeros() -> None:
+    zeros = np.zeros((4, 4))
+    assert compare(zeros, zeros) == NONE
+    assert compare(zeros + 1e-30, zeros) == BROKEN
+
+
+def test_shapes_must_be_equal() -> None:
+    with pytest.raises(ValueError, match="differ"):
+        compare(np.ones((1, 4)), np.ones((4, 4)))
+
+
+def test_scalars_and_empty_outputs_are_compared() -> None:
+    assert compare(np.float32(2.0).reshape(()), np.array(2.0)) == NONE
+    assert compare(np.zeros((0, 3)), np.zeros((0, 3))) == NONE
+
+
+def test_a_dropped_small_element_shows_in_the_element_error_only() -> None:
+    weight = np.exp(RNG.normal(size=(8, 512)) * 5)
+    reference = weight / weight.sum(axis=1, keepdims=True)
+    errors = compare(np.where(reference > 1e-6, reference, 0.0), reference)
+    assert errors.rel_l2 < 2e-5
+    assert errors.element > 0.01
+
+
+def test_the_tolerance_is_twenty_floors_but_never_above_the_published() -> None:
+    assert tolerance_from(Errors(3e-7, 4e-7, 1e-5), 2e-5).rel_l2 == pytest.approx(6e-6)
+    assert tolerance_from(Errors(5e-6, 5e-6, 1e-5), 2e-5).rel_l2 == 2e-5
+    assert tolerance_from(Errors(0.0, 0.0, 0.0), 2e-5).rel_l2 == 2e-7
+
+
+def test_the_tolerance_is_at_least_two_floors() -> None:
+    assert tolerance_from(Errors(3e-5, 3e-5, 1e-5), 2e-5).rel_l2 == pytest.approx(6e-5)
+
+
+def test_a_split_product_is_given_room() -> None:
+    floor = Errors(4e-8, 4e-8, 1e-6)
+    assert tolerance_from(floor, 2e-5).rel_l2 < 4.5e-6 < tolerance_from(floor, 2e-5, split=True).rel_l2
+
+
+@given(st.floats(0, 1e-2), st.floats(0, 1e-2), st.floats(0, 1), st.floats(1e-6, 1e-1), st.booleans())
+@settings(max_examples=200)
+def test_a_floor_always_passes_its_own_tolerance(
+    l2: float, row: float, element: float, paper: float, split: bool
+) -> None:
+    floor = Errors(l2, row, element)
+    tolerance = tolerance_from(floor, paper, split=split)
+    assert tolerance.admits(floor)
+    assert tolerance.complaint(floor) == ""
+    assert tolerance.complaint(BROKEN)

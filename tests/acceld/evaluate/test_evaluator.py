@@ -1,0 +1,244 @@
+"""Judging end to end, in child processes, on the suite's small workloads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from acceld.config import EvaluateConfig
+from acceld.errors import DeviceError, WorkloadError
+from acceld.evaluate.base import EvaluationRequest, Evaluator, Priority
+from acceld.evaluate.evaluator import Judge
+from acceld.evaluate.jail import Level
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.workloads import ArraySpec, load_workload
+
+WORKLOADS = Path(__file__).parents[2] / "adversarial" / "workloads"
+CONFIG = EvaluateConfig(slots=2, build_s=2.0, memory_gib=2.0)
+
+
+@pytest_asyncio.fixture
+async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
+    made = Judge(CONFIG, tmp_path)
+    await made.start()
+    yield made
+    await made.stop(1.0)
+
+
+def request(
+    text: str | None = None, name: str = "st_matmul", gate: Gate = Gate.SEARCH, **more: object
+) -> EvaluationRequest:
+    folder = WORKLOADS / name
+    if text is None:
+        text = load_workload(folder).baselines["nki_legacy"].read_text(encoding="utf-8")
+    trusted = bool(more.pop("trusted", False))
+    kernel = Kernel(text, "nki_legacy", trusted=trusted)
+    return EvaluationRequest(kernel, "", "trn1", workload_folder=str(folder), gate=gate, **more)  # type: ignore[arg-type]
+
+
+def baseline(name: str = "st_matmul") -> str:
+    return load_workload(WORKLOADS / name).baselines["nki_legacy"].read_text(encoding="utf-8")
+
+
+async def test_an_honest_kernel_passes_the_strict_gate(judge: Judge) -> None:
+    found = await judge.evaluate(request(gate=Gate.STRICT))
+    assert found.status is Status.PASSED
+    assert found.gate is Gate.STRICT
+    assert found.correctness is not None
+    assert found.correctness.accelopt_verdict is True
+    names = [check.name for check in found.correctness.checks]
+    assert names.count("own") == 5
+    assert {"scaled_up", "scaled_down", "shifted", "integers", "row_scaled", "sparse", "special"} <= set(names)
+    assert any(name.startswith("metamorphic/") for name in names)
+    assert "own/shuffled" in names
+    assert found.latency_us is not None
+    assert found.latency_us > 0
+    assert found.sandbox_level == judge.statistics()["sandbox_level"]
+    assert {"trace", "verify", "timeline", "execute", "check"} <= set(found.seconds)
+
+
+async def test_the_evaluator_keeps_its_protocol(judge: Judge) -> None:
+    kept: Evaluator = judge
+    assert (await kept.evaluate(request(gate=Gate.TIMING))).status is Status.UNTESTED
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "rule"),
+    [
+        (("def kernel(a, b):", "def kernel(a, b:"), Status.COMPILE_ERROR, "syntax"),
+        (("def kernel", "def nothing"), None, None),
+        (("import neuronxcc.nki as nki", "import os\nimport neuronxcc.nki as nki"), Status.REJECTED, "import"),
+        (("128 * k + c", "64 * k + c"), Status.INCORRECT_NUMERICAL, "tolerance"),
+        (("nl.ndarray((256, 512), dtype=nl.float32", "nl.ndarray((256, 512), dtype=nl.bfloat16"), Status.INCORRECT_DTYPE, "output_dtype"),
+        (("nl.ndarray((256, 512)", "nl.ndarray((384, 512)"), Status.INCORRECT_SHAPE, "output_shape"),
+        (("128 * row + p, 128", "128 * row + p + 9, 128"), Status.COMPILE_ERROR, "out_of_bounds"),
+        (("    return out", "    while True:\n        pass"), Status.TIMEOUT, "trace_deadline"),
+        (("    return out", "    raise SystemExit(0)"), Status.COMPILE_ERROR, "exception"),
+        (("    return out", "    nl.no_such_call(a)\n    return out"), Status.UNSUPPORTED, "unsupported"),
+    ],
+)  # fmt: skip
+async def test_a_bad_kernel_is_a_status(
+    judge: Judge, change: tuple[str, str], status: Status | None, rule: str
+) -> None:
+    found = await judge.evaluate(request(baseline().replace(*change)))
+    if status is None:
+        assert found.status is Status.PASSED  # the only jitted function is the kernel, whatever its name
+        return
+    assert found.status is status, found.failure
+    assert found.failure is not None
+    assert found.failure.rule == rule
+    assert found.failure.message
+
+
+@pytest.mark.parametrize(
+    "ending", ["import os\nos._exit(0)", "import os\nos.abort()", "import ctypes\nctypes.string_at(0)"]
+)
+async def test_a_kernel_that_ends_its_process_is_a_status(judge: Judge, ending: str) -> None:
+    found = await judge.evaluate(request(f"{ending}\n{baseline()}", trusted=True))
+    assert found.status is Status.COMPILE_ERROR
+    assert found.failure is not None
+    assert found.failure.rule == "crash"
+    assert (await judge.evaluate(request())).status is Status.PASSED
+
+
+async def test_the_same_program_is_not_run_twice(judge: Judge) -> None:
+    first = await judge.evaluate(request(run=1))
+    again = await judge.evaluate(request(baseline() + "\n# another comment\n", run=1))
+    assert not first.reused
+    assert again.reused
+    assert again.program_sha256 == first.program_sha256
+    assert again.source_sha256 != first.source_sha256
+    assert "execute" not in again.seconds
+
+
+async def test_a_wrong_program_stays_wrong_without_being_run_again(judge: Judge) -> None:
+    wrong = baseline().replace("128 * k + c", "64 * k + c")
+    first = await judge.evaluate(request(wrong))
+    again = await judge.evaluate(request(wrong + "\n"))
+    assert first.status is again.status is Status.INCORRECT_NUMERICAL
+    assert again.reused
+
+
+async def test_a_kernel_that_can_not_enter_the_beam_is_not_run(judge: Judge) -> None:
+    found = await judge.evaluate(request(useful_below_us=0.5))
+    assert found.status is Status.UNTESTED
+    assert found.profile is not None
+    assert "execute" not in found.seconds
+
+
+async def test_a_latency_below_physics_is_suspect(judge: Judge, tmp_path: Path) -> None:
+    folder = _copy_of(tmp_path, 'hbm_bytes = "(M*K + K*N + M*N)*4"', 'hbm_bytes = "1000000*(M*K + K*N + M*N)*4"')
+    asked = EvaluationRequest(Kernel(baseline(), "nki_legacy"), "", "trn1", workload_folder=str(folder))
+    found = await judge.evaluate(asked)
+    assert found.status is Status.SUSPECT
+    assert found.failure is not None
+    assert found.failure.rule == "below_floor"
+
+
+async def test_a_run_draws_its_secret_after_the_first_program(judge: Judge, tmp_path: Path) -> None:
+    await judge.evaluate(request(gate=Gate.TIMING, run=7))
+    assert list((tmp_path / "datasets").iterdir()) == []
+    await judge.evaluate(request(run=7))
+    (kept,) = (tmp_path / "datasets").iterdir()
+    await judge.evaluate(request(baseline().replace("512)[None", "512 )[None"), run=7))
+    assert list((tmp_path / "datasets").iterdir()) == [kept]
+    first = json.loads((kept / "meta.json").read_text())["seed"]
+    other = Judge(CONFIG, tmp_path / "other")
+    await other.start()
+    try:
+        await other.evaluate(request(run=7))
+    finally:
+        await other.stop(1.0)
+    (theirs,) = (tmp_path / "other" / "datasets").iterdir()
+    assert json.loads((theirs / "meta.json").read_text())["seed"] != first
+
+
+async def test_floors_are_measured_once_and_stored(judge: Judge, tmp_path: Path) -> None:
+    await judge.evaluate(request())
+    (path,) = (tmp_path / "floors").glob("*-numpy.json")
+    stored = json.loads(path.read_text())
+    assert 1e-9 < stored["own"]["floors"][0][0] < 1e-6
+    before = path.stat().st_mtime_ns
+    await judge.evaluate(request(baseline().replace("affine_range", "sequential_range")))
+    assert path.stat().st_mtime_ns == before
+
+
+async def test_a_reference_that_raises_is_an_error_that_names_it(judge: Judge, tmp_path: Path) -> None:
+    folder = _copy_of(tmp_path, "", "")
+    (folder / "reference.py").write_text("def forward(a, b):\n    raise ValueError('broken on purpose')\n")
+    asked = EvaluationRequest(Kernel(baseline(), "nki_legacy"), "", "trn1", workload_folder=str(folder))
+    with pytest.raises(WorkloadError, match="broken on purpose"):
+        await judge.evaluate(asked)
+    assert (await judge.evaluate(request())).status is Status.PASSED
+
+
+async def test_a_reference_that_ends_its_process_is_an_error_that_names_it(judge: Judge, tmp_path: Path) -> None:
+    folder = _copy_of(tmp_path, "", "")
+    (folder / "reference.py").write_text("import os\n\n\ndef forward(a, b):\n    os._exit(0)\n")
+    asked = EvaluationRequest(Kernel(baseline(), "nki_legacy"), "", "trn1", workload_folder=str(folder))
+    with pytest.raises(WorkloadError, match="did not finish"):
+        await judge.evaluate(asked)
+
+
+async def test_anyones_kernel_is_timed_without_a_reference(judge: Judge) -> None:
+    arguments = (ArraySpec((256, 256), "float32"), ArraySpec((256, 512), "float32"))
+    found = await judge.time(Kernel(baseline(), "nki_legacy", trusted=True), arguments, "trn1")
+    assert found.status is Status.UNCHECKED
+    assert found.latency_us is not None
+
+
+async def test_modules_that_come_along_can_be_imported(judge: Judge) -> None:
+    text = "from parts.tiles import TILE\n" + baseline().replace("nl.arange(128)[None, :]", "nl.arange(TILE)[None, :]")
+    kernel = Kernel(text, "nki_legacy", trusted=True, closure={"parts/tiles.py": "import torch\n\nTILE = 128\n"})
+    asked = EvaluationRequest(kernel, "", "trn1", workload_folder=str(WORKLOADS / "st_matmul"))
+    assert (await judge.evaluate(asked)).status is Status.PASSED
+
+
+async def test_several_evaluations_share_the_slots(judge: Judge) -> None:
+    asked = [request(name=name, priority=Priority.SEARCH) for name in ("st_matmul", "st_silu", "st_softmax")]
+    found: list[Evaluation] = await asyncio.gather(*map(judge.evaluate, asked))
+    assert [one.status for one in found] == [Status.PASSED] * 3
+    assert judge.statistics()["slots_in_use"] == 0
+
+
+async def test_stopping_ends_what_runs(tmp_path: Path) -> None:
+    judge = Judge(CONFIG, tmp_path)
+    await judge.start()
+    endless = baseline().replace("    return out", "    while True:\n        pass")
+    running = asyncio.create_task(judge.evaluate(request(endless)))
+    await asyncio.sleep(0.3)
+    await judge.stop(0.0)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_without_a_sandbox_code_nobody_vouches_for_is_not_run(tmp_path: Path) -> None:
+    judge = Judge(CONFIG, tmp_path, highest=Level.L0)
+    await judge.start()
+    try:
+        with pytest.raises(DeviceError, match="vouches"):
+            await judge.evaluate(request())
+        assert (await judge.evaluate(request(trusted=True))).status is Status.PASSED
+    finally:
+        await judge.stop(1.0)
+
+
+async def test_a_level_below_the_one_demanded_refuses_to_start(tmp_path: Path) -> None:
+    judge = Judge(EvaluateConfig(sandbox="L3"), tmp_path, highest=Level.L1)
+    with pytest.raises(DeviceError, match="demands L3"):
+        await judge.start()
+
+
+def _copy_of(tmp_path: Path, old: str, new: str) -> Path:
+    folder = tmp_path / "copy" / "st_matmul"
+    folder.mkdir(parents=True)
+    for path in (WORKLOADS / "st_matmul").iterdir():
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            (folder / path.name).write_text(text.replace(old, new) if old else text, encoding="utf-8")
+    return folder

@@ -1,0 +1,100 @@
+"""What the policy refuses in a candidate, and what it lets through."""
+
+from __future__ import annotations
+
+import pytest
+
+from acceld.evaluate.policy import canonical, check
+from acceld.resources import workloads_folder
+
+KERNEL = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import numpy as np
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=np.float32, buffer=nl.shared_hbm)
+    {}
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("import os", "import"),
+        ("from subprocess import run", "import"),
+        ("from . import reference", "import"),
+        ("from numpy.linalg import norm", "import"),
+        ("from numpy import matmul", "library"),
+        ("import acceld.nki.codec", "import"),
+        ("exec('1')", "builtin"),
+        ("__import__('os')", "builtin"),
+        ("open('x')", "builtin"),
+        ("type('A', (), {})", "builtin"),
+        ("getattr(nl, 'bfloat' + '16')", "getattr"),
+        ("getattr(nl, '__dict__')", "dunder"),
+        ("().__class__", "dunder"),
+        ("x._data", "dunder"),
+        ("'{0.__class__}'.format(x)", "dunder"),
+        ("__builtins__", "dunder"),
+        ("(lambda: 0).f_globals", "frames"),
+        ("np.matmul(x, x)", "library"),
+        ("np.linalg.norm(x)", "library"),
+        ("np.random.seed(0)", "library"),
+        ("out = x @ x", "library"),
+        ("nl.load = None", "monkeypatch"),
+        ("np.float32, y = 1, 2", "monkeypatch"),
+        ("nl.tile_size.pmax += 1", "monkeypatch"),
+        ("async def f(): pass", "async"),
+    ],
+)
+def test_a_line_is_refused_by_its_rule(line: str, rule: str) -> None:
+    found = check(KERNEL.format(line))
+    assert found is not None
+    assert found.rule == rule
+    assert found.line == 9
+    assert found.message
+
+
+def test_try_around_a_kernel_is_refused() -> None:
+    found = check(KERNEL.format("try:\n        pass\n    except ValueError:\n        pass"))
+    assert found is not None
+    assert found.rule == "try"
+
+
+def test_a_class_may_not_inherit_what_it_was_not_given() -> None:
+    found = check("class Fast(Model):\n    pass\n")
+    assert found is not None
+    assert found.rule == "class"
+    assert check("from typing import NamedTuple\n\n\nclass Tile(NamedTuple):\n    rows: int\n") is None
+
+
+@pytest.mark.parametrize("text", ["def kernel(:", "\0", "x = " + "(" * 5000 + ")" * 5000])
+def test_what_is_no_python_is_a_syntax_failure(text: str) -> None:
+    found = check(text)
+    assert found is not None
+    assert found.rule == "syntax"
+
+
+def test_the_first_violation_is_reported() -> None:
+    found = check("import math\nimport os\nimport sys\n")
+    assert found is not None
+    assert (found.line, "os" in found.message) == (2, True)
+
+
+def test_ordinary_kernels_pass() -> None:
+    assert check(KERNEL.format("tile = nl.load(x[0:128, 0:512])")) is None
+    assert check(KERNEL.format("y = getattr(nl, 'bfloat16')")) is None
+    baselines = sorted(workloads_folder().glob("*/*/kernel*.py"))
+    assert len(baselines) > 10
+    for path in baselines:
+        assert check(path.read_text(encoding="utf-8")) is None, path
+
+
+def test_canonical_text_forgets_comments_and_layout() -> None:
+    assert canonical("x = 1  # one\n") == canonical("x   =   1\n")
+    assert canonical("x = 1\n") != canonical("x = 2\n")
+    with pytest.raises(ValueError, match="no Python"):
+        canonical("x =")
