@@ -138,14 +138,18 @@ class LegacyFrontEnd:
         unroll: frozenset[Site] = frozenset()
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
+        splits: dict[Site, int] = {}
         for _ in range(MAX_RETRACES):
             self.session.reset()
             trace = Trace(self.session, unroll, keep, flatten)
+            trace.splits = splits
             activate(trace)
             try:
                 return self._once(trace, function, arguments)
             except Retrace as again:
                 unroll, keep, flatten = unroll | again.unroll, keep | again.keep, flatten | again.flatten
+                if again.split is not None:
+                    splits = {**splits, again.split[0]: again.split[1]}
             finally:
                 deactivate()
         raise LimitExceeded(

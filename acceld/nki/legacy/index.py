@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
@@ -160,6 +161,27 @@ class Expr:
         low, high = remainder.bounds()
         return (quotient, remainder) if low >= 0 and high < divisor else None
 
+    def _split_loop(self, divisor: int) -> None:
+        """Trace again with the one loop in the way as two, so that quotient and remainder are affine; else nothing.
+
+        With ``i = f*a + b`` for ``f = divisor / gcd(coef, divisor)``, ``coef*f*a`` is a multiple of the divisor.
+        """
+        trace = current()
+        terms = [(loop, coef) for loop, coef in self.base.terms if coef % divisor]
+        if trace.splits is None or len(terms) != 1 or divisor <= 0 or any(coef % divisor for coef in self.coefs):
+            return
+        loop, coef = terms[0]
+        inner, trips, site = divisor // gcd(coef, divisor), trace.trips[loop], trace.loop_key(loop)
+        fits = 0 <= coef * (inner - 1) + self.base.const % divisor < divisor
+        if (
+            loop not in trace.spmd_loops
+            and site not in trace.splits
+            and 1 < inner < trips
+            and not trips % inner
+            and fits
+        ):
+            raise Retrace(split=(site, inner))
+
     def _divide(self, other: object, word: str, part: int) -> Any:
         number = as_int(other)
         if number is None:
@@ -168,6 +190,7 @@ class Expr:
             raise ZeroDivisionError("division by zero in an index expression")
         pieces = self.split(number) if number > 0 else None
         if pieces is None:
+            self._split_loop(number)
             self.refuse_or_unroll(None, f"{word} of an index expression over nl.arange is not affine")
         assert pieces is not None
         return pieces[part]

@@ -179,8 +179,8 @@ def loop_reduce(
     for index in given:
         if isinstance(index, UnrolledIndex):
             unrolled.append(index)
-        elif isinstance(index, Expr) and len(index.base.terms) == 1:
-            loops.append(index.base.terms[0][0])
+        elif isinstance(index, Expr) and index.base.terms and not index.shape:
+            loops += [loop for loop, _ in index.base.terms]
         else:
             raise LegalityError(
                 "loop_indices must be variables of enclosing nl.affine_range or nl.sequential_range loops",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,7 +29,9 @@ MAX_TRIPS = 10_000_000
 
 
 class Retrace(BaseException):
-    """Tracing must start again: with loops unrolled, or without renaming the results of some assignments.
+    """Tracing must start again: with loops unrolled (``unroll``) or made two nested loops (``split``, with the inner
+    one's trips), without renaming the results of some assignments (``keep``), with buffers of one free dimension
+    (``flatten``).
 
     A BaseException, so that a kernel's ``except Exception`` does not stop it.
     """
@@ -40,8 +42,10 @@ class Retrace(BaseException):
         unroll: frozenset[Site] = frozenset(),
         keep: frozenset[Site] = frozenset(),
         flatten: frozenset[Site] = frozenset(),
+        split: tuple[Site, int] | None = None,
     ) -> None:
         super().__init__("trace again")
+        self.split = split
         self.unroll = unroll
         self.keep = keep
         self.flatten = flatten
@@ -76,6 +80,8 @@ class Trace:
         self.unroll = unroll
         self.keep = keep
         self.flatten = flatten
+        self.splits: Mapping[Site, int] | None = None
+        """Inner trips of the loops to split, by place; None where loops are never split."""
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()
@@ -175,12 +181,19 @@ class Trace:
             yield index
 
     def _symbolic(self, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
+        from acceld.nki.legacy.index import Expr
+
         if not numbers:
             return
-        number = self.open(name, len(numbers), kind, site, line)
+        inner = (self.splits or {}).get(site, 1)
+        outer = self.open(name, len(numbers) // inner, kind, site, line)
+        loops = [outer] if inner == 1 else [outer, self.open(name, inner, kind, site, line)]
+        value = Expr(Affine(numbers.start, ((outer, numbers.step * inner),)))
+        if inner > 1:
+            value = value + Expr(Affine(0, ((loops[1], numbers.step),)))
         finished = False
         try:
-            yield self.variable(number, numbers.start, numbers.step)
+            yield value
             finished = True
         finally:
             if not finished and self.broken is None:
@@ -190,7 +203,8 @@ class Trace:
                     line=line,
                     hint="use nl.static_range where break or return is needed",
                 )
-        self.close(number)
+        for number in reversed(loops):
+            self.close(number)
 
     def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
         """Open a loop and return its id."""
@@ -328,7 +342,7 @@ class Trace:
             and self.kinds[loop] in (LoopKind.AFFINE, LoopKind.SPMD)
         ]
         if missing:
-            names = ", ".join(self.loop_name(loop) for loop in missing)
+            names = ", ".join(dict.fromkeys(self.loop_name(loop) for loop in missing))
             raise LegalityError(
                 f"Unexpected output dependencies, missing indices in the dst access: {names}",
                 rule="output_dependency",

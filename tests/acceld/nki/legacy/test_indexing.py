@@ -182,13 +182,31 @@ for i in nl.affine_range(4):
     assert len(program.loops) == 1
 
 
-def test_quotient_of_a_loop_variable_unrolls_the_loop_where_it_is_not_affine(run_kernel: Any, random: Any) -> None:
-    x = random(128, 64)
+def test_quotient_and_remainder_split_a_loop_in_two(run_kernel: Any, trace_kernel: Any, random: Any) -> None:
+    x = random(128, 96)
     body = """
-for i in nl.affine_range(4):
+total = nl.ndarray((128, 16), dtype=x.dtype, buffer=nl.sbuf)
+for i in nl.affine_range(6):
+    tile = nl.load(x[:, nl.ds(16 * i, 16)])
+    total[...] = nl.loop_reduce(tile, op=np.add, loop_indices=[i])
+    nl.store(out[i // 3, :, nl.ds(16 * (i % 3), 16)], tile)
+nl.store(out[2, :, 0:16], total)
+nl.store(out[2, :, 16:48], nl.load(x[:, 0:32]))
+"""
+    source = kernel("(3, 128, 48)", body)
+    got = run_kernel(source, x)
+    np.testing.assert_array_equal(got[:2], x.reshape(128, 2, 48).transpose(1, 0, 2))
+    np.testing.assert_allclose(got[2, :, :16], x.reshape(128, 6, 16).sum(1), rtol=1e-5, atol=1e-5)
+    assert [(loop.name, loop.trips) for loop in trace_kernel(source, x).loops.values()] == [("i", 2), ("i", 3)]
+
+
+def test_quotients_that_fit_no_split_unroll_the_loop(run_kernel: Any, random: Any) -> None:
+    x = random(128, 80)
+    body = """
+for i in nl.affine_range(5):
     nl.store(out[:, nl.ds(32 * (i // 2) + 16 * (i % 2), 16)], nl.load(x[:, nl.ds(16 * i, 16)]))
 """
-    np.testing.assert_array_equal(run_kernel(kernel("(128, 64)", body), x), x)
+    np.testing.assert_array_equal(run_kernel(kernel("(128, 80)", body), x), x)
 
 
 def test_an_index_tile_gathers_rows(run_kernel: Any, random: Any) -> None:
