@@ -22,7 +22,7 @@ from typing import Any
 
 from acceld.errors import AcceldError, StoreError
 from acceld.events import Event, EventKind
-from store.rows import clean, dump
+from store.rows import clean, dump, load
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,9 @@ class Transaction:
     def event(self, kind: EventKind, run: int | None = None, /, **data: Any) -> Event:
         """Write an event in this transaction; it is published after the commit."""
         text = clean(dump(data))
+        if self._redact is not None:
+            text = self._redact(text)
+            data = load(text)
         seq = self.insert("events", {"at": self.at, "kind": kind, "run": run, "data": text})
         event = Event(kind, run, data, seq, self.at)
         self.events.append(event)

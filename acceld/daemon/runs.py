@@ -160,8 +160,11 @@ class RunQueue:
     async def _failed(self, run: int, text: str, hint: str) -> None:
         if self._stopping:
             return
-        await self._store.set_run_state(run, RunState.FAILED, text)
-        await self._store.notice(run, "error", f"r{run} failed: {text}", hint)
+        try:
+            await self._store.set_run_state(run, RunState.FAILED, text)
+            await self._store.notice(run, "error", f"r{run} failed: {text}", hint)
+        except AcceldError as error:
+            log.error("r%d failed (%s), and that could not be recorded: %s", run, text, error)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -13,7 +13,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -124,8 +124,8 @@ class Daemon:
                 for run in unfinished:
                     if (await self.store.run(run)).state is not RunState.PAUSED:
                         await self._runs.take_up(run)
-                watching = tasks.create_task(self._watch())
-                hooks = tasks.create_task(run_hooks(self.store, self._config.hooks))
+                watching = tasks.create_task(_guarded("watching the state folder", self._watch()))
+                hooks = tasks.create_task(_guarded("hooks", run_hooks(self.store, self._config.hooks)))
                 self._state = "running"
                 self.ready.set()
                 await self._stop.wait()
@@ -284,7 +284,8 @@ class Daemon:
                     self._parts.set_budget(run, float(arguments["usd"]))
                 return f"the cap is {arguments['usd']:g} USD"
             case "remeasure":
-                self._tasks.create_task(self._remeasure(run, arguments["candidate"]), name=f"remeasure r{run}")
+                again = self._remeasure(run, arguments["candidate"])
+                self._tasks.create_task(_guarded(f"measuring c{arguments['candidate']} again", again))
                 return f"measuring c{arguments['candidate']} again"
             case "apply":
                 return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
@@ -396,6 +397,14 @@ class Daemon:
     def touched(self) -> None:
         """Somebody asked for something."""
         self._touch()
+
+
+async def _guarded(what: str, work: Coroutine[Any, Any, None]) -> None:
+    """Do something beside the runs: its failure is logged and ends nothing else."""
+    try:
+        await work
+    except Exception:
+        log.exception("%s failed", what)
 
 
 def _replace_file(path: Path, text: str, expected_sha256: str) -> None:

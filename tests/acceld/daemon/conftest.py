@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -38,12 +38,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 @contextlib.asynccontextmanager
-async def serving(home: Home, idle_exit_s: float | None = None) -> AsyncIterator[tuple[Daemon, HttpClient]]:
+async def serving(
+    home: Home, idle_exit_s: float | None = None, keys: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Daemon, HttpClient]]:
     """A daemon in this process, and a client of it."""
     lock = await asyncio.to_thread(DaemonLock, home)
     token = await asyncio.to_thread(lock.new_token)
     socket_path = await asyncio.to_thread(home.socket)
-    daemon = Daemon(home, Config(), scripted_parts, socket_path=socket_path, idle_exit_s=idle_exit_s)
+    daemon = Daemon(home, Config(), scripted_parts, socket_path=socket_path, keys=keys, idle_exit_s=idle_exit_s)
     running = asyncio.create_task(daemon.run())
     ready = asyncio.create_task(daemon.ready.wait())
     await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)

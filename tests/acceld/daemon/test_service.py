@@ -182,3 +182,22 @@ async def test_sql_reads_within_its_time_and_writes_nothing(home: Home) -> None:
         endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
         with pytest.raises(AcceldError, match=r"longer than 0\.2 s"):
             await client.send("POST", "/v1/query", {"sql": endless, "time_limit_s": 0.2})
+
+
+async def test_a_key_that_turns_up_in_texts_is_stored_nowhere(home: Home) -> None:
+    canary = "canary-5e1f7a90c2"
+    async with serving(home, keys={"OPENAI_API_KEY": canary}) as (daemon, client):
+        named = QUICK | {"name": f"with {canary}", "root": {"text": f"latency 50 # {canary}"}}
+        run = await client.send("POST", "/v1/runs", named)
+        await ended(client, run["id"])
+        path = f"/v1/runs/{run['id']}/actions"
+        await client.send("POST", path, {"action": "note", "text": f"401 for {canary}"})
+        with pytest.raises(AcceldError):
+            await client.send("POST", path, {"action": "hint", "text": canary})
+        await daemon.store.notice(run["id"], "error", f"refused: Bearer {canary}", canary)
+        assert "[key " in (await client.get(f"/v1/runs/{run['id']}"))["name"]
+
+    def found() -> list[str]:
+        return [str(f) for f in home.path.rglob("*") if f.is_file() and canary.encode() in f.read_bytes()]
+
+    assert await asyncio.to_thread(found) == []
