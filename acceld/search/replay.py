@@ -1,0 +1,218 @@
+"""Decide a run again from its rows, offline: the same answers and verdicts must give the same plans, kernels and beams.
+
+Every stored answer of a model is read again, and every selection is made again from the verdicts that were known when it
+was made. A difference means that a rule of acceld has changed since, or that a row has.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from acceld.events import Event, EventKind
+from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
+from acceld.proposers.extraction import extract_kernel, parse_plan
+from acceld.search.beam import is_selectable, rank, select
+from acceld.search.strategies import schedule
+from store import queries
+
+EVENTS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's stored answer and the place it was asked for."""
+
+    call: int
+    role: str
+    text: str
+    cut_off: bool
+    iteration: int
+    parent: int
+    plan: int
+    """The plan's id; for planners, its index."""
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The rows of one run that decisions depend on."""
+
+    run: Run
+    candidates: Mapping[int, Candidate]
+    plans: Sequence[Plan]
+    attempts: Sequence[Attempt]
+    evaluations: Mapping[int, Evaluation]
+    events: Sequence[Event]
+    answers: Sequence[Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place at which deciding again comes out otherwise."""
+
+    what: str
+    stored: str
+    again: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """How much was decided again."""
+
+    beams: int
+    plans: int
+    attempts: int
+
+
+def recording(connection: sqlite3.Connection, run: int) -> Recording:
+    """Read a run. StoreError where there is none."""
+    record = queries.load_run(connection, run)
+    events = queries.load_events(connection, 0, run, EVENTS)
+    wanted = [event.data["evaluation"] for event in events if event.kind is EventKind.CANDIDATE_EVALUATED]
+    rows = connection.execute(
+        "SELECT id, role, answer, finish_reason, iteration, parent, plan, attempt, "
+        "json_extract(parameters, '$.tags.index') AS place, json_extract(parameters, '$.tags.step') AS step, "
+        "json_extract(parameters, '$.tags.reask') AS reask FROM llm_calls "
+        "WHERE run = ? AND outcome = 'answered' AND role IN ('planner', 'executor', 'fixer') ORDER BY id",
+        (run,),
+    ).fetchall()
+    return Recording(
+        run=record,
+        candidates={candidate.id: candidate for candidate in queries.load_candidates(connection, run, None, False)},
+        plans=queries.load_plans(connection, run),
+        attempts=[
+            attempt
+            for iteration in range(1, record.iteration + 1)
+            for attempt in queries.load_attempts(connection, run, iteration)
+        ],
+        evaluations=queries.load_evaluations(connection, wanted, details=False),
+        events=events,
+        answers=[
+            Answer(
+                call=row["id"],
+                role=row["role"],
+                text=row["answer"] or "",
+                cut_off=row["finish_reason"] == "length",
+                iteration=row["iteration"],
+                parent=row["parent"] or 0,
+                plan=row["place"] if row["role"] == "planner" else row["plan"],
+                attempt=row["attempt"] or 0,
+                step=row["step"] or 0,
+            )
+            for row in rows
+        ],
+    )
+
+
+def differences(recorded: Recording) -> tuple[list[Difference], Checked]:
+    """What comes out otherwise, in the order of the run, and how much was decided again."""
+    plans, plan_count = _plans(recorded)
+    attempts, attempt_count = _attempts(recorded)
+    beams, beam_count = _beams(recorded)
+    return [*plans, *attempts, *beams], Checked(beam_count, plan_count, attempt_count)
+
+
+def _plans(recorded: Recording) -> tuple[list[Difference], int]:
+    answers = {(a.iteration, a.parent, a.plan): a for a in recorded.answers if a.role == "planner"}
+    found: list[Difference] = []
+    count = 0
+    for plan in recorded.plans:
+        answer = answers.get((plan.iteration, plan.parent, plan.index))
+        if answer is None:
+            continue
+        count += 1
+        parsed = parse_plan(answer.text)
+        again = "" if parsed is None else f"{parsed.title}\n{parsed.text}"
+        if again != f"{plan.title}\n{plan.text}":
+            found.append(Difference(f"plan {plan.id} from call {answer.call}", f"{plan.title}\n{plan.text}", again))
+    return found, count
+
+
+def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
+    """The last answer of a place counts: a re-ask comes after what it replaces."""
+    asked: dict[tuple[int, int, int], list[Answer]] = {}
+    for answer in recorded.answers:
+        if answer.role != "planner":
+            asked.setdefault((answer.plan, answer.attempt, answer.step), []).append(answer)
+    entries = {plan.id: _entry(recorded, plan) for plan in recorded.plans}
+    steps: dict[int, int] = {}
+    found: list[Difference] = []
+    count = 0
+    for attempt in recorded.attempts:
+        steps[attempt.id] = 0 if attempt.fix_of is None else steps.get(attempt.fix_of, 0) + 1
+        answers = asked.get((attempt.plan, attempt.index, steps[attempt.id]))
+        if not answers:
+            continue
+        count += 1
+        texts = [extract_kernel(a.text, entries.get(attempt.plan, ""), cut_off=a.cut_off).text for a in answers]
+        again = next((text for text in texts if text is not None), None)
+        if again != attempt.text:
+            calls = ", ".join(str(answer.call) for answer in answers)
+            found.append(Difference(f"attempt {attempt.id} from calls {calls}", str(attempt.text), str(again)))
+    return found, count
+
+
+def _beams(recorded: Recording) -> tuple[list[Difference], int]:
+    parameters = recorded.run.spec.search
+    plan = schedule(parameters)
+    known: dict[int, Candidate] = {}
+    pinned: set[int] = set()
+    vetoed: set[int] = set()
+    parents: list[int] = []
+    previous: list[int] = []
+    found: list[Difference] = []
+    count = 0
+    for event in recorded.events:
+        data = event.data
+        if event.kind is EventKind.CANDIDATE_EVALUATED:
+            candidate = recorded.candidates.get(data["candidate"])
+            if candidate is not None:
+                known[candidate.id] = replace(candidate, evaluation=recorded.evaluations.get(data["evaluation"]))
+        elif event.kind is EventKind.STEERED:
+            _steer(data, pinned, vetoed)
+        elif event.kind is EventKind.ITERATION_STARTED:
+            parents = list(data["beam"])
+        elif event.kind is EventKind.BEAM_SELECTED:
+            count += 1
+            children = [c for c in known.values() if c.iteration == data["iteration"] and c.parent is not None]
+            baseline = [c for c in known.values() if c.parent is None]
+            pool = {c.id: c for c in (*baseline, *(known[p] for p in parents if p in known), *children)}
+            beam = [c.id for c in select(pool.values(), plan.width, pinned=frozenset(pinned), vetoed=frozenset(vetoed))]
+            if plan.latest:
+                passed = sorted((c for c in children if is_selectable(c)), key=lambda c: c.order)
+                beam = [passed[-1].id] if passed else previous or beam
+            if beam != list(data["beam"]):
+                what = f"beam of iteration {data['iteration']}"
+                found.append(Difference(what, _names(data["beam"], known), _names(beam, known)))
+            previous = list(data["beam"])
+    return found, count
+
+
+def _steer(data: Mapping[str, object], pinned: set[int], vetoed: set[int]) -> None:
+    number = data.get("candidate")
+    if not isinstance(number, int):
+        return
+    if data["action"] == "pin":
+        pinned.add(number)
+        vetoed.discard(number)
+    elif data["action"] == "veto":
+        vetoed.add(number)
+        pinned.discard(number)
+
+
+def _entry(recorded: Recording, plan: Plan) -> str:
+    parent = recorded.candidates.get(plan.parent)
+    return parent.kernel.entry if parent is not None else ""
+
+
+def _names(numbers: Sequence[int], known: Mapping[int, Candidate]) -> str:
+    def each() -> Iterator[str]:
+        for number in numbers:
+            candidate = known.get(number)
+            latency = rank(candidate)[0] if candidate is not None else float("inf")
+            yield f"c{number} ({latency:.6g} µs)"
+
+    return ", ".join(each()) or "(none)"
