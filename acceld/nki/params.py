@@ -99,6 +99,9 @@ CURRENT = TimelineParams(
 """The current compiler keeps what is written; its constants are unvalidated except that 512-column float32 passes
 take 430 ns on trn2 (documented figure), which leaves no room for a tensor overhead."""
 
+LEGACY_LATER = replace(LEGACY, tensor_overhead_cycles=CURRENT.tensor_overhead_cycles, narrow_transfer_factor=1.0)
+"""The legacy compiler on chips after trn1: what was fitted to trn1's hardware is left out. Unvalidated."""
+
 BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}
 
 
@@ -109,4 +112,4 @@ def default_params(api: str, chip: str) -> TimelineParams:
     params = BY_API.get(api)
     if params is None:
         raise UsageError(f"no compiler model for API {api!r}", hint=f"known: {', '.join(BY_API)}")
-    return params
+    return LEGACY_LATER if params is LEGACY and CHIPS[chip].generation > 2 else params

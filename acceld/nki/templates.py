@@ -151,7 +151,7 @@ def _template(
         cells = cell_access(dst, buffers[dst.buffer], grids[dst.buffer], space)
         writes.append(cells)
         layout.append(_layout(dst, model, grids[dst.buffer], cells))
-    variants, shapes = _variants(node, space)
+    variants, shapes = shape_variants(node, space)
     costs = []
     for shape in shapes:
         key = (
@@ -228,7 +228,9 @@ def _input_layout(access: Access, model: CostModel) -> object:
     return tuple((d.count, sum(s * t for s, t in zip(d.steps, strides, strict=True))) for d in access.dims)
 
 
-def _variants(node: Instruction, space: tuple[tuple[int, int], ...]) -> tuple[list[int] | None, list[tuple[int, ...]]]:
+def shape_variants(
+    node: Instruction, space: tuple[tuple[int, int], ...]
+) -> tuple[list[int] | None, list[tuple[int, ...]]]:
     """Which shape each execution has inside its mask, and the distinct shapes."""
     shape = iteration_shape(node)
     if not node.mask:

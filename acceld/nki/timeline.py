@@ -23,7 +23,7 @@ from acceld.nki.program import Access, Loop, LoopKind, Node, Program, Space
 from acceld.nki.residency import ENGINES, Machine, plan
 from acceld.nki.schedule import Schedule, schedule
 from acceld.nki.stream import expand
-from acceld.nki.templates import Prepared, prepare
+from acceld.nki.templates import Prepared, prepare, shape_variants
 
 MAX_EVENTS = 200_000
 """Executions unrolled in full; longer programs are extended from two shorter ones."""
@@ -242,7 +242,7 @@ def _assemble(
 ) -> Timeline:
     latency = figures["total_us"] * params.latency_scale + params.kernel_start_us + params.kernel_end_us
     known = not dynamic or params.dynamic_trips is not None
-    written = _as_written(program, run.prepared, full)
+    written = _as_written(program, run.prepared, CostModel(chip, params, program.buffers), full)
     engines = {engine.value: figures[f"busy.{engine.value}"] for engine in ENGINES}
     indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
     dtypes = frozenset(b.dtype for b in program.buffers if b.dtype not in ("int32", "uint32", "uint8", "bool"))
@@ -293,7 +293,7 @@ class _Written:
     passes: int
 
 
-def _as_written(program: Program, prepared: Prepared, full: Mapping[int, int]) -> _Written:
+def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
     """Exact counts of the program before any compiler touches it."""
     counts: dict[str, int] = defaultdict(int)
     rows: Counter[int] = Counter()
@@ -303,13 +303,15 @@ def _as_written(program: Program, prepared: Prepared, full: Mapping[int, int]) -
         if template.clears:
             continue
         times = prod(full[loop.id] for loop in loops)
-        scale = times // max(1, template.executions)
-        by_variant = Counter(template.variants) if template.variants is not None else {0: template.executions}
-        for variant, executions in by_variant.items():
+        costs, variants = template.costs, template.variants
+        if variants is not None and times != template.executions:
+            space = tuple((loop.id, full[loop.id]) for loop in loops)
+            variants, shapes = shape_variants(template.instruction, space)
+            costs = [model.cost(template.instruction, template.engine, shape) for shape in shapes]
+        for variant, repeats in (Counter(variants) if variants is not None else {0: times}).items():
             if variant < 0:
                 continue
-            cost = template.costs[variant]
-            repeats = executions * scale
+            cost = costs[variant]
             counts[cost.engine.value] += repeats
             passes += cost.passes * repeats
             if cost.bytes_moved:

@@ -1,0 +1,117 @@
+"""What one instruction costs follows from its shapes."""
+
+import pytest
+
+from acceld.chips import CHIPS
+from acceld.nki.compiler_current import place as place_current
+from acceld.nki.compiler_legacy import place
+from acceld.nki.cost import Cost, CostModel
+from acceld.nki.errors import MissingRule
+from acceld.nki.ops import OPS
+from acceld.nki.params import CURRENT, LEGACY
+from acceld.nki.program import Access, Buffer, Engine, Instruction, Space, TileDim
+from acceld.nki.templates import iteration_shape
+from tests.acceld.nki.tiles import Writer, tile
+
+
+def cost(writer: Writer, *, chip: str = "trn1", handed_over: bool = False) -> Cost:
+    """Cost of the last instruction written."""
+    params = LEGACY if chip == "trn1" else CURRENT
+    model = CostModel(CHIPS[chip], params, tuple(writer.buffers))
+    node = writer.done().body[-1]
+    assert isinstance(node, Instruction)
+    engine = (place if chip == "trn1" else place_current)(node, model)
+    return model.cost(node, engine, iteration_shape(node), handed_over=handed_over)
+
+
+@pytest.mark.parametrize(("dtype", "passes", "factor"), [("float32", 4, 2), ("bfloat16", 1, 1)])
+def test_a_product_counts_passes_and_flops_by_dtype(dtype: str, passes: int, factor: int) -> None:
+    w = Writer()
+    left, right, out = w.sbuf(128, 128, dtype=dtype), w.sbuf(128, 512, dtype=dtype), w.psum(128, 512)
+    w.do("matmul", tile(out), tile(left), tile(right), accumulate="no")
+    found = cost(w)
+    assert (found.engine, found.passes, found.flops) == (Engine.TENSOR, passes, 2 * 128 * 128 * 512 * factor)
+    assert found.transpose_flops == 0
+    assert found.busy_us == pytest.approx(passes * (512 + LEGACY.tensor_overhead_cycles) / 2800)
+
+
+def test_a_transpose_counts_as_a_product_with_the_identity() -> None:
+    w = Writer()
+    w.do("transpose", tile(w.psum(64, 128)), tile(w.sbuf(128, 64)), engine=Engine.TENSOR)
+    assert cost(w).transpose_flops == cost(w).flops == 2 * 128 * 64 * 128 * 2
+
+
+@pytest.mark.parametrize(("columns", "rows", "row_bytes"), [(1024, 128, 4096), (512, 128, 2048), (64, 128, 256)])
+def test_a_load_needs_one_descriptor_for_each_partition(columns: int, rows: int, row_bytes: int) -> None:
+    w = Writer()
+    w.load(tile(w.sbuf(128, columns)), tile(w.hbm(128, 4096), (0, 128), (0, columns)))
+    found = cost(w)
+    assert (found.descriptors, found.row_bytes, found.bytes_moved) == (rows, row_bytes, rows * row_bytes)
+
+
+def test_a_strided_load_has_descriptors_of_single_elements() -> None:
+    w = Writer()
+    source = w.hbm(128, 1024)
+    access = Access(source.id, tile(source).start, (TileDim(128, (1, 0)), TileDim(512, (0, 2))))
+    w.load(tile(w.sbuf(128, 512)), access)
+    assert (cost(w).descriptors, cost(w).row_bytes) == (128 * 512, 4)
+
+
+def test_longer_rows_move_the_same_bytes_sooner() -> None:
+    model = CostModel(CHIPS["trn1"], LEGACY, ())
+    assert model.transfer_us(128, 4096) < model.transfer_us(256, 2048) < model.transfer_us(1024, 512)
+
+
+def test_an_operand_in_psum_halves_a_tensor_tensor() -> None:
+    w = Writer()
+    a, p, out = w.sbuf(128, 512), w.psum(128, 512), w.sbuf(128, 512)
+    w.do("tensor_tensor", tile(out), tile(a), tile(a), engine=Engine.VECTOR, op="add")
+    both_sbuf = cost(w).busy_us
+    w.do("tensor_tensor", tile(out), tile(a), tile(p), engine=Engine.VECTOR, op="add")
+    assert both_sbuf - cost(w).busy_us == pytest.approx(512 / 1120)
+
+
+def test_unplaced_tensor_scalars_go_to_the_scalar_engine_unless_small() -> None:
+    w = Writer()
+    wide, small = w.sbuf(128, 512), w.sbuf(128, 1)
+    w.do("tensor_scalar", tile(wide), tile(wide), 2.0, op0="multiply")
+    assert cost(w).engine is Engine.SCALAR
+    w.do("tensor_scalar", tile(small), tile(small), 2.0, op0="multiply")
+    assert cost(w).engine is Engine.VECTOR
+
+
+def test_trn2_copies_sixteen_bit_data_four_times_faster() -> None:
+    busy = {}
+    for dtype in ("float32", "bfloat16"):
+        w = Writer()
+        w.do("copy", tile(w.sbuf(128, 4096, dtype=dtype)), tile(w.sbuf(128, 4096, dtype=dtype)))
+        busy[dtype] = cost(w, chip="trn2").busy_us
+    assert busy["float32"] - busy["bfloat16"] == pytest.approx(0.75 * 4096 / 960)
+
+
+def test_an_operation_without_a_rule_is_an_error() -> None:
+    w = Writer()
+    w.do("not_an_operation", tile(w.sbuf(128, 8)), tile(w.sbuf(128, 8)))
+    with pytest.raises(MissingRule, match="not_an_operation"):
+        cost(w)
+
+
+@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("chip", ["trn1", "trn2"])
+def test_every_operation_has_a_rule(op: str, chip: str) -> None:
+    spec = OPS[op]
+    buffer = Buffer(0, "b", Space.SBUF, "float32", (128, 128), partition_axis=0)
+    whole = tile(buffer)
+    node = Instruction(op, Engine.UNKNOWN, tuple(whole for _ in spec.dsts), tuple(whole for _ in spec.srcs))
+    model = CostModel(CHIPS[chip], LEGACY if chip == "trn1" else CURRENT, (buffer,))
+    engine = (place if chip == "trn1" else place_current)(node, model)
+    assert model.cost(node, engine, iteration_shape(node)).busy_us >= 0
+
+
+def test_costs_grow_with_the_tile() -> None:
+    def busy(columns: int) -> float:
+        w = Writer()
+        w.do("reciprocal", tile(w.sbuf(128, columns)), tile(w.sbuf(128, columns)))
+        return cost(w).busy_us
+
+    assert busy(64) < busy(512) < busy(2048)
