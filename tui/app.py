@@ -212,7 +212,8 @@ class ConsoleApp(Steering, App[None]):
     def _show_changes(self) -> None:
         """Show what changed since the last time, if the screen in front cares."""
         dirty, self.console_view.dirty = self.console_view.dirty, set()
-        screen = self.screen
+        stack = self._screen_stacks.get(self.current_mode) or ()
+        screen = stack[-1] if stack else None
         if dirty and isinstance(screen, ConsoleScreen):
             wants = {"run" if name == f"run {self._run}" else name for name in dirty}
             if wants & screen.WANTS:
