@@ -15,6 +15,7 @@ MODULES = (
     "composite",
     "fuse_nests",
     "transpose_once",
+    "hoist_loads",
     "interchange",
     "widen_tiles",
     "reduce_in_activation",

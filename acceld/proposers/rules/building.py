@@ -202,6 +202,16 @@ def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
     return any(name.value in variables for name in _names(statement.node))
 
 
+def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
+    """Whether an index name in ``node`` is defined inside ``loop``, so that ``node`` means nothing before it."""
+    defined = set()
+    for statement in loop.statements():
+        small = statement.small
+        if statement.kind == "alias" and isinstance(small, cst.Assign):
+            defined |= {name.value for name in _names(small.targets[0].target)}
+    return any(name.value in defined for name in _names(node))
+
+
 def written(items: Sequence[Item]) -> set[str]:
     """Names that ``items`` write."""
     return {s.target.name for s in flatten(items) if s.target is not None and s.kind in ("op", "other")}

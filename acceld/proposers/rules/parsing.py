@@ -316,7 +316,7 @@ class SourceReader:
             inner = self.affine(node.expression)
             return None if inner is None else inner.times(-1)
         if isinstance(node, cst.Subscript):
-            return self._range(node)
+            return self._extent(node) or self._range(node)
         if isinstance(node, cst.Attribute) and self.text(node.value).endswith("tile_size"):
             limit = TILE_SIZES.get(node.attr.value)
             return None if limit is None else Affine(limit)
@@ -355,6 +355,15 @@ class SourceReader:
         (variable,) = left.variables
         sign = "//" if whole else "%"
         return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
+
+    def _extent(self, node: cst.Subscript) -> Affine | None:
+        """``x.shape[1]`` of a tensor whose shape is known."""
+        shape = self._known_shape(node.value)
+        if shape is None or len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
+            return None
+        place = self.constant(node.slice[0].slice.value)
+        extent = shape[place] if place is not None and -len(shape) <= place < len(shape) else None
+        return None if extent is None else Affine(extent)
 
     def _range(self, node: cst.Subscript) -> Affine | None:
         if not isinstance(node.value, cst.Call) or self._callee(node.value) != "arange" or len(node.value.args) != 1:

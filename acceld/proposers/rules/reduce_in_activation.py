@@ -94,7 +94,7 @@ def _pair(kernel: KernelModule, total: Statement) -> Statement | None:
     made = kernel.producer(total, data)
     if made is None or "reduce_op" in made.args or "reduce_res" in made.args:
         return None
-    if made.op != "activation" and not (made.op in UNARY and made.op != "reciprocal" and kernel.api == "nki_legacy"):
+    if made.op != "activation" and not _squares(made) and not (_unary(made) and kernel.api == "nki_legacy"):
         return None
     if total.target.name in kernel.ambiguous:
         return None
@@ -115,10 +115,26 @@ def _pair(kernel: KernelModule, total: Statement) -> Statement | None:
     return made
 
 
+def _unary(made: Statement) -> bool:
+    return made.op in UNARY and made.op != "reciprocal"
+
+
+def _squares(made: Statement) -> bool:
+    """Whether a statement multiplies a tile with itself."""
+    names = ("data1", "data2") if made.op == "tensor_tensor" else ("x", "y")
+    one, other = made.reads.get(names[0]), made.reads.get(names[1])
+    return made.op in ("multiply", "tensor_tensor") and one is not None and other is not None and one.same_as(other)
+
+
 def _activation(kernel: KernelModule, made: Statement) -> dict[str, str]:
     if made.op == "activation":
         names = ("op", "data", "bias", "scale")
         return {name: kernel.text(made.args[name]) for name in names if name in made.args}
+    if _squares(made):
+        if made.op == "tensor_tensor" and kernel.opname(made.args.get("op")) != "multiply":
+            return {}
+        operand = made.args["data1" if made.op == "tensor_tensor" else "x"]
+        return {"op": f"{prefix(kernel, 'language')}.square", "data": kernel.text(operand)}
     if "x" not in made.args:
         return {}
     return {"op": f"{prefix(kernel, 'language')}.{made.op}", "data": kernel.text(made.args["x"])}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from acceld.model import Profile
-from acceld.proposers.rules.building import STEP, fresh, header, prefix
+from acceld.proposers.rules.building import STEP, fresh, header, named_inside, prefix
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
@@ -105,7 +105,7 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
         return None
     local = {s.target.name for s in outermost.statements() if s.target is not None}
     used = {access.name for access in _operand_names(kernel, statement.args["x"])}
-    if used & local or repeats < 2:
+    if used & local or repeats < 2 or named_inside(statement.args["x"], outermost):
         return None
     return _Hidden(statement, operand, statement.args["x"], outermost, indices, shape[0], shape[1], repeats)
 

@@ -231,10 +231,14 @@ def test_a_repeated_hidden_transpose_moves_before_its_loop() -> None:
         ("], w_tile)", "], w_tile, mask=f < 500)"),  # masked
         ("    for column", "    view = x_tile\n    for column"),  # alias
         ("nl.affine_range(2):\n        total", "nl.sequential_range(2):\n        total"),  # may depend on order
+        ("], w_tile)", "], w_tile)\n            at = 128 * k + c"),  # an index name of the loop
     ],
 )
 def test_transposes_that_may_differ_stay(old: str, new: str) -> None:
     changed = PRODUCT.replace(old, new)
+    if "at = " in new:
+        changed = changed.replace("            w_tile =", "            at = 128 * k + c\n            w_tile =")
+        changed = changed.replace("nl.matmul(x_tile[p, 128 * k + c]", "nl.matmul(x_tile[p, at]")
     assert changed != PRODUCT
     assert sites("transpose_once", changed, PRODUCT_SHAPES) == []
 
@@ -261,6 +265,10 @@ def test_a_sum_comes_out_of_the_activation() -> None:
     after = applied("reduce_in_activation", SUM, [TILE])
     assert "activation_reduce(op=nl.exp" in after and "tensor_reduce" not in after
     assert_same(SUM, after, *arrays(TILE))
+    product = SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.multiply(x_tile, x_tile)")
+    squared = applied("reduce_in_activation", product, [TILE])
+    assert "op=nl.square, data=x_tile" in squared
+    assert_same(product, squared, *arrays(TILE))
     language = SUM.replace("nisa.activation(op=nl.exp, data=x_tile, scale=0.5)", "nl.square(x_tile)")
     language = language.replace("nisa.tensor_reduce(nl.add, data=power, axis=[1])", "nl.sum(power, axis=[1])")
     assert_same(language, applied("reduce_in_activation", language, [TILE]), *arrays(TILE))
@@ -398,6 +406,82 @@ def test_a_copy_that_has_an_engine_keeps_it() -> None:
     assert sites("place_engine", chosen, FROM_PSUM_SHAPES) == []
 
 
+# hoist_loads
+
+
+def test_loads_that_a_loop_repeats_move_before_it() -> None:
+    kept = applied("hoist_loads", REPEATED, REPEATED_SHAPES)
+    assert "w_tile_kept = nl.ndarray((2, nl.par_dim(128), 512)" in kept
+    assert kept.index("nl.load(w") < kept.index("for row in")
+    assert_same(REPEATED, kept, *arrays(*REPEATED_SHAPES))
+
+
+def test_loads_move_in_the_current_api_too() -> None:
+    before = current(
+        "x, w",
+        """
+    out = nl.ndarray((4, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    for row in nl.affine_range(4):
+        for k in nl.affine_range(2):
+            x_tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+            w_tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+            y_tile = nl.ndarray((128, 256), dtype=nl.float32, buffer=nl.sbuf)
+            nisa.dma_copy(dst=x_tile, src=x[row, 0:128, nl.ds(256 * k, 256)])
+            nisa.dma_copy(dst=w_tile, src=w[0:128, nl.ds(256 * k, 256)])
+            nisa.tensor_tensor(dst=y_tile, data1=x_tile, data2=w_tile, op=nl.multiply)
+            nisa.dma_copy(dst=out[row, 0:128, nl.ds(256 * k, 256)], src=y_tile)
+    return out
+""",
+    )
+    shapes = [(4, 128, 512), (128, 512)]
+    after = applied("hoist_loads", before, shapes)
+    assert "w_tile_kept = nl.ndarray((128, 2, 256)" in after and "data2=w_tile_kept[0:128, k, 0:256]" in after
+    assert_same(before, after, *arrays(*shapes))
+
+
+REPEATED = legacy(
+    "x, w",
+    """
+    out = nl.ndarray((4, 128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(4):
+        for k in nl.affine_range(2):
+            x_tile = nl.load(x[row, p, 512 * k + f])
+            w_tile = nl.load(w[p, 512 * k + f])
+            nl.store(out[row, p, 512 * k + f], value=nl.multiply(x_tile, w_tile))
+    return out
+""",
+)
+REPEATED = REPEATED.replace("value=nl.multiply(x_tile, w_tile)", "value=y_tile").replace(
+    "            nl.store", "            y_tile = nl.multiply(x_tile, w_tile)\n            nl.store"
+)
+REPEATED_SHAPES = [(4, 128, 1024), (128, 1024)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("w[p, 512 * k + f]", "w[p, 256 * k + 128 * row + f]"),  # depends on the loop
+        ("w[p, 512 * k + f]", "w[p, 512 * k + f], mask=f < 500"),  # masked tail
+        ("w[p, 512 * k + f]", "out[0, p, 512 * k + f]"),  # the kernel writes it
+        ("            y_tile", "            w_tile = nl.add(w_tile, 1.0)\n            y_tile"),  # changed in the loop
+        ("            y_tile", "            other = w_tile\n            y_tile"),  # alias
+        ("nl.affine_range(2)", "nl.affine_range(count)"),  # unknown trips
+        ("            w_tile = nl.load(w[p, 512 * k + f])", "            at = 512 * k + f\n            w_tile = nl.load(w[p, at])"),
+    ],
+)  # fmt: skip
+def test_loads_that_may_differ_stay(old: str, new: str) -> None:
+    changed = REPEATED.replace(old, new)
+    assert changed != REPEATED
+    assert sites("hoist_loads", changed, REPEATED_SHAPES) == []
+
+
+def test_tiles_that_do_not_fit_are_not_kept() -> None:
+    large = REPEATED.replace("nl.affine_range(2)", "nl.affine_range(100)")
+    assert sites("hoist_loads", large, [(4, 128, 51200), (128, 51200)]) == []
+
+
 # interchange_loops
 
 NEST = legacy(
@@ -508,7 +592,8 @@ def test_a_value_without_room_for_every_iteration_is_not_moved() -> None:
 
 
 @pytest.mark.parametrize("rule", ["composite_activation", "transpose_once", "reduce_in_activation", "consume_psum",
-                                  "fold_scalars", "interchange_loops", "fuse_nests", "widen_tiles", "place_engine"])  # fmt: skip
+                                  "fold_scalars", "interchange_loops", "fuse_nests", "widen_tiles", "place_engine",
+                                  "hoist_loads"])  # fmt: skip
 def test_a_place_without_the_pattern_is_refused_with_a_reason(rule: str) -> None:
     with pytest.raises(RuleRefused, match=r"line 3|no copy"):
         apply_at(rule, legacy("x", "    return x\n"), 3, Variant("any", {"factor": 2, "depth": 1}))
