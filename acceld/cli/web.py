@@ -1,0 +1,22 @@
+"""``acceld web``: the terminal UI in a browser, on loopback, behind a one-time token."""
+
+from __future__ import annotations
+
+import argparse
+
+from acceld.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where to listen."""
+    parser.add_argument("--port", type=int, default=7432)
+    parser.add_argument("run", nargs="?", metavar="r12", help="the run to open first")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    try:
+        from acceld.cli.web_server import serve
+    except ModuleNotFoundError as error:
+        raise UsageError("acceld web needs textual-serve", hint="pip install 'acceld[web]'") from error
+    return serve(arguments.home, arguments.port, arguments.run)

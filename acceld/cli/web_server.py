@@ -1,0 +1,93 @@
+"""The terminal UI in a browser: who may open it.
+
+The page listens on loopback only. Its address holds a token that opens it once; what opens it gets a cookie that
+scripts can not read. Requests from other pages are refused by Host and Origin, so that no web site can reach in.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from textual_serve.server import Server
+
+from acceld.cli.output import say
+
+COOKIE = "acceld_web"
+HOST = "127.0.0.1"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Door:
+    """Lets in who has the token, once, and afterwards who has the cookie."""
+
+    def __init__(self, port: int) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self._cookie = secrets.token_urlsafe(32)
+        self._used = False
+        self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
+
+    def refusal(self, request: web.Request) -> str:
+        """Why a request is refused whatever it carries; empty where it is not."""
+        if request.host not in self._hosts:
+            return "foreign Host"
+        origin = request.headers.get("Origin")
+        if origin is not None and origin.removeprefix("http://") not in self._hosts:
+            return "foreign Origin"
+        if request.headers.get("Upgrade", "").lower() == "websocket" and origin is None:
+            return "no Origin"
+        if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+            return "asked by another site"
+        return ""
+
+    @property
+    def middleware(self) -> Any:
+        """For the application."""
+
+        @web.middleware
+        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if why := self.refusal(request):
+                raise web.HTTPForbidden(text=f"{why}\n")
+            given = request.query.get("token")
+            if given is not None:
+                if self._used or not hmac.compare_digest(given, self.token):
+                    raise web.HTTPForbidden(text="the token has been used; start acceld web again\n")
+                self._used = True
+                found = web.HTTPSeeOther("/")
+                found.set_cookie(COOKIE, self._cookie, httponly=True, samesite="Strict", path="/")
+                raise found
+            if not hmac.compare_digest(request.cookies.get(COOKIE, ""), self._cookie):
+                raise web.HTTPForbidden(text="open the address that acceld web printed\n")
+            return await handler(request)
+
+        return check
+
+
+class GuardedServer(Server):
+    """textual-serve behind the door."""
+
+    def __init__(self, command: str, port: int) -> None:
+        super().__init__(command, host=HOST, port=port, title="acceld", public_url=f"http://{HOST}:{port}")
+        self.door = Door(port)
+
+    async def _make_app(self) -> web.Application:
+        app: web.Application = await super()._make_app()
+        app.middlewares.append(self.door.middleware)
+        return app
+
+    async def on_startup(self, app: web.Application) -> None:
+        """Tell the address."""
+        say(f"open http://{HOST}:{self.port}/?token={self.door.token}")
+        say("it works once, in one browser; ctrl+c ends it")
+
+
+def serve(home: str | None, port: int, run: str | None) -> int:
+    """Serve until interrupted."""
+    words = [sys.executable, "-m", "acceld", "attach", *([run] if run else []), *(["--home", home] if home else [])]
+    GuardedServer(shlex.join(words), port).serve()
+    return 0

@@ -1,0 +1,92 @@
+"""Who may open the terminal UI in a browser: real HTTP on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+pytest.importorskip("textual_serve")
+
+from acceld.cli.web_server import COOKIE, Door, GuardedServer
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[tuple[str, Door, aiohttp.ClientSession]]:
+    """A guarded page, its door and a browser."""
+
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text="inside")
+
+    app = web.Application()
+    app.router.add_get("/", page)
+    app.router.add_get("/ws", page)
+    runner = web.AppRunner(app)
+    site_port = _free_port()
+    door = Door(site_port)
+    app.middlewares.append(door.middleware)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", site_port).start()
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
+        yield f"http://127.0.0.1:{site_port}", door, browser
+    await runner.cleanup()
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+Opened = tuple[str, Door, aiohttp.ClientSession]
+
+
+async def test_the_token_opens_once_and_the_cookie_afterwards(opened: Opened) -> None:
+    url, door, browser = opened
+    async with browser.get(url) as answer:
+        assert answer.status == 403
+    async with browser.get(f"{url}/?token={door.token}") as answer:
+        assert answer.status == 200 and await answer.text() == "inside"
+        set_cookie = answer.history[0].headers["Set-Cookie"]
+        assert COOKIE in set_cookie and "HttpOnly" in set_cookie and "SameSite=Strict" in set_cookie
+    async with browser.get(url) as answer:
+        assert answer.status == 200
+    async with aiohttp.ClientSession() as other, other.get(f"{url}/?token={door.token}") as answer:
+        assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Upgrade": "websocket"},
+    ],
+)
+async def test_other_sites_are_refused_even_with_the_cookie(opened: Opened, headers: dict[str, str]) -> None:
+    url, door, browser = opened
+    async with browser.get(f"{url}/?token={door.token}"):
+        pass
+    async with browser.get(f"{url}/ws", headers=headers) as answer:
+        assert answer.status == 403
+
+
+async def test_a_wrong_token_does_not_use_up_the_right_one(opened: Opened) -> None:
+    url, door, browser = opened
+    async with browser.get(f"{url}/?token=wrong") as answer:
+        assert answer.status == 403
+    async with browser.get(f"{url}/?token={door.token}") as answer:
+        assert answer.status == 200
+
+
+async def test_the_real_server_stands_behind_the_door() -> None:
+    server = GuardedServer("true", _free_port())
+    app = await server._make_app()
+    assert len(app.middlewares) >= 1 and server.host == "127.0.0.1"
