@@ -13,11 +13,11 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from acceld.config import Config
 from acceld.daemon import specs, steering
@@ -36,6 +36,8 @@ from store import listing
 from store.connection import JOURNAL_LIMIT_BYTES
 from store.database import Store
 from store.maintenance import size_bytes
+
+P = ParamSpec("P")
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +126,8 @@ class Daemon:
                 for run in unfinished:
                     if (await self.store.run(run)).state is not RunState.PAUSED:
                         await self._runs.take_up(run)
-                watching = tasks.create_task(_guarded("watching the state folder", self._watch()))
-                hooks = tasks.create_task(_guarded("hooks", run_hooks(self.store, self._config.hooks)))
+                watching = tasks.create_task(_guarded("watching the state folder", self._watch))
+                hooks = tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))
                 self._state = "running"
                 self.ready.set()
                 await self._stop.wait()
@@ -284,8 +286,8 @@ class Daemon:
                     self._parts.set_budget(run, float(arguments["usd"]))
                 return f"the cap is {arguments['usd']:g} USD"
             case "remeasure":
-                again = self._remeasure(run, arguments["candidate"])
-                self._tasks.create_task(_guarded(f"measuring c{arguments['candidate']} again", again))
+                what = f"measuring c{arguments['candidate']} again"
+                self._tasks.create_task(_guarded(what, self._remeasure, run, arguments["candidate"]))
                 return f"measuring c{arguments['candidate']} again"
             case "apply":
                 return await self._apply(run, Path(arguments["path"]), arguments["expected_sha256"])
@@ -399,10 +401,10 @@ class Daemon:
         self._touch()
 
 
-async def _guarded(what: str, work: Coroutine[Any, Any, None]) -> None:
+async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
     """Do something beside the runs: its failure is logged and ends nothing else."""
     try:
-        await work
+        await work(*args, **kwargs)
     except Exception:
         log.exception("%s failed", what)
 
