@@ -50,6 +50,17 @@ class InterchangeLoops:
             )
         return found
 
+    def refusals(self, kernel: KernelModule) -> Sequence[Site]:
+        """Nested loops that can not change places."""
+        found = []
+        for outer in kernel.loops:
+            inner = _inner(outer)
+            reason = _obstacle(kernel, outer, inner) if inner is not None else ""
+            if inner is not None and reason:
+                plan = f"Exchange loops {outer.variable} and {inner.variable}, if {reason} can be lifted."
+                found.append(Site(self.name, outer.line, reason, plan, (Variant("swap"),), 0.0, key=inner.variable))
+        return found
+
     def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
         """Exchange the two headers."""
         for outer in kernel.loops:

@@ -13,7 +13,9 @@ from acceld.model import Attempt, Insight, Plan, Profile
 from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Refusing, RuleRefused, Site, Variant
+
+_REMEMBERED = 64
 
 Shapes = tuple[tuple[int, ...] | None, ...]
 
@@ -44,9 +46,28 @@ def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | N
     return sorted(found, key=lambda one: (-one.site.benefit, one.site.rule, one.site.line, one.site.key))
 
 
+def refusals(source: str, api: str, shapes: Shapes = ()) -> list[Suggestion]:
+    """Places that look right for a rule and where it refuses; the site's precondition is the reason."""
+    kernel = _read(source, api, shapes)
+    return [
+        Suggestion(site, rule.change_class, rule.reason, rule.source)
+        for rule in all_rules()
+        if api in rule.apis and isinstance(rule, Refusing)
+        for site in rule.refusals(kernel)
+    ]
+
+
 def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes = ()) -> str:
     """The kernel's source after ``variant`` of ``site``. Raises RuleRefused with the reason."""
     return rule_named(site.rule).apply(_read(source, api, shapes), site, variant)
+
+
+def _everything(source: str, api: str, shapes: Shapes, profile: Profile | None) -> list[Suggestion]:
+    found = suggestions(source, api, shapes, profile)
+    places = {(one.site.rule, one.site.line, one.site.key) for one in found}
+    return found + [
+        one for one in refusals(source, api, shapes) if (one.site.rule, one.site.line, one.site.key) not in places
+    ]
 
 
 @lru_cache(maxsize=64)
@@ -64,16 +85,27 @@ class RulesProposer:
     def __init__(self, shapes: Sequence[tuple[int, ...] | None] | None = None) -> None:
         """``shapes`` of the kernel's arguments; None takes them from the problem's argument lines."""
         self._shapes = None if shapes is None else tuple(shapes)
+        self._reading = asyncio.Lock()
+        self._found: dict[tuple[str, str, float | None], list[Suggestion]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
-        """The plan for the best site that no earlier plan took, ``index`` places further on."""
+        """The plan for the best site that no earlier plan took, ``index`` places further on.
+
+        After the sites come the places where rules refuse: their attempts give no code, and the reason.
+        """
         kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
         evaluation = request.parent.evaluation
         profile = evaluation.profile if evaluation else None
-        try:
-            found = await asyncio.to_thread(suggestions, kernel.text, kernel.api, shapes, profile)
-        except RuleRefused:
-            return None
+        key = (kernel.api, kernel.text, profile.latency_us if profile else None)
+        async with self._reading:
+            if key not in self._found:
+                if len(self._found) >= _REMEMBERED:
+                    self._found.clear()
+                try:
+                    self._found[key] = await asyncio.to_thread(_everything, kernel.text, kernel.api, shapes, profile)
+                except RuleRefused:
+                    return None
+            found = self._found[key]
         taken = {(plan.rule, plan.line, str(plan.data.get("key", ""))) for plan in request.earlier}
         open_sites = [one for one in found if (one.site.rule, one.site.line, one.site.key) not in taken]
         if request.index >= len(open_sites):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from acceld.errors import AcceldError
 from acceld.model import Profile
@@ -62,4 +62,13 @@ class Rule(Protocol):
 
     def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
         """The kernel's new source. Raises RuleRefused with the reason."""
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A rule that can also name places that look right and where it refuses: what a person may want to know."""
+
+    def refusals(self, kernel: KernelModule) -> Sequence[Site]:
+        """Sites whose ``apply`` raises RuleRefused; the precondition says why."""
         ...

@@ -96,6 +96,16 @@ class WidenTiles:
             )
         return found
 
+    def refusals(self, kernel: KernelModule) -> Sequence[Site]:
+        """Loops with element-wise work that can not take larger steps."""
+        found = []
+        for loop in kernel.loops:
+            reason = _plan(kernel, loop)
+            if isinstance(reason, str) and any(isinstance(s, Statement) and s.op in _OPS for s in loop.items):
+                plan = f"Take more columns at a time in loop {loop.variable}, if {reason} can be lifted."
+                found.append(Site(self.name, loop.line, reason, plan, (Variant("wider", {"factor": 2}),), 0.0))
+        return found
+
     def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
         """Larger steps by the variant's factor."""
         factor = int(variant.parameters["factor"])

@@ -14,7 +14,7 @@ import acceld.proposers.rules as rules_package
 from acceld.model import Candidate, Kernel, Plan
 from acceld.proposers.base import AttemptRequest, PlanRequest, Problem
 from acceld.proposers.rules import MODULES, all_rules, rule_named
-from acceld.proposers.rules.proposer import RulesProposer, suggestions
+from acceld.proposers.rules.proposer import RulesProposer, refusals, suggestions
 from acceld.workloads import ArraySpec, Workload, find_workloads, workload
 from tests.acceld.proposers.rules.kernels import legacy
 
@@ -115,6 +115,25 @@ async def test_attempts_are_the_variants_of_a_plan() -> None:
     attempts = [await proposer.attempt(AttemptRequest(ask.problem, plan, ask.parent, k, 0)) for k in range(3)]
     assert attempts[0] is not None and attempts[1] is not None and attempts[2] is None
     assert attempts[0].plan == 3 and attempts[0].text and attempts[0].text != ask.parent.kernel.text
+
+
+async def test_after_the_sites_come_places_where_a_rule_refuses_and_says_why() -> None:
+    proposer = RulesProposer()
+    ask = request(workload("rmsnorm_matmul"))
+    plans = [await proposer.plan(replace(ask, index=number)) for number in range(40)]
+    last = [plan for plan in plans if plan is not None][-1]
+    attempt = await proposer.attempt(AttemptRequest(ask.problem, last, ask.parent, 0, 0))
+    assert attempt is not None and attempt.text is None
+    assert attempt.reason == last.data["precondition"] and re.match(r"line \d+: ", attempt.reason)
+
+
+def test_a_refusal_is_no_suggestion() -> None:
+    for name in ("silu", "lora", "gqa_full"):
+        one = workload(name)
+        source = one.baselines["nki_legacy"].read_text()
+        places = {(s.site.rule, s.site.line, s.site.key) for s in suggestions(source, "nki_legacy", shapes(one))}
+        refused = [(s.site.rule, s.site.line, s.site.key) for s in refusals(source, "nki_legacy", shapes(one))]
+        assert refused and not places & set(refused)
 
 
 async def test_a_plan_that_does_not_fit_its_kernel_gives_no_code_and_the_reason() -> None:
