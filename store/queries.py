@@ -82,20 +82,18 @@ def _root(connection: sqlite3.Connection, row: Row) -> Kernel | None:
         "SELECT s.*, ? AS filename, ? AS trusted FROM sources s WHERE sha256 = ?",
         (row["root_filename"], row["root_trusted"], row["root_sha256"]),
     ).fetchone()
-    return next(iter(_kernels(connection, [source]).values()))
+    return _kernels(connection, [source])[0]
 
 
-def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> dict[str, Kernel]:
-    """Kernels by the hash of their source, from rows with the columns of ``sources``."""
-    closures = {row["sha256"]: rows.load(row["closure"]) for row in found}
+def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kernel]:
+    """Kernels in order, from rows with the columns of ``sources`` and ``filename``, ``trusted``."""
+    closures: list[dict[str, str]] = [rows.load(row["closure"]) for row in found]
     wanted = [row["text_sha256"] for row in found]
-    wanted += [digest for closure in closures.values() for digest in closure.values()]
-    by_hash = texts(connection, wanted)
-    kernels: dict[str, Kernel] = {}
-    for row in found:
-        closure = {name: by_hash[digest] for name, digest in closures[row["sha256"]].items()}
-        kernels[row["sha256"]] = rows.kernel_of(row, by_hash[row["text_sha256"]], closure)
-    return kernels
+    by_hash = texts(connection, wanted + [digest for closure in closures for digest in closure.values()])
+    return [
+        rows.kernel_of(row, by_hash[row["text_sha256"]], {name: by_hash[digest] for name, digest in closure.items()})
+        for row, closure in zip(found, closures, strict=True)
+    ]
 
 
 def load_evaluations(
@@ -140,23 +138,10 @@ _ORDER = " ORDER BY c.iteration, c.place, c.plan_number, c.attempt_number, c.fix
 
 
 def _candidates(connection: sqlite3.Connection, found: Sequence[Row], details: bool) -> list[Candidate]:
-    evaluations = load_evaluations(connection, [r["evaluation"] for r in found if r["evaluation"]], details)
-    closures = {row["sha256"]: rows.load(row["closure"]) for row in found}
-    by_hash = texts(
-        connection,
-        [row["text_sha256"] for row in found] + [digest for c in closures.values() for digest in c.values()],
-    )
+    evaluations = load_evaluations(connection, [row["evaluation"] for row in found if row["evaluation"]], details)
     return [
-        rows.candidate_of(
-            row,
-            rows.kernel_of(
-                row,
-                by_hash[row["text_sha256"]],
-                {name: by_hash[digest] for name, digest in closures[row["sha256"]].items()},
-            ),
-            evaluations.get(row["evaluation"]),
-        )
-        for row in found
+        rows.candidate_of(row, kernel, evaluations.get(row["evaluation"]))
+        for row, kernel in zip(found, _kernels(connection, found), strict=True)
     ]
 
 
