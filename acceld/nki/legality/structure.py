@@ -176,6 +176,7 @@ class Structure:
         self.program: Program = report.program
         self.sound: set[int] = set()
         self._loops: set[int] = set()
+        self._too_deep = False
 
     def check(self) -> bool:
         """Whether buffers, loops and references hold together; instructions are judged one by one."""
@@ -193,6 +194,8 @@ class Structure:
         if len(self.report.findings) > before:
             return False
         self._body(program.body, ())
+        if self._too_deep:
+            return False
         known = self._loops
         for buffer in program.buffers:
             if any(loop not in known for loop in buffer.scope):
@@ -229,6 +232,7 @@ class Structure:
 
     def _body(self, body: tuple[Node, ...], outer: tuple[int, ...]) -> None:
         if len(outer) > _DEEPEST:
+            self._too_deep = True
             self._bad(0, f"loops are nested deeper than {_DEEPEST}")
             return
         for node in body:

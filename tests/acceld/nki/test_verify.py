@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from acceld.errors import UsageError
-from acceld.nki.program import Access, Affine, Engine, Indirect, LoopKind, Pattern, TileDim
+from acceld.nki.program import Access, Affine, Engine, Indirect, Loop, LoopKind, Pattern, TileDim
 from acceld.nki.verify import rulebook, verify
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
@@ -632,6 +632,14 @@ def test_a_mismatch_of_api_and_chip_names_both() -> None:
         rulebook("nki", "trn9")
     kernel = Kernel("nki", "trn1")
     assert [one.rule for one in verify(kernel.finish())] == ["api"]
+
+
+def test_loops_nested_too_deep_are_refused_before_anything_else_looks_at_them() -> None:
+    body: tuple[Loop, ...] = ()
+    for number in range(5000):
+        body = (Loop(number, "", 1, LoopKind.AFFINE, body),)
+    program = replace(Kernel().finish(), body=body)
+    assert [one.rule for one in verify(program)] == ["malformed"]
 
 
 def test_a_check_that_fails_itself_refuses_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
