@@ -1,0 +1,96 @@
+"""``costs`` adds up and never calls an unknown price nothing; ``check`` finds what is wrong and sends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceld.cli.costs import grouped, usd
+from acceld.cli.main import main
+from acceld.daemon.ledger import StoreLedger
+from acceld.llm.calls import Calls
+from acceld.llm.pricing import Price
+from acceld.llm.settings import ModelSettings
+from acceld.model import RunSpec, SearchParameters
+from acceld.proposers.base import Problem
+from acceld.proposers.llm import LLMProposer
+from acceld.proposers.prompts import PromptLibrary
+from acceld.proposers.roles import RoleTable
+from acceld.resources import prompts_folder
+from acceld.search.budget import Budget
+from acceld.search.loop import Search, SearchParts
+from store.database import Store
+from tests.acceld.search.llm_victim import ROOT, Judge, Model
+
+
+async def search(folder: Path, price: Price | None) -> None:
+    store = Store.open(folder / "acceld.db")
+    parameters = SearchParameters(beam_width=1, plans=2, attempts=1, iterations=2, patience=0)
+    run = await store.create_run(RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
+    settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=price)
+    calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=Budget())
+    proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=2)
+    problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
+    await Search(run, SearchParts(store, Judge(), proposer, problem, ROOT)).run()
+    await calls.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("by", ["role", "model", "iteration", "candidate"])
+def test_costs_add_up_however_they_are_grouped(tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str) -> None:
+    asyncio.run(search(tmp_path, Price.of("1", "10")))
+    assert main(["costs", "r1", "--by", by, "--home", str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    each = (1000 * 1 + 100 * 10) / 1e6
+    calls = 4 if by == "candidate" else 8
+    assert sum(line["calls"] for line in answer["lines"]) == calls
+    assert sum(line["cost_usd"] for line in answer["lines"]) == pytest.approx(calls * each)
+    assert answer["costs"]["cost_usd"] == pytest.approx(8 * each)
+
+
+def test_an_unknown_price_is_a_question_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(search(tmp_path, None))
+    assert main(["costs", "r1", "--home", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "planner" in out and "?" in out and "0.0000 " not in out.split("role")[1]
+    assert usd(None) == "?" and usd(1.0, 2) == "1.0000 + ?" and usd(0.5) == "0.5000"
+
+
+def test_a_group_of_known_and_unknown_costs_keeps_what_is_known() -> None:
+    parts = {"calls": 1, "failed_calls": 0, "input_tokens": 5, "cached_tokens": None, "output_tokens": 1}
+    head: dict[str, Any] = {"role": "planner"}
+    lines = [head | parts | {"cost_usd": None}, head | parts | {"cost_usd": 0.25}]
+    assert grouped(lines, "role") == [
+        {"role": "planner", "calls": 2, "failed_calls": 0, "input_tokens": 10, "cached_tokens": 0, "output_tokens": 2}
+        | {"cost_usd": 0.25}
+    ]
+
+
+def test_check_passes_acceld_s_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    assert main(["check", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] and {entry["part"] for entry in answer["checked"]} == {"config", "prompts", "workloads"}
+
+
+def test_check_names_a_missing_key_a_role_without_a_model_and_a_broken_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    (tmp_path / "mine" / "shared").mkdir(parents=True)
+    (tmp_path / "mine" / "shared" / "planner.md").write_text("+++\nplaceholders = []\n+++\n{{problme}}")
+    (tmp_path / "acceld.toml").write_text(
+        '[models.fast]\nname = "gpt-5"\n[llm.planner]\nmodels = ["fats"]\n[paths]\nprompts = ["mine"]\n'
+    )
+    assert main(["check", "models", "prompts"]) == 2
+    out = capsys.readouterr().out
+    assert "OPENAI_API_KEY" in out and "'fats'" in out and "problme" in out
