@@ -1,10 +1,12 @@
 """How far a prediction may be off: of one latency, and of a ratio of two.
 
-All figures come from validation (``scripts/bench_sim.py`` prints them): the absolute interval is the 90th percentile
-of leave-one-out errors on the 14 NKIBench baselines. Paired bands: two versions of one kernel share most of what the
-model gets wrong, so the error of their ratio is smaller than that of either; but only few pairs are public with both
-texts and latencies, so a band is never taken below the paired error seen on those, and classes without a pair of
-their own take the widest one seen.
+All figures are measured, and ``scripts/bench_sim.py`` prints them. The absolute interval is the 90th percentile of the
+leave-one-out errors on the 14 NKIBench baselines.
+
+Paired bands: only five pairs of versions of one kernel are public with texts and latencies. The error of their
+predicted speed-up was 3 % (mamba to its best version), 16 % (rope to its best version), 17 % (tutorial product, loads
+hoisted), 25 % and 33 % (the same, blocked). A class has the greatest error of its own pairs, and at least their median;
+classes without a pair have the median. Too few to promise more.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ class ChangeClass(StrEnum):
     MIXED = "mixed"
 
 
-ABSOLUTE_PERCENT = 22.0
+ABSOLUTE_PERCENT = 24.0
 """90th percentile of the absolute leave-one-out error on the 14 baselines."""
 
 PAIRED_PERCENT: dict[ChangeClass, float] = {
-    ChangeClass.LOOP_ORDER: 12.0,
-    ChangeClass.TILE_WIDTH: 12.0,
-    ChangeClass.FUSION: 12.0,
-    ChangeClass.ENGINE: 12.0,
-    ChangeClass.SPILL: 20.0,
-    ChangeClass.MIXED: 20.0,
+    ChangeClass.LOOP_ORDER: 17.0,
+    ChangeClass.TILE_WIDTH: 17.0,
+    ChangeClass.FUSION: 17.0,
+    ChangeClass.ENGINE: 17.0,
+    ChangeClass.SPILL: 17.0,
+    ChangeClass.MIXED: 33.0,
 }
 """Percent by which a predicted ratio may be off."""
 
