@@ -156,6 +156,7 @@ class TuiConfig:
 
     theme: str = _key("acceld", "a theme's name, or ansi")
     refresh_hz: float = _key(8.0, "how often the screen follows the events")
+    keys: tuple[str, ...] = _key((), "other keys, such as 'run.pause=f9'; ? on a screen names what can be changed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,7 @@ class ConsoleApp(Steering, App[None]):
                     for event in batch:
                         self.console_view.apply(event)
                 raise DaemonError("the daemon closed the connection")
-            except DaemonError as error:
+            except AcceldError as error:
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 tries += 1
                 await self._wait(error.message, wait_s)

@@ -85,7 +85,8 @@ class Help(ModalScreen[None]):
             for _, binding in node._bindings:
                 if binding.description and binding.id:
                     shown = binding.key_display or self.app.get_key_display(binding)
-                    text.append(f"  {shown:<10}", palette.strong).append(f"{binding.description}\n")
+                    text.append(f"  {shown:<10}", palette.strong).append(f"{binding.description:<24}")
+                    text.append(f"{binding.id}\n", palette.muted)
             text.append("\n")
         text.append("Lists\n", palette.accent)
         for keys, what in (
@@ -97,7 +98,9 @@ class Help(ModalScreen[None]):
             ("1 … 8", "screens"),
         ):
             text.append(f"  {keys:<10}", palette.strong).append(f"{what}\n")
-        text.append("\nKeys can be changed in acceld.toml, section [tui]. The daemon keeps running when you leave.")
+        text.append(
+            "\nacceld.toml: [tui] keys = ['run.pause=f9'] changes keys by these names.\nThe daemon keeps running when you leave."
+        )
         with VerticalScroll(classes="modal tall") as box:
             box.border_title = "Keys"
             yield Static(text)

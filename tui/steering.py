@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
@@ -123,15 +125,28 @@ class Steering:
         self._ask(Ask("New cap of this run in USD", "20.00"), change)
 
     def action_apply_best(self) -> None:
-        """Write the best kernel to its file, after asking."""
+        """Write the best kernel over a file of this machine, after asking which."""
         run = self._console().run_view
         if run is None or run.best is None:
+            self._console().notify("nothing has passed yet", severity="warning")
             return
-        text = (
-            f"Write c{run.best.candidate} over the file r{run.id} started from? "
-            "The old file is kept beside it; a file changed since is refused."
+
+        def write(name: str | None) -> None:
+            if not name:
+                return
+            path = Path(name).expanduser().absolute()
+            try:
+                expected = hashlib.sha256(path.read_bytes()).hexdigest()
+            except OSError as error:
+                self._console().notify(f"{path}: {error.strerror}", severity="error")
+                return
+            self._act(
+                "apply", f"{path} written, a copy of the old one beside it", path=str(path), expected_sha256=expected
+            )
+
+        self._ask(
+            Ask(f"Write c{run.best.candidate} over which file?", "kernel.py; a copy of it is kept beside it"), write
         )
-        self._ask(Confirm(text, "Write it"), lambda yes: self._act("apply", "written") if yes else None)
 
     def action_new_run(self) -> None:
         """Choose a workload, see the estimate, start."""

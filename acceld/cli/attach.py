@@ -20,7 +20,7 @@ from typing import Any
 from acceld import config
 from acceld.cli.history_source import reading
 from acceld.cli.output import say
-from acceld.errors import DaemonError, UsageError
+from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.home import find_home
 
 PAGE = 500
@@ -82,7 +82,7 @@ def show(client: Any, number: int | None, *, replay: bool = False, theme: str | 
         replay=recording,
         refresh_hz=min(settings.refresh_hz, 4.0) if os.environ.get("SSH_CONNECTION") else settings.refresh_hz,
         theme=theme or settings.theme,
-        keymap=dict(getattr(settings, "keys", ()) or ()),
+        keymap=keymap(settings.keys),
     )
     app.run()
     if app.return_code:
@@ -90,6 +90,17 @@ def show(client: Any, number: int | None, *, replay: bool = False, theme: str | 
     if not client.read_only and not replay:
         say("detached; the daemon keeps running (acceld stop ends it)")
     return 0
+
+
+def keymap(entries: tuple[str, ...]) -> dict[str, str]:
+    """Keys by the name of what they do, of ``run.pause=f9``. ConfigError for anything else."""
+    found = {}
+    for entry in entries:
+        name, sign, key = entry.partition("=")
+        if not sign or not name.strip() or not key.strip():
+            raise ConfigError(f"tui.keys: {entry!r} is not NAME=KEY", hint="such as 'run.pause=f9'")
+        found[name.strip()] = key.strip()
+    return found
 
 
 async def _recorded(client: Any, number: int) -> list[Any]:
