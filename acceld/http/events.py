@@ -85,15 +85,13 @@ async def _websocket(request: web.Request) -> web.StreamResponse:
     sockets.add(stream)
     if control is not None:
         control.client_came()
-    last = after
+    progress = [after]
     try:
         await stream.send_str(dump({"hello": await request.app[HELLO]()}))
         async with asyncio.TaskGroup() as tasks:
             listener = tasks.create_task(_listen(stream))
-            sender = tasks.create_task(_send(stream, request.app[READING], after, run))
+            sender = tasks.create_task(_send(stream, request.app[READING], progress, run))
             await asyncio.wait({listener, sender}, return_when=asyncio.FIRST_COMPLETED)
-            if sender.done() and not sender.cancelled() and sender.exception() is None:
-                last = sender.result()
             listener.cancel()
             sender.cancel()
     except* (ConnectionError, TimeoutError):
@@ -104,7 +102,7 @@ async def _websocket(request: web.Request) -> web.StreamResponse:
             control.client_left()
         if not stream.closed:
             await stream.close(
-                code=WSCloseCode.TRY_AGAIN_LATER, message=f"lagged: reconnect with after={last}".encode()
+                code=WSCloseCode.TRY_AGAIN_LATER, message=f"lagged: reconnect with after={progress[0]}".encode()
             )
     return stream
 
@@ -116,12 +114,14 @@ async def _listen(stream: web.WebSocketResponse) -> None:
             await stream.send_str('{"pong":1}')
 
 
-async def _send(stream: web.WebSocketResponse, reading: Reading, after: int, run: int | None) -> int:
-    """Send events in batches until the daemon stops; the number of the last. TimeoutError for a client that stalls."""
-    async for batch in reading.pages(after):
+async def _send(stream: web.WebSocketResponse, reading: Reading, progress: list[int], run: int | None) -> None:
+    """Send events in batches until the daemon stops, the number of the last in ``progress``.
+
+    TimeoutError for a client that takes nothing for ``SEND_S``.
+    """
+    async for batch in reading.pages(progress[0]):
         chosen = [event_json(event) for event in batch if run is None or event.run in (run, None)]
         if chosen:
             async with asyncio.timeout(SEND_S):
                 await stream.send_str(dump({"events": chosen}))
-        after = batch[-1].seq
-    return after
+        progress[0] = batch[-1].seq

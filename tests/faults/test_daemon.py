@@ -6,8 +6,11 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from acceld.home import Home
 from acceld.http.client import HttpClient
+from acceld.http.keys import SOCKETS
 from acceld.http.server import Server
 from store.database import Store
 from store.hub import KEPT
@@ -17,7 +20,10 @@ from tests.store import records
 TOKEN = "t" * 64
 
 
-async def test_a_listener_that_takes_nothing_costs_nothing_and_stops_nobody(tmp_path: Path) -> None:
+async def test_a_listener_that_takes_nothing_costs_nothing_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.http.events.SEND_S", 0.5)
     store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     server = Server(store, None, socket_path=tmp_path / "s", token=TOKEN)
     await server.start()
@@ -47,6 +53,9 @@ async def test_a_listener_that_takes_nothing_costs_nothing_and_stops_nobody(tmp_
         await asyncio.gather(*(store.notice(run.id, "info", "x" * 200) for _ in range(500)))
     assert all(seen >= events for seen in await asyncio.gather(*listeners))
     assert len(store.hub._recent) <= KEPT
+    async with asyncio.timeout(20):
+        while server.app[SOCKETS]:  # noqa: ASYNC110 - it is taken out when its time is up
+            await asyncio.sleep(0.05)
     writer.close()
     await server.stop()
     await store.close()
