@@ -1,0 +1,78 @@
+"""``acceld compare``: runs side by side, at equal numbers of candidates too."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from acceld import figures
+from acceld.cli.costs import usd
+from acceld.cli.output import print_json, print_table, say
+from acceld.cli.steer import number_of
+from acceld.home import find_home
+
+if TYPE_CHECKING:
+    from acceld.search.comparison import Compared
+
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Numbers of candidates at which the best so far is printed."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs."""
+    parser.add_argument("runs", nargs="+", metavar="r12")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the runs and print a column for each."""
+    from acceld.search.comparison import comparable, compared
+    from store.connection import connect_reader
+
+    numbers = [number_of(text, "r") for text in arguments.runs]
+    with contextlib.closing(connect_reader(find_home(arguments.home).database)) as connection:
+        found = [compared(connection, number) for number in numbers]
+    same = comparable(found)
+    if arguments.json:
+        lines = [
+            {"run": number, "usd_per_percent": one.usd_per_percent} | asdict(one) | {"outcome": one.outcome.to_json()}
+            for number, one in zip(numbers, found, strict=True)
+        ]
+        print_json({"comparable": same, "runs": lines})
+        return 0
+    columns = [_column(one) for one in found]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    longest = max(len(one.progress) for one in found)
+    for step in (step for step in STEPS if step <= longest):
+        best = (one.progress[step - 1] if step <= len(one.progress) else None for one in found)
+        rows.append([f"after {step}", *(figures.speedup(value) for value in best)])
+    print_table(rows, ["", *(f"r{number}" for number in numbers)], right=frozenset(range(1, len(numbers) + 1)))
+    if not same:
+        say("The runs differ in workload, chip, API or source: their latencies and speed-ups are not comparable.")
+    for number, one in zip(numbers, found, strict=True):
+        for sign in one.signs:
+            say(f"r{number}: {sign.text}. {sign.hint}")
+    return 0
+
+
+def _column(one: Compared) -> dict[str, str]:
+    result = one.outcome
+    return {
+        "workload": result.workload,
+        "proposals": result.proposer,
+        "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}",
+        "speed-up": figures.speedup(result.speedup, result.tie_band),
+        "best": figures.latency(result.best_latency_us, result.source, result.chip, result.interval_percent),
+        "of paper peak": figures.percent(result.percent_of_peak_after),
+        "of attainable": figures.percent(result.percent_of_attainable_after),
+        "candidates": str(sum(result.counts.values())),
+        "calls": str(one.calls),
+        "models USD": usd(one.cost_usd, one.unpriced_calls),
+        "USD per percent": "—" if one.usd_per_percent is None else usd(one.usd_per_percent),
+        "device hours": f"{one.device_hours:.3f}",
+        "elapsed": f"{result.elapsed_s:.0f} s",
+        "insights alike": f"{one.redundancy:.0%}",
+        "wins no rule has": "—" if one.unruled_wins is None else f"{one.unruled_wins:.0%}",
+    }

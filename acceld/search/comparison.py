@@ -1,0 +1,101 @@
+"""Runs side by side: what each reached and what it took, and how far each was after the same number of candidates.
+
+Latencies are compared only between runs of one workload, chip, API and source; everything else stands beside each other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acceld.model import Candidate
+from acceld.search.beam import is_selectable
+from acceld.search.memory import redundancy
+from acceld.search.outcome import Outcome, outcome
+from acceld.search.replay import EVENTS
+from acceld.search.signs import RepairRate, Sign, repair_rates, signs
+from store import listing, queries
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One run's column."""
+
+    outcome: Outcome
+    strategy: str
+    memory: str
+    beam_width: int
+    calls: int
+    cost_usd: float | None
+    unpriced_calls: int
+    device_hours: float
+    """Time candidates spent being judged, summed over devices."""
+    redundancy: float
+    unruled_wins: float | None
+    """Share of the steps to the best kernel that no rewrite rule proposed; None without steps."""
+    progress: tuple[float, ...]
+    """Best speed-up over the baseline after 1, 2, 3 ... candidates in the order of their verdicts."""
+    signs: tuple[Sign, ...]
+    repairs: tuple[RepairRate, ...]
+
+    @property
+    def usd_per_percent(self) -> float | None:
+        """USD for each percent of speed-up; None where the price is unknown or nothing was gained."""
+        speedup = self.outcome.speedup
+        if self.cost_usd is None or speedup is None or speedup <= 1:
+            return None
+        return self.cost_usd / (100.0 * (speedup - 1.0))
+
+
+def compared(connection: sqlite3.Connection, run: int) -> Compared:
+    """Read one run's column. StoreError where there is no such run."""
+    record = queries.load_run(connection, run)
+    candidates = queries.load_candidates(connection, run, None, True)
+    plans = queries.load_plans(connection, run)
+    attempts = [
+        a for iteration in range(1, record.iteration + 1) for a in queries.load_attempts(connection, run, iteration)
+    ]
+    insights = queries.load_insights(connection, run=run)
+    costs: dict[str, Any] = listing.costs(connection, run)
+    beams = [e for e in queries.load_events(connection, 0, run, EVENTS) if e.kind == "beam_selected"]
+    judged_s = connection.execute(
+        "SELECT sum(ended_at - started_at) FROM candidates WHERE run = ? AND ended_at IS NOT NULL", (run,)
+    ).fetchone()[0]
+    summary = outcome(record, candidates, {plan.id: plan for plan in plans})
+    search = record.spec.search
+    return Compared(
+        outcome=summary,
+        strategy=search.strategy,
+        memory=search.memory,
+        beam_width=search.beam_width,
+        calls=costs["calls"],
+        cost_usd=costs["cost_usd"] if costs["calls"] else 0.0,
+        unpriced_calls=costs["unpriced_calls"],
+        device_hours=(judged_s or 0.0) / 3600.0,
+        redundancy=redundancy(insights),
+        unruled_wins=sum(not win.rule for win in summary.wins) / len(summary.wins) if summary.wins else None,
+        progress=progress(candidates),
+        signs=tuple(signs(candidates, plans, attempts, beams[-1].data["beam"] if beams else (), insights)),
+        repairs=tuple(repair_rates(candidates, {attempt.id: attempt for attempt in attempts})),
+    )
+
+
+def progress(candidates: Sequence[Candidate]) -> tuple[float, ...]:
+    """Best speed-up so far after each candidate, in the order they were written; empty without a baseline that passed."""
+    baseline = next((c for c in candidates if c.parent is None and is_selectable(c)), None)
+    if baseline is None or baseline.evaluation is None or not baseline.evaluation.latency_us:
+        return ()
+    best, found = 1.0, []
+    for candidate in sorted((c for c in candidates if c.parent is not None), key=lambda c: c.id):
+        if is_selectable(candidate) and candidate.evaluation is not None and candidate.evaluation.latency_us:
+            best = max(best, baseline.evaluation.latency_us / candidate.evaluation.latency_us)
+        found.append(best)
+    return tuple(found)
+
+
+def comparable(runs: Sequence[Compared]) -> bool:
+    """Whether their latencies may be set against each other."""
+    kinds = {(r.outcome.workload, r.outcome.chip, r.outcome.api, r.outcome.source) for r in runs}
+    return len(kinds) <= 1
