@@ -19,6 +19,10 @@ from acceld.http.control import Control, Reading
 from store.reader import HistoryFile
 
 
+SHORT = 60
+"""Longest temporary folder in which a socket's path stays within the limit of 107 bytes."""
+
+
 class Server:
     """An application that listens. ``await start()``, ``await stop()``."""
 
@@ -107,7 +111,8 @@ class HistoryServer:
 
     def __init__(self, database: Path) -> None:
         self._history = HistoryFile(database)
-        self._folder = tempfile.TemporaryDirectory(prefix="acceld-")
+        folder = tempfile.gettempdir()
+        self._folder = tempfile.TemporaryDirectory(prefix="acceld-", dir=folder if len(folder) < SHORT else "/tmp")
         self.socket_path = Path(self._folder.name) / "history.sock"
         self.token = os.urandom(32).hex()
         self._server = Server(self._history, None, socket_path=self.socket_path, token=self.token)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from acceld.client import understand
+from acceld.client import check_version, understand
 from acceld.errors import BudgetError, DaemonError, StoreError, UsageError
 from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer, Server
@@ -158,6 +158,12 @@ def test_refusals_come_back_as_the_daemons_own_errors() -> None:
         understand(500, json.dumps({"error": {"kind": "StoreError", "message": "x"}}).encode())
     with pytest.raises(DaemonError, match="no JSON"):
         understand(502, b"<html>")
+
+
+def test_a_daemon_of_another_protocol_is_refused() -> None:
+    with pytest.raises(DaemonError, match="speaks protocol 2") as caught:
+        check_version({"api": 2, "version": "9.0"})
+    assert "acceld restart" in caught.value.hint
 
 
 def test_log_lines_are_paged_filtered_and_survive_rotation(tmp_path: Path) -> None:
