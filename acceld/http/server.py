@@ -18,7 +18,6 @@ from acceld.http.auth import authorize
 from acceld.http.control import Control, Reading
 from store.reader import HistoryFile
 
-
 SHORT = 60
 """Longest temporary folder in which a socket's path stays within the limit of 107 bytes."""
 
