@@ -139,15 +139,17 @@ class LegacyFrontEnd:
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
         splits: dict[Site, int] = {}
+        cuts: dict[Site, frozenset[int]] = {}
         for _ in range(MAX_RETRACES):
             self.session.reset()
             trace = Trace(self.session, unroll, keep, flatten)
-            trace.splits = splits
+            trace.splits, trace.cuts = splits, cuts
             activate(trace)
             try:
                 return self._once(trace, function, arguments)
             except Retrace as again:
                 unroll, keep, flatten = unroll | again.unroll, keep | again.keep, flatten | again.flatten
+                cuts = {**cuts, **again.cut}
                 if again.split is not None:
                     splits = {**splits, again.split[0]: again.split[1]}
             finally:

@@ -15,7 +15,10 @@ from typing import Any, cast
 from acceld.nki.errors import LegalityError
 from acceld.nki.legacy.state import Retrace, current
 from acceld.nki.program import Affine, Pattern
+from acceld.nki.session import Site
 
+MAX_CUTS = 16
+"""Pieces a loop is cut into at most; beyond that it is unrolled."""
 NEGATED = {"ge": "lt", "lt": "ge", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "ge": operator.ge,
@@ -340,8 +343,34 @@ class Predicate:
                     )
                 unknown |= {loop for loop, _ in expr.base.terms}
         if unknown:
+            self._cut_loops()
             raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in unknown))
         return True
+
+    def _cut_loops(self) -> None:
+        """Trace again with the loops cut where the undecided comparisons change, if each depends on one loop only."""
+        trace = current()
+        if trace.cuts is None:
+            return
+        points: dict[Site, frozenset[int]] = {}
+        for expr, cmp in self.terms:
+            if _decide(expr, cmp) is not None:
+                continue
+            if len(expr.base.terms) != 1:
+                return
+            loop, coef = expr.base.terms[0]
+            site = trace.loop_key(loop)
+            changes = {
+                t + trace.offsets.get(loop, 0)
+                for t in _changes(coef, expr.base.const, cmp)
+                if 0 < t < trace.trips[loop]
+            }
+            if loop in trace.spmd_loops or site in (trace.splits or {}) or not changes:
+                return
+            points[site] = points.get(site, frozenset()) | trace.cuts.get(site, frozenset()) | changes
+            if len(points[site]) > MAX_CUTS:
+                return
+        raise Retrace(cut=points)
 
     def patterns(self, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
         """The mask over an iteration space of ``shape``.
@@ -389,6 +418,15 @@ def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
         case "eq":
             return [expr, -expr]
     raise LegalityError("!= can not be used in a mask", rule="mask_form", line=current().line(), hint="use < and >")
+
+
+def _changes(coef: int, const: int, cmp: str) -> set[int]:
+    """The iterations ``t`` at which ``coef*t + const cmp 0`` differs from the iteration before."""
+    if cmp in ("eq", "ne"):
+        return {-const // coef, -const // coef + 1} if const % coef == 0 else set()
+    ceiling, after = -(const // coef), -const // coef + 1  # least t with coef*t + const >= 0; with > 0 (coef > 0)
+    reached = cmp in ("ge", "lt")
+    return {ceiling if reached == (coef > 0) else after}
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:

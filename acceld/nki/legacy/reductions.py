@@ -191,7 +191,8 @@ def loop_reduce(
         raise LegalityError("loop_reduce over a loop that is over", rule="local_scope", line=trace.line())
     name, site = names.reduce_op(op), call_site()
     patterns = masked(mask, tile.shape)
-    if not all(index.first for index in unrolled) and site in trace.folds:
+    first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)
+    if not first and site in trace.folds:
         known = trace.tensor(trace.folds[site].access, trace.folds[site].scope)
         trace.emit(
             "tensor_tensor", Engine.VECTOR, [known], [known, tile], attrs={"op": name}, mask=patterns, accumulates=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ MAX_TRIPS = 10_000_000
 
 class Retrace(BaseException):
     """Tracing must start again: with loops unrolled (``unroll``) or made two nested loops (``split``, with the inner
-    one's trips), without renaming the results of some assignments (``keep``), with buffers of one free dimension
+    one's trips) or loops one after another (``cut`` before these iterations), without renaming the results of some assignments (``keep``), with buffers of one free dimension
     (``flatten``).
 
     A BaseException, so that a kernel's ``except Exception`` does not stop it.
@@ -43,8 +44,10 @@ class Retrace(BaseException):
         keep: frozenset[Site] = frozenset(),
         flatten: frozenset[Site] = frozenset(),
         split: tuple[Site, int] | None = None,
+        cut: Mapping[Site, frozenset[int]] | None = None,
     ) -> None:
         super().__init__("trace again")
+        self.cut = cut or {}
         self.split = split
         self.unroll = unroll
         self.keep = keep
@@ -82,6 +85,10 @@ class Trace:
         self.flatten = flatten
         self.splits: Mapping[Site, int] | None = None
         """Inner trips of the loops to split, by place; None where loops are never split."""
+        self.cuts: Mapping[Site, frozenset[int]] | None = None
+        """Iterations before which a loop is cut in two, by place; None where loops are never cut."""
+        self.offsets: dict[int, int] = {}
+        """For a loop that is a piece of one in the source, the iterations before it."""
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()
@@ -166,28 +173,41 @@ class Trace:
                 line=self.line(),
             )
         site, name, line = call_site(), loop_variable(), self.line()
+        name = name or "i"
         if site in self.unroll:
-            self.builder.notice(
-                line, f"the loop over {name or 'this range'} is unrolled: its variable decides control flow"
-            )
-            return self._unrolled(numbers)
-        return self._symbolic(name or "i", numbers, kind, site, line)
+            self.builder.notice(line, f"the loop over {name} is unrolled: its variable's value is needed while tracing")
+            return self._unrolled(numbers, range(len(numbers)))
+        return self._segments(name, numbers, kind, site, line)
 
-    def _unrolled(self, numbers: range) -> Iterator[object]:
-        for position, number in enumerate(numbers):
+    def _unrolled(self, numbers: range, positions: range) -> Iterator[object]:
+        for position in positions:
             self.session.check_deadline()
-            index = UnrolledIndex(number)
+            index = UnrolledIndex(numbers[position])
             index.first = position == 0
             yield index
 
-    def _symbolic(self, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
+    def _segments(self, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
+        """The loop, in pieces where conditions on its variable change; a piece of one iteration is no loop."""
+        points = sorted(self.cuts.get(site, frozenset())) if self.cuts is not None else []
+        edges = [0, *(point for point in points if 0 < point < len(numbers)), len(numbers)]
+        if len(edges) > 2:
+            text = f"the loop over {name} is traced in {len(edges) - 1} pieces: conditions on its variable change"
+            self.builder.notice(line, text)
+        for start, end in itertools.pairwise(edges):
+            if end - start == 1 and len(edges) > 2:
+                yield from self._unrolled(numbers, range(start, end))
+            elif end > start:
+                yield from self._symbolic(name, numbers[start:end], kind, site, line, start)
+
+    def _symbolic(
+        self, name: str, numbers: range, kind: LoopKind, site: Site, line: int, offset: int
+    ) -> Iterator[object]:
         from acceld.nki.legacy.index import Expr
 
-        if not numbers:
-            return
         inner = (self.splits or {}).get(site, 1)
         outer = self.open(name, len(numbers) // inner, kind, site, line)
         loops = [outer] if inner == 1 else [outer, self.open(name, inner, kind, site, line)]
+        self.offsets[outer] = offset
         value = Expr(Affine(numbers.start, ((outer, numbers.step * inner),)))
         if inner > 1:
             value = value + Expr(Affine(0, ((loops[1], numbers.step),)))

@@ -44,7 +44,7 @@ def test_a_loop_without_iterations_leaves_nothing(trace_kernel: Any, random: Any
     assert not program.loops
 
 
-def test_a_condition_on_a_loop_variable_unrolls_that_loop_only(run_kernel: Any, trace_kernel: Any, random: Any) -> None:
+def test_a_condition_on_a_loop_variable_cuts_that_loop_only(run_kernel: Any, trace_kernel: Any, random: Any) -> None:
     body = """
 for i in nl.affine_range(4):
     for j in nl.affine_range(2):
@@ -61,7 +61,47 @@ for i in nl.affine_range(4):
     want[64:] *= -1
     np.testing.assert_array_equal(run_kernel(kernel(body), x), want)
     program = trace_kernel(kernel(body), x)
-    assert [loop.name for loop in program.loops.values()] == ["j"] * 4
+    assert [(loop.name, loop.trips) for loop in program.loops.values()] == [("j", 2), ("j", 2), ("i", 2), ("j", 2)]
+    assert any("loop over i is traced in 3 pieces" in notice.text for notice in program.notices)
+
+
+@pytest.mark.parametrize(
+    "condition", ["i == 0", "i == 63", "i != 40", "i >= 17", "64 - 2 * i > 9", "3 * i + 1 < 100", "i % 2 == 1"]
+)
+def test_first_last_and_middle_iterations_may_differ(
+    run_kernel: Any, trace_kernel: Any, random: Any, condition: str
+) -> None:
+    x = random(128, 64)
+    body = f"""
+for i in nl.affine_range(64):
+    tile = nl.load(x[:, nl.ds(i, 1)])
+    nl.store(out[:, nl.ds(i, 1)], nl.multiply(tile, 2.0) if {condition} else tile)
+"""
+    want = x.copy()
+    for i in range(64):
+        if eval(condition, {"i": i}):
+            want[:, i] *= 2
+    np.testing.assert_array_equal(run_kernel(kernel(body), x), want)
+    instructions = sum(1 for _ in trace_kernel(kernel(body), x).walk())
+    assert instructions <= 10 or "%" in condition
+
+
+def test_a_condition_on_two_loop_variables_unrolls_both(run_kernel: Any, trace_kernel: Any, random: Any) -> None:
+    x = random(128, 16)
+    body = """
+for i in nl.affine_range(4):
+    for j in nl.affine_range(2):
+        tile = nl.load(x[nl.ds(i * 32, 32), nl.ds(j * 8, 8)])
+        if i > j:
+            tile = nl.multiply(tile, -1.0)
+        nl.store(out[nl.ds(i * 32, 32), nl.ds(j * 8, 8)], tile)
+"""
+    want = x.copy()
+    want[32:, :8] *= -1
+    want[64:, 8:] *= -1
+    np.testing.assert_array_equal(run_kernel(kernel(body), x), want)
+    program = trace_kernel(kernel(body), x)
+    assert not program.loops
     assert any("loop over i is unrolled" in notice.text for notice in program.notices)
 
 

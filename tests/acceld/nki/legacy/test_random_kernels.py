@@ -117,7 +117,12 @@ class Writer:
             self.add("    ", f"for i{number} in nl.sequential_range(3):", f"for i{number} in range(3):")
             inner = list(self.results)
             for _ in range(self.random.randrange(1, 5)):
-                self.statement("        ", f"i{number}", inner)
+                if self.random.random() < 0.2:
+                    test = f"if i{number} {self.random.choice(['==', '>', '<=', '!='])} {self.random.randrange(3)}:"
+                    self.add("        ", test, test)
+                    self.statement("            ", f"i{number}", list(inner))
+                else:
+                    self.statement("        ", f"i{number}", inner)
             for _ in range(self.random.randrange(0, 3)):
                 self.statement("    ", None, self.results)
         head = "\n@nki.jit\ndef kernel(x):\n    out = nl.ndarray((3, 32, 16), dtype=x.dtype, buffer=nl.shared_hbm)\n"
