@@ -20,8 +20,8 @@ def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip
     """One or two lines for the window that starts a run."""
     most = at_most(preset)
     text = f"at most {most} candidates"
-    like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"] and r["started_at"]]
-    ended = [r for r in like if r["ended_at"]]
+    like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"]]
+    ended = [r for r in like if r["started_at"] is not None and r["ended_at"] is not None]
     if not ended:
         free = ", no model cost" if proposer == "rules" else ", cost unknown"
         return f"{text}{free}\nno earlier run of this kind to estimate time and gain from"

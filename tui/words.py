@@ -134,7 +134,8 @@ def sentence(event: Event) -> str:
         case EventKind.BUDGET_LEVEL:
             return f"budget {get('scope')}: {figures.usd(get('spent_usd'))} of {figures.usd(get('cap_usd'))}"
         case EventKind.STEERED:
-            more = ", ".join(f"{key} {value}" for key, value in data.items() if key not in ("action", "by"))
+            told = ("action", "by", "result")
+            more = get("result") or ", ".join(f"{key} {value}" for key, value in data.items() if key not in told)
             return f"{get('action')} by {get('by') or 'a person'}" + (f": {more}" if more else "")
         case EventKind.DEVICE_STATE:
             return f"device {get('device')} {get('state')}" + (f": {get('reason')}" if get("reason") else "")

@@ -133,4 +133,6 @@ def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
         return "dispatch: candidates wait although a device is free"
     if calls and not busy:
         return "models: no candidate to judge until they answer"
-    return "models" if calls else "nothing waits"
+    if calls:
+        return "models"
+    return "nothing waits" + (": the candidates under way decide what comes next" if busy else "")
