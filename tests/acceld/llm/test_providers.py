@@ -21,8 +21,9 @@ from acceld.llm.errors import (
     LLMUnavailable,
     LLMUnknownModel,
 )
+from acceld.llm.limits import Limits
 from acceld.llm.model import connect
-from acceld.llm.settings import Api, ModelSettings
+from acceld.llm.settings import Api, Deadlines, ModelSettings
 from tests.acceld.llm.models import APIS, QUICK, ask, model_for, settings_for
 from tests.acceld.llm.server import FAULTS, Reply, ScriptedServer
 
@@ -66,6 +67,12 @@ ONCE = frozenset(
     "drop_mid_stream truncated_sse error_mid_stream bad_json bad_utf8 html_200 empty_answer content_filter".split()
 )
 """Faults after which sending the same request again would be useless or would pay twice."""
+
+
+STALL = Deadlines(connect_s=10.0, first_token_s=20.0, idle_s=0.3, total_s=40.0)
+
+DEADLINES = {"hang_before_headers": QUICK, "slow_first_token": QUICK, "trickle": QUICK, "idle_stall": STALL}
+"""Of the faults that only a deadline ends."""
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -115,7 +122,7 @@ async def test_tokens_that_are_not_told_are_estimated(api: Api) -> None:
 @pytest.mark.parametrize("kind", FAULTS)
 async def test_every_fault_becomes_an_error_of_ours(api: Api, kind: str) -> None:
     async with ScriptedServer(default=Reply(TEXT, kind=kind)) as server:
-        model = model_for(server, api, deadlines=QUICK)
+        model = model_for(server, api, deadlines=DEADLINES.get(kind, Deadlines()))
         with pytest.raises(EXPECTED[kind]) as caught:
             await model.complete(ask())
         await model.close()
@@ -149,7 +156,7 @@ async def test_a_stumbling_provider_is_ridden_out(api: Api) -> None:
 @pytest.mark.parametrize(("kind", "deadline"), [("slow_first_token", "first_token_s"), ("idle_stall", "idle_s")])
 async def test_a_passed_deadline_is_named(kind: str, deadline: str) -> None:
     async with ScriptedServer(default=Reply(TEXT, kind=kind)) as server:
-        model = model_for(server, deadlines=QUICK)
+        model = model_for(server, deadlines=DEADLINES[kind])
         with pytest.raises(LLMTimedOut, match=deadline) as caught:
             await model.complete(ask())
         await model.close()
@@ -157,8 +164,6 @@ async def test_a_passed_deadline_is_named(kind: str, deadline: str) -> None:
 
 
 async def test_a_trickling_answer_ends_at_the_total() -> None:
-    from acceld.llm.settings import Deadlines
-
     deadlines = Deadlines(connect_s=2.0, first_token_s=30.0, idle_s=30.0, total_s=0.7)
     async with ScriptedServer(default=Reply(TEXT, kind="trickle")) as server:
         model = model_for(server, deadlines=deadlines)
@@ -231,8 +236,6 @@ async def test_the_usual_key_is_not_sent_to_another_endpoint() -> None:
 
 
 async def test_no_more_calls_at_once_than_allowed() -> None:
-    from acceld.llm.limits import Limits
-
     async with ScriptedServer() as server:
         model = model_for(server, limits=Limits(concurrency=3))
         await asyncio.gather(*(model.complete(ask(user=f"say {n}")) for n in range(20)))
