@@ -135,7 +135,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, asyn
         runner.run(store.close())
 
 
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @MANY

@@ -12,6 +12,7 @@ from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.home import Home
 from acceld.http.client import HttpClient
 from tests.acceld.daemon.conftest import serving
+from tests.store import records
 
 QUICK = {"workload": "silu", "preset": "quick", "search": {"iterations": 2, "patience": 0}}
 
@@ -201,3 +202,33 @@ async def test_a_key_that_turns_up_in_texts_is_stored_nowhere(home: Home) -> Non
         return [str(f) for f in home.path.rglob("*") if f.is_file() and canary.encode() in f.read_bytes()]
 
     assert await asyncio.to_thread(found) == []
+
+
+async def test_a_candidate_is_measured_again_when_asked(home: Home) -> None:
+    async with serving(home) as (daemon, client):
+        run = await client.send("POST", "/v1/runs", QUICK)
+        row = await ended(client, run["id"])
+        last = daemon.store.hub.last_seq
+        await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": row["best"]})
+        async with asyncio.timeout(20):
+            async for batch in client.events(last, run["id"]):
+                told = [event.data for event in batch if event.kind == "candidate_evaluated"]
+                if told:
+                    break
+        assert (told[0]["candidate"], told[0]["gate"], told[0]["latency_us"]) == (row["best"], "strict", 81)
+
+
+async def test_insights_are_pinned_edited_and_forgotten(home: Home) -> None:
+    async with serving(home) as (daemon, client):
+        lesson = await daemon.store.write_insight(records.insight())
+        path = f"/v1/insights/i{lesson.id}"
+        changed = await client.send("PATCH", path, {"pinned": True, "title": "Load once", "tags": ["dma"]})
+        assert (changed["pinned"], changed["title"], changed["tags"]) == (True, "Load once", ["dma"])
+        assert (await client.send("PATCH", path, {"pinned": False}))["pinned"] is False
+        for wrong in ({"uses": 7}, {"pinned": "yes"}, {"tags": [1]}):
+            with pytest.raises(UsageError):
+                await client.send("PATCH", path, wrong)
+        assert [i["id"] for i in (await client.get("/v1/insights", q="loading"))["insights"]] == [lesson.id]
+        await client.send("DELETE", path)
+        with pytest.raises(StoreError, match="no insight"):
+            await client.get(path)
