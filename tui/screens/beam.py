@@ -116,8 +116,10 @@ class BeamScreen(ConsoleScreen):
         text.append(f"{fold}", palette.muted)
         text.append(f"c{node.id}", palette.accent if on_path else palette.strong if node.id in self._beam else Style0)
         badge = self._badge(run, node)
+        if text.cell_len + len(badge) + 2 > width - figures_width(width):
+            badge = badge[:1]
         if badge:
-            text.append(f" {badge}", palette.accent if "best" in badge else palette.primary)
+            text.append(f" {badge}", palette.accent if badge.startswith("★") else palette.primary)
         taken = figures_width(width)
         room = width - taken - text.cell_len - 2
         title = self._title(run, node)
