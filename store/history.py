@@ -111,6 +111,8 @@ def query(
     """
     deadline = time.monotonic() + time_limit_s
     connection.set_progress_handler(lambda: int(time.monotonic() > deadline), PROGRESS_STEPS)
+    _connect_indexes(connection)
+    connection.set_authorizer(_only_reading)
     try:
         cursor = connection.execute(sql, values)
         if cursor.description is None:
@@ -129,12 +131,42 @@ def query(
             ) from error
         raise UsageError(f"SQL: {error}", hint="docs/schema.md describes tables and views.") from error
     except (sqlite3.Warning, sqlite3.ProgrammingError, sqlite3.DatabaseError) as error:
+        if "not authorized" in str(error) or "prohibited" in str(error):
+            raise UsageError(
+                "the history can not be changed by SQL", hint="Only statements that read are run."
+            ) from error
         raise UsageError(
             f"SQL: {error}", hint="One statement that reads; docs/schema.md describes the tables."
         ) from error
     finally:
+        connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
     return Table(columns, [tuple(_plain(value) for value in row) for row in found[:limit]], len(found) > limit)
+
+
+def _connect_indexes(connection: sqlite3.Connection) -> None:
+    """Let SQLite open the full-text indexes, which it does as if it created tables, before creating is forbidden."""
+    found = connection.execute("SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'").fetchall()
+    for (name,) in found:
+        connection.execute(f"SELECT rowid FROM {name} LIMIT 0")
+
+
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_LOOKING = frozenset(
+    "table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list user_version application_id "
+    "page_count page_size freelist_count compile_options data_version function_list".split()
+)
+"""Pragmas that only look, where they are given no value."""
+
+
+def _only_reading(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
+    """Allow what reads this database: no other file is opened or made, no setting changed."""
+    if action in _READING:
+        return sqlite3.SQLITE_OK
+    takes_a_name = first in _LOOKING and (second is None or not (first or "").endswith(("version", "id", "size")))
+    if action == sqlite3.SQLITE_PRAGMA and takes_a_name:
+        return sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_DENY
 
 
 def _plain(value: Any) -> Any:

@@ -155,3 +155,29 @@ async def test_the_file_opens_read_only_in_plain_sqlite(store: Store) -> None:
             plain.close()
 
     assert await asyncio.to_thread(look) == 1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "ATTACH '{folder}/other.db' AS other",
+        "VACUUM INTO '{folder}/other.db'",
+        "CREATE TEMP TABLE t AS SELECT 1",
+        "PRAGMA user_version = 7",
+        "PRAGMA query_only = OFF",
+        "PRAGMA writable_schema = ON",
+        "DELETE FROM runs RETURNING id",
+        "INSERT INTO plans_search(plans_search) VALUES ('rebuild')",
+        "BEGIN",
+    ],
+)
+async def test_sql_can_neither_write_nor_open_other_files(store: Store, sql: str) -> None:
+    await records.small_run(store)
+    folder = store.path.parent
+    before = {path.name for path in await asyncio.to_thread(lambda: list(folder.iterdir()))}
+    with pytest.raises(UsageError):
+        await store.read(history.query, sql.format(folder=folder))
+    assert {path.name for path in await asyncio.to_thread(lambda: list(folder.iterdir()))} == before
+    assert (await store.read(history.query, "PRAGMA table_info(runs)")).rows
+    assert (await store.read(history.query, "SELECT rowid FROM plans_search WHERE plans_search MATCH 'tiles'")).rows
+    assert (await store.read(history.query, "WITH a AS (SELECT * FROM history) SELECT count(*) FROM a")).rows == [(1,)]
