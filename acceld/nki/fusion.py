@@ -27,6 +27,9 @@ from acceld.nki.program import (
     Space,
 )
 
+MAX_PAIRS = 10_000
+"""Pairs of accesses compared for one buffer; loops with more stay apart."""
+
 
 def fuse(program: Program) -> Program:
     """The same program with loops fused; the same object where none can be."""
@@ -91,6 +94,8 @@ class _Fuser:
         for buffer in shared:
             mine = {access for access in _accesses(first) if access.buffer == buffer}
             theirs = {access for access in _accesses(second) if access.buffer == buffer}
+            if len(mine) * len(theirs) > MAX_PAIRS:
+                return False
             if not all(self._same_iteration(a, first.id, b, second.id) for a in mine for b in theirs):
                 return False
         return True

@@ -26,6 +26,9 @@ INDEX = {engine: position for position, engine in enumerate(ENGINES)}
 HOPELESS = 4.0
 """A value computed again after this many times SBUF's size was written is not kept for it."""
 
+MAX_PENDING = 100
+"""Longest chain of repeats put off; the next one is executed at once."""
+
 SMALL_BYTES = 64.0
 """Of each partition; smaller values are never dropped, it would not make room."""
 
@@ -90,6 +93,8 @@ class _Planner:
         """The last operation that read each value."""
         self.pending = [-1] * values
         """The skipped repeat that defines each value again, where it is not in its place."""
+        self.depth = [0] * values
+        """How many pending repeats in a row it takes to have each pending value."""
         self.pinned = [-1] * values
         self.cold: OrderedDict[int, None] = OrderedDict()
         """Loaded values the kernel loads again before it uses them, least recently used first."""
@@ -137,9 +142,14 @@ class _Planner:
             self.now = event
             number = -1
             if stream.repeat[event]:
-                for value in outs:
-                    if not resident[value] and self.saved[value] < 0:
+                missing = [value for value in outs if not resident[value] and self.saved[value] < 0]
+                if missing:
+                    depth = 1 + max((self.depth[v] for v in ins if not resident[v]), default=0)
+                    for value in missing:
                         pending[value] = event
+                        self.depth[value] = depth
+                    if depth > MAX_PENDING:
+                        number = self._execute(event)
             else:
                 number = self._execute(event)
             self._advance(event, ins, outs, number)
@@ -175,6 +185,7 @@ class _Planner:
                 else:
                     resident[value] = 1
             self.pending[value] = -1
+            self.depth[value] = 0
         number = self._emit(template, template.costs[stream.variants[event]], waits, line)
         for value in ins:
             self.last[value] = number

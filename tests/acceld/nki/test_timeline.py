@@ -213,6 +213,23 @@ def test_json_and_trace_can_be_written() -> None:
     assert max(e["ts"] + e["dur"] for e in slices) <= latency(line)
 
 
+def test_a_long_chain_repeated_in_a_loop_is_merged_without_deep_recursion() -> None:
+    def chain(trips: int) -> Timeline:
+        w = Writer()
+        source, target = w.hbm(128, 8), w.hbm(128, 8 * trips, role=Role.OUTPUT)
+        with w.loop("i", trips, LoopKind.AFFINE) as i:
+            value = w.sbuf(128, 8)
+            w.load(tile(value), tile(source))
+            for k in range(3000):
+                made = w.sbuf(128, 8)
+                w.do("activation", tile(made), tile(value), float(k), 1.0, engine=Engine.SCALAR, func="exp")
+                value = made
+            w.store(tile(target, (0, 128), (times(i.id, 8), 8)), tile(value))
+        return timeline(w.done())
+
+    assert chain(4).engines["scalar"] < 4 * chain(1).engines["scalar"]
+
+
 def test_every_counted_figure_has_a_class() -> None:
     numbers = {name for name, value in timeline(streaming(1)).to_json().items() if isinstance(value, int | float)}
     assert numbers - set(FIGURE_CLASS) == {"data_dependent", "extrapolated", "params_version"}
