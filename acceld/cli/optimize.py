@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit-s", type=float, metavar="S")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument("--name", default="", help="a name for the run")
+    parser.add_argument("--dry-run", action="store_true", help="print what it would take, and start nothing")
     parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -55,7 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Submit; follow where asked to."""
     from acceld.cli.connect import connected
 
-    spec = specification(arguments)
+    spec, settings = specification(arguments)
+    if arguments.dry_run:
+        from acceld.cli.dry_run import dry_run
+
+        return dry_run(spec, settings, as_json=arguments.json)
     home, client = connected(arguments.home)
     submitted = client.send("POST", "/v1/runs", as_body(spec))
     if not arguments.wait:
@@ -68,8 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     return follow(home, client, submitted["id"], as_json=arguments.json)
 
 
-def specification(arguments: argparse.Namespace) -> RunSpec:
-    """The run that is asked for. UsageError, WorkloadError or ConfigError where it can not be."""
+def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
+    """The run that is asked for, and the configuration behind it. UsageError, WorkloadError or ConfigError where it can not be."""
     from acceld.workloads import workload
 
     flags = {"search.preset": arguments.preset, "search.proposer": arguments.proposer, "search.api": arguments.api}
@@ -85,7 +90,7 @@ def specification(arguments: argparse.Namespace) -> RunSpec:
             f"workload {found.name} has no baseline for API {api}; it has {known}",
             hint="choose one with --api, or give a kernel file with --workload",
         )
-    return RunSpec(
+    spec = RunSpec(
         workload=found.name,
         workload_folder=str(found.folder.resolve()),
         chip=chip,
@@ -97,6 +102,7 @@ def specification(arguments: argparse.Namespace) -> RunSpec:
         root=root,
         name=arguments.name,
     )
+    return spec, settings
 
 
 def consistent(chip: str, api: str, asked_chip: str | None, asked_api: str | None) -> tuple[str, str]:

@@ -1,0 +1,85 @@
+"""``acceld optimize --dry-run``: what a run would take, before anything is spent."""
+
+from __future__ import annotations
+
+from acceld import figures
+from acceld.cli.output import print_json, print_pairs, print_table
+from acceld.config import Config
+from acceld.llm.pricing import Price, PriceBook
+from acceld.llm.settings import ModelSettings
+from acceld.model import RunSpec
+from acceld.proposers.roles import RoleTable
+from acceld.search.forecast import Forecast, Habits, forecast
+from acceld.workloads import load_workload
+
+
+def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
+    """Print calls, tokens, USD, device hours and time expected of a run. ConfigError where its models can not be used."""
+    found = _forecast(spec, settings)
+    if as_json:
+        print_json(
+            {
+                "workload": spec.workload,
+                "proposer": spec.proposer,
+                "candidates": found.candidates,
+                "calls": found.calls,
+                "cost_usd": found.cost_usd,
+                "worst_usd": found.worst_usd,
+                "device_hours": found.device_hours,
+                "device_usd": found.device_usd,
+                "wall_s": found.wall_s,
+                "roles": [
+                    {
+                        "role": role.role,
+                        "calls": role.calls,
+                        "input_tokens": role.input_tokens,
+                        "output_tokens": role.output_tokens,
+                        "cost_usd": role.cost_usd,
+                        "worst_usd": role.worst_usd,
+                    }
+                    for role in found.roles
+                ],
+            }
+        )
+        return 0
+    print_pairs(
+        [
+            ("run", f"{spec.workload}, proposals by {spec.proposer}, preset {spec.preset}; nothing was started"),
+            ("candidates", f"at most {found.candidates}"),
+            ("model calls", str(found.calls)),
+            ("models", f"{figures.usd(found.cost_usd)} expected, {figures.usd(found.worst_usd)} at worst"),
+            ("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}"),
+            ("time", f"about {figures.elapsed(found.wall_s)}"),
+        ]
+    )
+    if found.roles:
+        print()
+        rows = [
+            (r.role, str(r.calls), f"{r.input_tokens:,}", f"{r.output_tokens:,}", figures.usd(r.cost_usd))
+            for r in found.roles
+        ]
+        print_table(rows, ("role", "calls", "tokens in", "tokens out", "expected"), right=frozenset({1, 2, 3, 4}))
+    return 0
+
+
+def _forecast(spec: RunSpec, settings: Config) -> Forecast:
+    workload = load_workload(spec.workload_folder)
+    kernel = spec.root.text if spec.root else workload.baselines[spec.api].read_text(encoding="utf-8")
+    reference = workload.reference.read_text(encoding="utf-8") if workload.reference else ""
+    roles = RoleTable.from_config(settings) if spec.proposer == "llm" else None
+    book = PriceBook()
+
+    def price(name: str, input_tokens: int) -> Price | None:
+        model = ModelSettings.from_config(name, settings.models[name], settings.llm)
+        if model.price is not None or not model.pricing_provider:
+            return model.price
+        return book.price(model.pricing_provider, model.model, input_tokens)
+
+    return forecast(
+        spec.search,
+        roles,
+        price,
+        kernel_chars=len(kernel),
+        reference_chars=len(reference),
+        habits=Habits(device_usd_per_hour=settings.devices.usd_per_hour),
+    )
