@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
@@ -55,40 +56,47 @@ def trace(
     name = _find(tree, entry)
     session = Session(filename, api, chip, tuple(grid), lnc, options, name, time.monotonic() + options.deadline_s)
     front_end = _front_end(api, session)
-    with _deadline(session), imports(session, front_end.modules(), front_end.roots):
-        try:
-            module, notices = _load(tree, session, front_end)
-            function = _entry_of(module, name)
-            program = front_end.run(function, _named(function, arguments))
-        except KernelFailure as failure:
-            if not failure.line:
-                failure.line = session.last_line or _line_of(failure.__traceback__, filename)
-            raise
-        except AcceldError:
-            raise
-        except MemoryError as error:
-            raise LimitExceeded(
-                "the kernel's Python ran out of memory", rule="memory", line=_line_of(error.__traceback__, filename)
-            ) from error
-        except RecursionError as error:
-            raise LimitExceeded(
-                "the kernel's Python recurses too deep", rule="recursion", line=_line_of(error.__traceback__, filename)
-            ) from error
-        except KeyboardInterrupt:
-            raise
-        except _Expired:
-            session.check_deadline()
-            raise
-        except BaseException as error:  # whatever a kernel raises, SystemExit too
-            text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise KernelCrash(text[:2000], rule="exception", line=_line_of(error.__traceback__, filename)) from error
-        finally:
-            session.running = False
-    if notices:
-        from dataclasses import replace
+    try:
+        with imports(session, front_end.modules(), front_end.roots), _deadline(session):
+            program, notices = _traced(tree, session, front_end, arguments)
+    except _Expired:
+        session.deadline = 0.0
+        session.check_deadline()
+        raise
+    return replace(program, notices=(*notices, *program.notices)) if notices else program
 
-        program = replace(program, notices=(*notices, *program.notices))
-    return program
+
+def _traced(
+    tree: ast.Module,
+    session: Session,
+    front_end: FrontEnd,
+    arguments: Sequence[Argument] | Mapping[str, Argument],
+) -> tuple[Program, tuple[Notice, ...]]:
+    """Load the file and run its entry; what goes wrong is raised as a typed error with the kernel's line."""
+    filename = session.filename
+    try:
+        module, notices = _load(tree, session, front_end)
+        function = _entry_of(module, session.entry)
+        return front_end.run(function, _named(function, arguments)), notices
+    except KernelFailure as failure:
+        if not failure.line:
+            failure.line = session.last_line or _line_of(failure.__traceback__, filename)
+        raise
+    except (AcceldError, KeyboardInterrupt, _Expired):
+        raise
+    except MemoryError as error:
+        raise LimitExceeded(
+            "the kernel's Python ran out of memory", rule="memory", line=_line_of(error.__traceback__, filename)
+        ) from error
+    except RecursionError as error:
+        raise LimitExceeded(
+            "the kernel's Python recurses too deep", rule="recursion", line=_line_of(error.__traceback__, filename)
+        ) from error
+    except BaseException as error:  # whatever a kernel raises, SystemExit too
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise KernelCrash(text[:2000], rule="exception", line=_line_of(error.__traceback__, filename)) from error
+    finally:
+        session.running = False
 
 
 def check_target(api: str, chip: str, lnc: int) -> None:
@@ -260,20 +268,29 @@ def _deadline(session: Session) -> Iterator[None]:
         yield
         return
 
+    active = True
+
     def expire(number: int, frame: FrameType | None) -> None:
+        if not active:
+            return
         while frame is not None and frame.f_code.co_filename != session.filename:
             frame = frame.f_back
-        session.last_line = frame.f_lineno if frame is not None else session.last_line
-        session.deadline = 0.0
+        if frame is None:  # not in the kernel's code; the next tick will be
+            return
+        session.last_line = frame.f_lineno
         raise _Expired
 
+    started = time.monotonic()
     previous = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, session.deadline - time.monotonic()), 0.5)
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, max(0.001, session.deadline - started), 0.1)
     try:
         yield
     finally:
+        active = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        if delay:  # a timer of the caller's goes on
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, delay - (time.monotonic() - started)), interval)
 
 
 __all__ = ["Argument", "TensorSpec", "TraceOptions", "check_target", "find_entry", "trace"]

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import dtypes, elementwise, index, memory, positions, products, reductions, transfers
+from acceld.nki.legacy import dtypes, elementwise, grids, memory, positions, products, reductions, transfers
 from acceld.nki.legacy.signatures import checked
 from acceld.nki.legacy.state import current
 from acceld.nki.legacy.tensor import ParDim, Tensor
@@ -207,14 +207,14 @@ class TileSize:
     total_available_sbuf_size = 192 * 1024 - 16 * 1024
 
 
-def gemm_grid(**kwargs: Any) -> index.Grid:
+def gemm_grid(**kwargs: Any) -> grids.Grid:
     """``nl.gemm_grid``: the positions of a 128 x 512 tile."""
-    return index.MeshGrid()[0:128, 0:512]
+    return grids.MeshGrid()[0:128, 0:512]
 
 
-def gemm_stationary_grid(**kwargs: Any) -> index.Grid:
+def gemm_stationary_grid(**kwargs: Any) -> grids.Grid:
     """``nl.gemm_stationary_grid``: the positions of a 128 x 128 tile."""
-    return index.MeshGrid()[0:128, 0:128]
+    return grids.MeshGrid()[0:128, 0:128]
 
 
 def nc(n: int, **kwargs: Any) -> int:
@@ -243,7 +243,7 @@ UNSUPPORTED = {
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     all, where, par_dim, affine_range, sequential_range, static_range, program_id, num_programs, program_ndim,
     spmd_dim, nc, device_print, expand_dims, static_cast, finfo, dropout, rand, random_seed, gemm_grid,
-    gemm_stationary_grid, index.arange, index.ds, elementwise.copy, elementwise.broadcast_to, memory.ndarray,
+    gemm_stationary_grid, grids.arange, grids.ds, elementwise.copy, elementwise.broadcast_to, memory.ndarray,
     memory.full, memory.zeros, memory.ones, memory.empty_like, memory.zeros_like, memory.shared_constant,
     memory.shared_identity_matrix, memory.load, memory.load_transpose2d, memory.store, products.matmul,
     products.transpose, reductions.mean, reductions.var, reductions.softmax, reductions.rms_norm,
@@ -262,7 +262,7 @@ def namespace() -> dict[str, object]:
     names: dict[str, object] = {function.__name__: checked("nl", function) for function in functions}
     names |= {name: _refused(name) for name in UNSUPPORTED}
     names |= {
-        "mgrid": index.MeshGrid(),
+        "mgrid": grids.MeshGrid(),
         "tile_size": TileSize,
         "sbuf": memory.SBUF,
         "psum": memory.PSUM,

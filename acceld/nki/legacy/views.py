@@ -9,7 +9,8 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy.index import DynamicSlice, Expr, as_int, broadcast
+from acceld.nki.legacy.grids import DynamicSlice
+from acceld.nki.legacy.index import Expr, as_int, broadcast
 from acceld.nki.legacy.state import Retrace, Trace, current
 from acceld.nki.legacy.tensor import Tensor
 from acceld.nki.ops import FLOAT_DTYPES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -265,6 +266,20 @@ def test_a_kernel_that_catches_everything_ends_at_its_deadline_too() -> None:
     line = "while True:\n        try:\n            while True: pass\n        except Exception: pass"
     with pytest.raises(LimitExceeded):
         trace(kernel(line), [SPEC], options=TraceOptions(deadline_s=0.3))
+
+
+def test_a_timer_of_the_caller_goes_on_after_a_trace() -> None:
+    rings: list[int] = []
+    previous = signal.signal(signal.SIGALRM, lambda number, frame: rings.append(number))
+    before = signal.setitimer(signal.ITIMER_REAL, 1000.0)
+    try:
+        trace(kernel(), [SPEC])
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+        assert signal.getsignal(signal.SIGALRM) is not previous
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_REAL, *before)
+    assert not rings
 
 
 def test_the_deadline_holds_in_another_thread_once_the_simulator_is_called() -> None:
