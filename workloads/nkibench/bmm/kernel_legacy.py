@@ -13,12 +13,15 @@ def kernel(lhs, rhs):
     h = nl.arange(64)[:, None]
     c = nl.arange(64)[None, :]
     f = nl.arange(512)[None, :]
+    wide = nl.arange(2048)[None, :]
     for batch in nl.affine_range(16):
         for row in nl.affine_range(32):
             lhs_tile = nl.load(lhs[batch, 128 * row + p, c])
-            for column in nl.affine_range(8):
-                rhs_tile = nl.load(rhs[batch, h, 512 * column + f])
-                product = nl.matmul(lhs_tile, rhs_tile)
-                out_tile = nl.copy(product)
-                nl.store(out[batch, row, p, 512 * column + f], value=out_tile)
+            for column in nl.affine_range(2):
+                out_tile = nl.ndarray((nl.par_dim(128), 2048), dtype=nl.float32, buffer=nl.sbuf)
+                for part in nl.affine_range(4):
+                    rhs_tile = nl.load(rhs[batch, h, 2048 * column + 512 * part + f])
+                    product = nl.matmul(lhs_tile, rhs_tile)
+                    out_tile[p, 512 * part + f] = nl.copy(product)
+                nl.store(out[batch, row, p, 2048 * column + wide], value=out_tile[p, wide])
     return out
