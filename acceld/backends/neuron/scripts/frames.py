@@ -1,0 +1,75 @@
+"""Length-framed records: a JSON object and the bytes that belong to it.
+
+Layout, big-endian: magic ``ACF1``, length of the JSON (u32), length of the bytes (u64), the JSON in UTF-8, the bytes.
+Used by both sides of a pipe, so it runs on Python >= 3.8 and needs the standard library only. Arrays travel as raw
+C-order bytes; the JSON tells name, dtype and shape of each, in order.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, BinaryIO
+
+MAGIC = b"ACF1"
+HEAD = struct.Struct(">4sIQ")
+MAX_JSON = 16 << 20
+MAX_BYTES = 8 << 30
+
+
+class FrameError(Exception):
+    """Bytes that are no record, or a record that was cut off."""
+
+
+def pack(record: dict[str, Any], data: bytes = b"") -> bytes:
+    """One record as bytes. FrameError where it is larger than a reader accepts."""
+    text = json.dumps(record, separators=(",", ":")).encode()
+    if len(text) > MAX_JSON or len(data) > MAX_BYTES:
+        raise FrameError(f"a record of {len(text)} + {len(data)} bytes is too large")
+    return HEAD.pack(MAGIC, len(text), len(data)) + text + data
+
+
+def head(raw: bytes, max_bytes: int = MAX_BYTES) -> tuple[int, int]:
+    """Lengths of JSON and bytes that a head announces. FrameError where it is none, or announces too much."""
+    if len(raw) != HEAD.size:
+        raise FrameError("the stream ended inside a record's head")
+    magic, text, data = HEAD.unpack(raw)
+    if magic != MAGIC:
+        raise FrameError(f"the stream holds no record: it goes on with {raw[:8]!r}")
+    if text > MAX_JSON or data > max_bytes:
+        raise FrameError(f"a record announces {text} + {data} bytes; {MAX_JSON} + {max_bytes} are allowed")
+    return text, data
+
+
+def body(raw: bytes) -> dict[str, Any]:
+    """The JSON of a record. FrameError where it is no object."""
+    try:
+        record = json.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise FrameError(f"a record's text is no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise FrameError("a record's text is no JSON object")
+    return record
+
+
+def read(stream: BinaryIO, max_bytes: int = MAX_BYTES) -> tuple[dict[str, Any], bytes] | None:
+    """The next record of a blocking stream; None at its end. FrameError where the stream is cut off or no record."""
+    raw = stream.read(HEAD.size)
+    if not raw:
+        return None
+    text_length, data_length = head(raw, max_bytes)
+    text = _exactly(stream, text_length)
+    return body(text), _exactly(stream, data_length)
+
+
+def _exactly(stream: BinaryIO, length: int) -> bytes:
+    data = stream.read(length)
+    if len(data) != length:
+        raise FrameError(f"the stream ended {length - len(data)} bytes before a record did")
+    return data
+
+
+def write(stream: BinaryIO, record: dict[str, Any], data: bytes = b"") -> None:
+    """Write one record and flush."""
+    stream.write(pack(record, data))
+    stream.flush()

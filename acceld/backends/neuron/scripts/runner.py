@@ -1,0 +1,258 @@
+"""The trusted runner of one leased core: loads a NEFF once, runs it on data, times it. No candidate code comes here.
+
+Records in, records out, until ``close`` or the pipe's end. Operations:
+
+- ``hello``: versions and the runtime that will be used.
+- ``load``: ``neff`` (path), ``core``, ``inputs`` and ``outputs`` (name, dtype, shape), ``folder`` (private).
+- ``run``: the inputs' bytes in order; answers with the outputs' bytes in order.
+- ``time``: ``warmups``, ``iterations`` and, where the inputs are not those of the last ``run``, nothing else. Answers
+  with ``samples_us`` (from the device's own clock) or ``summaries`` (the profiler's text, one for each execution).
+
+An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``, ``protocol``, ``proof``) and ``message``. Runtimes,
+best first: ``nrtpy``, ``spike``, ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF
+themselves). ``nki.baremetal`` is none of them: it would bring the candidate's Python next to the data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import confine  # type: ignore[import-not-found,unused-ignore]
+import frames  # type: ignore[import-not-found,unused-ignore]
+
+SAVED = re.compile(r'saved output "(?P<name>[^"]*)" as "(?P<file>[^"]*)"')
+DEVICE_RESOLUTION_US = 0.001
+"""The device's time stamps are in nanoseconds."""
+
+
+class RunnerError(Exception):
+    """An answer with ``ok: false``."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        Exception.__init__(self, message)
+        self.kind = kind
+
+
+def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
+    """The bytes of each array of a record. RunnerError where lengths do not add up."""
+    parts, at = [], 0
+    for spec in specs:
+        parts.append(data[at : at + spec["nbytes"]])
+        at += spec["nbytes"]
+    if at != len(data):
+        raise RunnerError("protocol", f"inputs hold {len(data)} bytes; their shapes make {at}")
+    return parts
+
+
+class CaptureRuntime:
+    """The profiler's own ``capture``: it loads the NEFF, takes raw input files, saves outputs and traces."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.name = os.path.basename(program)
+        self.inputs: list[str] = []
+
+    def load(self, request: dict[str, Any]) -> None:
+        """Remember what to run; the tool loads it at each capture."""
+        self.neff = request["neff"]
+        self.outputs = request["outputs"]
+        self.input_specs = request["inputs"]
+        self.folder = Path(request["folder"])
+        self.traces = Path(request["traces"])
+        self.traces.mkdir(parents=True, exist_ok=True)
+
+    def run(self, data: bytes) -> bytes:
+        """One execution on given inputs."""
+        self.inputs = []
+        for number, (spec, part) in enumerate(zip(self.input_specs, split(data, self.input_specs))):  # noqa: B905
+            path = self.folder / f"input_{number}.bin"
+            path.write_bytes(part)
+            self.inputs += [spec["name"], str(path)]
+        told = self._capture(self.folder / "check.ntff", "--save-output")
+        saved = {match["name"]: match["file"] for match in SAVED.finditer(told)}
+        results = []
+        for spec in self.outputs:
+            if spec["name"] not in saved:
+                raise RunnerError("proof", f"{self.name} saved no output {spec['name']!r}; it told of {sorted(saved)}")
+            result = (self.folder / saved[spec["name"]]).read_bytes()
+            if len(result) != spec["nbytes"]:
+                raise RunnerError("proof", f"output {spec['name']} has {len(result)} bytes, not {spec['nbytes']}")
+            results.append(result)
+        for file in saved.values():
+            (self.folder / file).unlink()
+        return b"".join(results)
+
+    def time(self, warmups: int, iterations: int) -> dict[str, Any]:
+        """Executions in one load; a trace of each after the warm-ups."""
+        for old in self.traces.glob("profile*.ntff"):
+            old.unlink()
+        total = warmups + iterations
+        self._capture(self.traces / "profile.ntff", "--num-exec", str(total), "--profile-nth-exec", "1")
+        summaries = []
+        for number in range(warmups + 1, total + 1):
+            trace = self.traces / ("profile.ntff" if number == 1 else f"profile_exec_{number}.ntff")
+            if not trace.is_file():
+                raise RunnerError("proof", f"{self.name} wrote no trace of execution {number} ({trace.name})")
+            view = [self.program, "view", "-n", self.neff, "-s", str(trace), "--output-format", "summary-json"]
+            summaries.append(self._run(view))
+        return {"summaries": summaries, "method": f"{self.name} total_time", "resolution_us": None}
+
+    def _capture(self, trace: Path, *options: str) -> str:
+        command = [self.program, "capture", "-n", self.neff, "-s", str(trace), *options]
+        return self._run([*command, *self.inputs])
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(command, cwd=str(self.folder), capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RunnerError("nrt", f"{self.name} {command[1]}: {(done.stderr or done.stdout)[-4000:]}")
+        return done.stdout
+
+
+class PythonRuntime:
+    """nrtpy or spike: classes of the same shape under two prefixes."""
+
+    def __init__(self, name: str, module: Any) -> None:
+        self.name = name
+        prefix = {"nrtpy": "Nrtpy", "spike": "Spike"}[name]
+        self.model_class = getattr(module, prefix + "Model")
+        self.tensor_class = getattr(module, prefix + "Tensor")
+        self.arguments: dict[str, Any] = {}
+
+    def load(self, request: dict[str, Any]) -> None:
+        """Load the NEFF on the one visible core."""
+        self.input_specs, self.outputs = request["inputs"], request["outputs"]
+        self.traces = Path(request["traces"])
+        self.traces.mkdir(parents=True, exist_ok=True)
+        self.model = self.model_class.load_from_neff(request["neff"], core_id=0)
+        expected = {spec["name"] for spec in self.input_specs}
+        if set(self.model.input_tensors_info) != expected:
+            names = sorted(self.model.input_tensors_info)
+            raise RunnerError("protocol", f"the NEFF takes {names}, the kernel {sorted(expected)}")
+
+    def run(self, data: bytes) -> bytes:
+        """One execution on given inputs."""
+        import numpy
+
+        self.arguments = {}
+        for spec, part in zip(self.input_specs, split(data, self.input_specs)):  # noqa: B905
+            array = numpy.frombuffer(part, dtype=_dtype(spec["dtype"])).reshape(spec["shape"])
+            self.arguments[spec["name"]] = self.tensor_class.from_numpy(array, spec["name"], 0)
+        results = self.model(inputs=self.arguments)
+        parts = []
+        for number, spec in enumerate(self.outputs):
+            name = spec["name"] if spec["name"] in results else f"output_{number}"
+            if name not in results:
+                raise RunnerError("proof", f"the NEFF returned {sorted(results)}, not {spec['name']!r}")
+            part = numpy.ascontiguousarray(results[name].numpy()).tobytes()
+            if len(part) != spec["nbytes"]:
+                raise RunnerError("proof", f"output {spec['name']} has {len(part)} bytes, not {spec['nbytes']}")
+            parts.append(part)
+        return b"".join(parts)
+
+    def time(self, warmups: int, iterations: int) -> dict[str, Any]:
+        """The device's own time stamps of each execution, and one trace as proof and for its counters."""
+        result = self.model.benchmark(self.arguments, warmup_iter=warmups, benchmark_iter=iterations, mode="device")
+        trace = self.traces / "profile.ntff"
+        self.model(inputs=self.arguments, save_trace=True, ntff_name=str(trace))
+        if not trace.is_file() or not trace.stat().st_size:
+            raise RunnerError("proof", f"{self.name} wrote no trace of an execution")
+        return {
+            "samples_us": [1000.0 * ms for ms in result.durations_ms],
+            "method": f"{self.name} device",
+            "resolution_us": DEVICE_RESOLUTION_US,
+            "trace": str(trace),
+        }
+
+
+def _dtype(name: str) -> Any:
+    import numpy
+
+    try:
+        return numpy.dtype(name)
+    except TypeError:
+        return numpy.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+
+
+def find_runtime(profiler: str, wanted: str) -> Any:
+    """The best runtime there is, or the one asked for. RunnerError where there is none."""
+    for name in ("nrtpy", "spike"):
+        if wanted in ("", name):
+            try:
+                return PythonRuntime(name, importlib.import_module(name))
+            except ImportError:
+                continue
+    if wanted in ("", "capture") and profiler:
+        return CaptureRuntime(profiler)
+    raise RunnerError(
+        "missing", "no way to run a NEFF: neither nrtpy nor spike, and no neuron-explorer or neuron-profile"
+    )
+
+
+def version_of(distribution: str) -> str:
+    """Version of an installed distribution, empty where it is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+class Runner:
+    """State between requests: the runtime and what is loaded."""
+
+    def __init__(self) -> None:
+        self.runtime: Any = None
+        self.loaded = False
+
+    def answer(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+        """Reply to one request. RunnerError for what the caller must hear of."""
+        operation = request.get("op")
+        if operation == "hello":
+            self.runtime = find_runtime(request.get("profiler", ""), request.get("runtime", ""))
+            python = "{}.{}.{}".format(*sys.version_info[:3])
+            return {"runtime": self.runtime.name, "python": python, "version": version_of(self.runtime.name)}, b""
+        if self.runtime is None:
+            raise RunnerError("protocol", "the first request is hello")
+        if operation == "load":
+            self.runtime.load(request)
+            self.loaded = True
+            return {}, b""
+        if not self.loaded:
+            raise RunnerError("protocol", f"{operation} before load")
+        if operation == "run":
+            return {}, self.runtime.run(data)
+        if operation == "time":
+            return self.runtime.time(request["warmups"], request["iterations"]), b""
+        raise RunnerError("protocol", f"unknown request {operation!r}")
+
+
+def main() -> None:
+    """Serve requests until ``close`` or the end of the pipe."""
+    incoming, outgoing = confine.take_pipes()
+    confine.end_with_parent(int(os.environ.get("ACCELD_PARENT", "0")))
+    runner = Runner()
+    while True:
+        got = frames.read(incoming)
+        if got is None or got[0].get("op") == "close":
+            return
+        try:
+            record, data = runner.answer(*got)
+            record = dict(record, ok=True)
+        except RunnerError as error:
+            record, data = {"ok": False, "kind": error.kind, "message": str(error)}, b""
+        except Exception as error:  # noqa: BLE001 nrtpy's errors carry the NRT status in their text; the caller reads it
+            record, data = {"ok": False, "kind": "nrt", "message": f"{type(error).__name__}: {error}"}, b""
+        frames.write(outgoing, record, data)
+
+
+if __name__ == "__main__":
+    main()
