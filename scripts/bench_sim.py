@@ -219,7 +219,7 @@ COUNTERS: dict[str, tuple[str, str]] = {
     "vector busy": ("vector", "vector_engine_active_time_percent"),
     "scalar busy": ("scalar", "scalar_engine_active_time_percent"),
 }
-IDLE_US = 100.0
+IDLE_US = 10.0
 """An engine measured busy for less is left out: the profiler's own instructions dominate."""
 
 
