@@ -10,7 +10,7 @@ from typing import Any
 
 from acceld import config, figures
 from acceld.cli.output import print_json, say
-from acceld.errors import UsageError, WorkloadError
+from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters
 
@@ -192,7 +192,7 @@ def follow(home: Any, client: Any, run_id: int, *, as_json: bool) -> int:
         for raw in client.events(0, run=run_id, wait_s=1.0):
             event = Event(EventKind(raw["kind"]), raw["run"], raw["data"], raw["seq"], raw["at"])
             progress.update(event)
-            if event.kind is EventKind.RUN_STATE and event.data["state"] in ("finished", "failed", "cancelled"):
+            if event.kind is EventKind.RUN_STATE and _waits_no_more(event.data["state"], event.data["message"]):
                 break
     except KeyboardInterrupt:
         progress.close()
@@ -206,7 +206,17 @@ def follow(home: Any, client: Any, run_id: int, *, as_json: bool) -> int:
         print_json(result | {"best_kernel": best_file, "database": str(home.database)})
     else:
         print_outcome(result, best_file, str(home.database))
+    if result["state"] == "paused":
+        say(
+            f"r{run_id} waits for a higher cap: raise it in the terminal UI (acceld attach), then: acceld resume r{run_id}"
+        )
+        return BudgetError.exit_code
     return 1 if result["state"] == "failed" else 0
+
+
+def _waits_no_more(state: str, message: str) -> bool:
+    """Whether following a run ends: it has ended, or waits for a higher budget."""
+    return state in ("finished", "failed", "cancelled") or (state == "paused" and message.startswith("budget: "))
 
 
 def write_best(home: Any, client: Any, result: dict[str, Any]) -> str | None:

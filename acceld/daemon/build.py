@@ -20,6 +20,7 @@ from acceld.llm.calls import Calls
 from acceld.llm.model import connect
 from acceld.llm.settings import ModelSettings
 from acceld.model import Kernel, Run, RunSpec, SearchParameters, Source
+from acceld.nki.params import PARAMS_VERSION
 from acceld.proposers.base import Problem, Proposer
 from acceld.proposers.roles import RoleTable
 from acceld.resources import prompts_folder
@@ -114,7 +115,9 @@ class Builder:
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
         await self._store.register_workload(found.name, definition(found))
-        return Search(run, SearchParts(self._store, self._judge, proposer, problem, root, teacher), control)
+        context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
+        parts = SearchParts(self._store, self._judge, proposer, problem, root, teacher, context)
+        return Search(run, parts, control)
 
     def _workload(self, name: str, folder: str) -> Workload:
         if folder:

@@ -37,11 +37,13 @@ class EvaluationRequest:
     gate: Gate = Gate.SEARCH
     priority: Priority = Priority.SEARCH
     useful_below_us: float | None = None
+    context: str = ""
+    """Versions of what decides a verdict besides the kernel: the workload's content, the performance model."""
 
     @property
     def key(self) -> str:
         """What makes two requests the same work: journalled so that none is done twice."""
-        return f"{self.workload}/{self.chip}/{self.gate}/{self.kernel.sha256}"
+        return "/".join(filter(None, (self.workload, self.context, self.chip, self.gate, self.kernel.sha256)))
 
 
 class Evaluator(Protocol):

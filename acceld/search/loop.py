@@ -49,6 +49,10 @@ FIXABLE = frozenset(
 """Failures a fixer may try to repair; ``unsupported`` is ours, ``suspect`` a person's."""
 
 
+BUDGET_PREFIX = "budget: "
+"""How the message of a run begins that waits for a higher cap."""
+
+
 class RunEnded(Exception):
     """Leaves the loop with the state the run ends in."""
 
@@ -68,6 +72,8 @@ class SearchParts:
     problem: Problem
     root: Kernel
     teacher: Teacher | None = None
+    context: str = ""
+    """Goes into each evaluation's key: what decides a verdict besides the kernel."""
 
 
 class Search:
@@ -109,7 +115,7 @@ class Search:
             assert isinstance(end, RunEnded)
             state, message = end.state, end.message
         except* BudgetError as refused:
-            message = str(_first(refused))
+            state, message = RunState.PAUSED, f"{BUDGET_PREFIX}{_first(refused)}"
         await store.set_run_state(run.id, state, message)
         return state
 
@@ -300,6 +306,7 @@ class Search:
             candidate=candidate.id,
             gate=gate,
             priority=priority,
+            context=self.parts.context,
         )
         store = self.parts.store
         known = await store.find_evaluation(request.key)

@@ -123,11 +123,11 @@ async def test_a_fixer_repairs_step_by_step(store: Store, search_for: SearchMake
     assert statuses == [Status.COMPILE_ERROR, Status.COMPILE_ERROR, Status.PASSED]
 
 
-async def test_a_budget_ends_the_run_with_what_it_found(store: Store, search_for: SearchMaker) -> None:
+async def test_a_spent_budget_pauses_the_run_with_what_it_found(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, patience=0)
     state = await search_for(run, ScriptedJudge(), ListedProposer(FACTORS, plans_left=3)).run()
     record = await store.run(run.id)
-    assert state is RunState.FINISHED and "cap" in record.message
+    assert state is RunState.PAUSED and record.message.startswith("budget: ") and "cap" in record.message
     assert await best_latency(store, run.id) == 80.0
 
 
