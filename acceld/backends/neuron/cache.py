@@ -1,0 +1,73 @@
+"""Compiled kernels on disk: one folder a key, whole or not at all, checked when read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+NEFF = "kernel.neff"
+RECORD = "record.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A NEFF on disk. ``traces`` is where its NTFFs are kept, so that the profiler's own viewer reopens both."""
+
+    key: str
+    neff: Path
+    sha256: str
+    route: str
+    """How it was compiled, such as ``neuronxcc.nki.baremetal``."""
+    compiler_version: str
+
+    @property
+    def traces(self) -> Path:
+        """Folder of its NTFF files."""
+        return self.neff.parent / "traces"
+
+
+class NeffCache:
+    """A private folder of compiled kernels. Several processes may use it: entries appear by an atomic rename."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def get(self, key: str) -> Compiled | None:
+        """The entry, None where there is none. An entry whose bytes are not those written is deleted."""
+        entry = self.folder / key
+        try:
+            record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
+            digest = hashlib.sha256((entry / NEFF).read_bytes()).hexdigest()
+            if digest == record["sha256"]:
+                return Compiled(key, entry / NEFF, digest, record["route"], record["compiler_version"])
+        except FileNotFoundError:
+            if not entry.exists():
+                return None
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        shutil.rmtree(entry, ignore_errors=True)
+        return None
+
+    def put(self, key: str, neff: bytes, *, route: str, compiler_version: str) -> Compiled:
+        """Keep a NEFF. Where another process was first, its entry stays."""
+        digest = hashlib.sha256(neff).hexdigest()
+        made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
+        try:
+            (made / NEFF).write_bytes(neff)
+            record = {"sha256": digest, "route": route, "compiler_version": compiler_version}
+            (made / RECORD).write_text(json.dumps(record), encoding="utf-8")
+            try:
+                os.rename(made, self.folder / key)
+            except OSError:
+                if (found := self.get(key)) is not None:
+                    return found
+                os.rename(made, self.folder / key)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return Compiled(key, self.folder / key / NEFF, digest, route, compiler_version)

@@ -1,0 +1,74 @@
+"""What is compiled, and the key under which its NEFF is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from acceld.model import Kernel
+
+Scalar = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An argument or a result: its name, dtype (numpy's or ml_dtypes' name) and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def plain(self) -> dict[str, object]:
+        """As JSON-able data."""
+        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """Everything that decides what a compiler writes. ``environment`` names the variables that matter, with values."""
+
+    kernel: Kernel
+    arguments: tuple[Tensor, ...]
+    target: str
+    """``trn1``, ``trn2`` or ``trn3``: never guessed from the machine."""
+    compiler_version: str
+    api_version: str
+    scalars: Mapping[str, Scalar] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    """The compiler's options, in order, such as ``--disable-dge`` and ``--auto-cast=none``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.kernel.entry:
+            raise ValueError("a kernel is compiled by the name of its function")
+        if not self.target or not self.compiler_version:
+            raise ValueError("target and compiler version are always named")
+
+    @property
+    def key(self) -> str:
+        """Hash (hex) of all of it. The kernel's file name and origin do not count."""
+        kernel = self.kernel
+        parts = {
+            "text": kernel.text,
+            "closure": dict(kernel.closure),
+            "entry": kernel.entry,
+            "api": kernel.api,
+            "grid": kernel.grid,
+            "lnc": kernel.lnc,
+            "arguments": [one.plain() for one in self.arguments],
+            "scalars": {name: [type(value).__name__, repr(value)] for name, value in self.scalars.items()},
+            "target": self.target,
+            "compiler": self.compiler_version,
+            "api_version": self.api_version,
+            "flags": self.flags,
+            "environment": dict(self.environment),
+        }
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def all_flags(self) -> tuple[str, ...]:
+        """The flags with the target, and for the legacy compiler the LNC."""
+        lnc = (f"--logical-nc-config={self.kernel.lnc}",) if self.kernel.api == "nki_legacy" else ()
+        return (f"--target={self.target}", *lnc, *self.flags)
