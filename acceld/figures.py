@@ -14,7 +14,7 @@ STATUS_GLYPHS: dict[Status, str] = {
     Status.INCORRECT_NUMERICAL: "≠",
     Status.REJECTED: "⊘",
     Status.SUSPECT: "?",
-    Status.TIMEOUT: "⧗",
+    Status.TIMEOUT: "◷",
     Status.UNTESTED: "·",
     Status.UNCHECKED: "○",
 }

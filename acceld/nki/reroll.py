@@ -18,7 +18,6 @@ from acceld.nki.program import (
     Indirect,
     Instruction,
     Loop,
-    LoopKind,
     Node,
     Operand,
     Pattern,

@@ -33,6 +33,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     copy.mkdir()
     subprocess.run(["cp", "-r", *(str(ROOT / name) for name in names), str(copy)], check=True)
+    (copy / "tests").mkdir()
+    subprocess.run(["cp", "-r", str(ROOT / "tests" / "adversarial"), str(copy / "tests")], check=True)
     command = [
         sys.executable,
         "-m",
@@ -54,6 +56,7 @@ def test_the_wheel_has_packages_and_data_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "acceld/_data/workloads/nkibench/silu/workload.toml" in names
     assert "acceld/_data/prompts/shared/planner.md" in names
+    assert "acceld/nki/data/nkibench_trn1.csv" in names
     assert any(name.startswith("tui/") and name.endswith(".tcss") for name in names)
     assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]
 

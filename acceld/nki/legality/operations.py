@@ -292,7 +292,7 @@ class Operations(Checker):
             self._add(
                 "operand_shape",
                 instruction,
-                f"{instruction.op} writes {size} elements to each of {data.shape[0]} partitions, dst is "
+                f"{instruction.op} writes {size} elements to each partition of {list(data.shape)}, dst is "
                 f"{self.report.name(dst)}",
                 "change dst",
             )
