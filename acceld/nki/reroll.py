@@ -111,9 +111,7 @@ class _Roller:
                 advance = iter(steps)
                 loop = run[at]
                 body = tuple(_advanced(node, loop.id, advance) for node in loop.body)
-                yield replace(
-                    loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body
-                )
+                yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body)
             at += length
 
 
