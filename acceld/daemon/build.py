@@ -11,15 +11,16 @@ from pathlib import Path
 from acceld.config import Config
 from acceld.daemon.ledger import StoreLedger
 from acceld.daemon.parts import Parts
-from acceld.errors import AcceldError, ConfigError, UsageError, WorkloadError
+from acceld.errors import AcceldError, ConfigError, UsageError
 from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.evaluator import Judge
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect
 from acceld.llm.settings import ModelSettings
-from acceld.model import Kernel, Run, RunSpec, SearchParameters, Source
+from acceld.model import Run, RunSpec, SearchParameters, Source
 from acceld.nki.params import PARAMS_VERSION
 from acceld.proposers.base import Problem, Proposer
 from acceld.proposers.roles import RoleTable
@@ -85,14 +86,14 @@ class Builder:
         """AcceldError where a run could not begin: asked before it is accepted."""
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.root is None:
-            await asyncio.to_thread(baseline, found, spec.api)
+            await asyncio.to_thread(baseline_kernel, found, spec.api)
         await asyncio.to_thread(self._proposer, spec.proposer, spec.search)
 
     async def search(self, run: Run, control: RunControl) -> Search:
         """The search of a run. AcceldError where its workload, kernel or proposer can not be used."""
         spec = run.spec
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
-        root = spec.root if spec.root is not None else await asyncio.to_thread(baseline, found, spec.api)
+        root = spec.root if spec.root is not None else await asyncio.to_thread(baseline_kernel, found, spec.api)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters)
@@ -177,25 +178,6 @@ class Builder:
         self._telling.discard(task)
         if not task.cancelled() and isinstance(task.exception(), AcceldError):
             log.warning("a budget level could not be recorded: %s", task.exception())
-
-
-def baseline(found: Workload, api: str) -> Kernel:
-    """The workload's own kernel for an API. WorkloadError where it has none."""
-    path = found.baselines.get(api)
-    if path is None:
-        known = ", ".join(sorted(found.baselines)) or "none"
-        raise WorkloadError(
-            f"workload {found.name} has no baseline for API {api}; it has {known}", hint="Choose one with --api."
-        )
-    return Kernel(
-        text=path.read_text(encoding="utf-8"),
-        api=api,
-        entry=found.entry or "",
-        grid=found.grid,
-        lnc=found.lnc,
-        filename=path.name,
-        trusted=True,
-    )
 
 
 def problem_of(found: Workload, chip: str, api: str) -> Problem:

@@ -16,6 +16,7 @@ from typing import Any
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
 from acceld.evaluate import datasets
+from acceld.evaluate.baselines import oracle_kernel
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
 from acceld.evaluate.floors import Floors, NumpyFloor
@@ -209,7 +210,7 @@ class Children:
                 trusted=True,
                 write_paths=(str(self._root),),
             )
-            outcome, reply = await self._judging.run("make", json.dumps(request).encode(), jail)
+            outcome, reply = await self._make(workload, pack(request), jail)
             with reply:
                 try:
                     header, _ = parse(reply)
@@ -231,6 +232,24 @@ class Children:
                 learned = NumpyFloor(found.floors, seconds=found.seconds)
                 await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
             return found
+
+    async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
+        """Run the oracle; without a reference it is given the program of the workload's own kernel."""
+        if workload.reference is not None:
+            return await self._judging.run("make", request, jail)
+        kernel, chip = oracle_kernel(workload)
+        traced = await self.trace(kernel, workload.kernel_arguments(), chip)
+        if isinstance(traced, Failed):
+            where = f"line {traced.failure.line}: " if traced.failure.line else ""
+            raise WorkloadError(
+                f"the kernel of workload {workload.name!r} can not stand in for a reference: "
+                f"{where}{traced.failure.message}",
+                hint=traced.failure.hint,
+            )
+        try:
+            return await self._judging.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
+        finally:
+            traced.close()
 
     async def trim(self, most_bytes: int) -> None:
         """Remove old data sets beyond a size."""

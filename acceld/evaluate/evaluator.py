@@ -182,8 +182,6 @@ class Judge:
                 )
                 hint = "Either work is missing, or the workload declares too much. Check it by another method."
                 return self._result(case, Status.SUSPECT, Failure("below_floor", message, hint=hint))
-            if loaded.reference is None:
-                return self._result(case, Status.UNCHECKED)
             useful = request.useful_below_us
             if request.gate is Gate.TIMING or (useful is not None and latency is not None and latency > useful):
                 return self._result(case, Status.UNTESTED)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
 from acceld.evaluate.gates import Trial
-from acceld.model import Kernel
 from acceld.workloads import Workload
 
 if TYPE_CHECKING:
@@ -81,17 +81,9 @@ class Floors:
         stored = _read(path)
         if trial.variant in stored:
             return Errors(*stored[trial.variant])
-        baseline = loaded.baselines.get(request.kernel.api)
-        if baseline is None:
+        if request.kernel.api not in loaded.baselines:
             return None
-        kernel = Kernel(
-            baseline.read_text(encoding="utf-8"),
-            request.kernel.api,
-            entry=loaded.entry or "",
-            grid=loaded.grid,
-            lnc=loaded.lnc,
-            trusted=True,
-        )
+        kernel = baseline_kernel(loaded, request.kernel.api)
         from acceld.evaluate.children import Failed
 
         traced = await children.trace(kernel, loaded.kernel_arguments(), request.chip)

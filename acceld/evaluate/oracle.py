@@ -6,9 +6,9 @@ arithmetic differs from it.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,18 @@ from acceld.errors import WorkloadError
 from acceld.evaluate import datasets
 from acceld.evaluate.correctness import Errors, compare
 from acceld.evaluate.distributions import NOISY, inputs_of
-from acceld.evaluate.messages import send
-from acceld.workloads import Workload, kernel_inputs, load_workload, reference_outputs
+from acceld.evaluate.messages import send, unpack
+from acceld.nki.codec import decode
+from acceld.nki.errors import KernelFailure
+from acceld.nki.execute import ExecuteOptions, execute
+from acceld.nki.program import Program
+from acceld.workloads import (
+    Workload,
+    kernel_inputs,
+    load_workload,
+    outputs_in_reference_layout,
+    reference_outputs,
+)
 
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
@@ -29,28 +39,47 @@ _LARGEST = 3e38
 
 def make(request: bytes, reply: int) -> None:
     """Write the data set that the request describes, and answer ``{}``, ``{"refused": why}`` or ``{"error": ...}``."""
-    raw = json.loads(request)
+    raw, payload = unpack(request)
     try:
         with np.errstate(all="ignore"):
-            send(reply, _make(load_workload(raw["workload"]), raw))
+            workload = load_workload(raw["workload"])
+            send(reply, _make(workload, raw, _oracle_of(workload, payload)))
+    except KernelFailure as error:
+        send(reply, {"error": f"the kernel of {raw['workload']} can not stand in for a reference: {error.message}"})
     except WorkloadError as error:
         send(reply, {"error": error.message, "hint": error.hint})
     except MemoryError:
         send(reply, {"error": f"the reference of {raw['workload']} needs more memory than an evaluation may use"})
 
 
-def _make(workload: Workload, raw: dict[str, Any]) -> dict[str, Any]:
+Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
+"""Outputs in the reference's layout for inputs in it; in float64 where the flag says so."""
+
+
+def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
+    """The reference, or the program of the workload's own kernel where there is none."""
+    if workload.reference is not None:
+        return partial(reference_outputs, workload)
+    return partial(_program_outputs, workload, decode(payload))
+
+
+def _program_outputs(workload: Workload, program: Program, inputs: Sequence[Any], float64: bool) -> list[NDArray[Any]]:
+    arrays = [one for one in kernel_inputs(workload, inputs) if isinstance(one, np.ndarray)]
+    return outputs_in_reference_layout(workload, execute(program, arrays, ExecuteOptions(float64=float64)))
+
+
+def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, Any]:
     started = time.monotonic()
     seed, variant = raw["seed"], raw["variant"]
     inputs = inputs_of(workload, seed, variant)
-    expected = [np.asarray(one, np.float64) for one in reference_outputs(workload, inputs)]
+    expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
     if not all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected):
         return {"refused": "the reference is not finite on these inputs"}
     seconds = time.monotonic() - started
     dtypes = [output.dtype for output in workload.outputs]
     floors = raw["floors"]
     if floors is None:
-        measured = _floors(workload, inputs, expected, dtypes)
+        measured = _floors(oracle, _narrowed(workload, inputs), expected, dtypes)
         if variant.startswith("boosted/") and any(not floor.rel_l2 < NOISY for floor in measured):
             return {"refused": "float32 arithmetic is too inexact on these inputs"}
         if not all(floor.finite for floor in measured):
@@ -61,13 +90,17 @@ def _make(workload: Workload, raw: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
+    """What arithmetic in float32 starts from: a kernel rounds by itself, a reference follows its inputs."""
+    return inputs if workload.reference is None else [_as_float32(one) for one in inputs]
+
+
 def _floors(
-    workload: Workload, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str]
+    oracle: Oracle, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str]
 ) -> list[Errors]:
     """Error of the reference in float32, rounded to the output's dtype as a kernel's would be."""
-    narrow = [_as_float32(one) for one in inputs]
     floors = []
-    for single, want, dtype in zip(reference_outputs(workload, narrow, False), expected, dtypes, strict=True):
+    for single, want, dtype in zip(oracle(inputs, False), expected, dtypes, strict=True):
         rounded = single.astype(_dtype(dtype))
         floor = compare(rounded, want)
         floors.append(floor if dtype == "float32" else floor.worst(compare(want.astype(_dtype(dtype)), want)))

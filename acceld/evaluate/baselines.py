@@ -1,0 +1,30 @@
+"""A workload's own kernels as the evaluator runs them."""
+
+from __future__ import annotations
+
+from acceld.errors import WorkloadError
+from acceld.kernel_files import load_kernel
+from acceld.model import Kernel
+from acceld.workloads import Workload
+
+TARGETS = {"nki_legacy": "trn1", "nki": "trn2"}
+"""A chip for each API, where only what a kernel computes matters."""
+
+
+def baseline_kernel(found: Workload, api: str) -> Kernel:
+    """The workload's own kernel for an API, with its import closure. WorkloadError where it has none."""
+    path = found.baselines.get(api)
+    if path is None:
+        known = ", ".join(sorted(found.baselines)) or "none"
+        raise WorkloadError(
+            f"workload {found.name} has no baseline for API {api}; it has {known}", hint="Choose one with --api."
+        )
+    return load_kernel(path, api=api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
+
+
+def oracle_kernel(found: Workload) -> tuple[Kernel, str]:
+    """The kernel that stands in for a missing reference, and the chip to trace it for. WorkloadError without one."""
+    for api, chip in TARGETS.items():
+        if api in found.baselines:
+            return baseline_kernel(found, api), chip
+    raise WorkloadError(f"workload {found.name} has neither a reference nor an NKI baseline to stand in for it")
