@@ -7,6 +7,7 @@ import asyncio
 import io
 import os
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ def _old_pythons() -> list[str]:
     return found
 
 
+STANDIN = Path(__file__).resolve().parents[2] / "standin_neuron"
 OLD = _old_pythons()
 old_python = pytest.mark.parametrize(
     "python",
@@ -143,3 +145,25 @@ def test_a_child_gets_nothing_of_the_daemons_environment(tmp_path: Path, monkeyp
     assert "PYTHONPATH" not in made
     assert made["HOME"] == str(tmp_path)
     assert made["NEURON_CC_FLAGS"] == "--auto-cast=none"
+
+
+@old_python
+async def test_an_old_interpreter_without_numpy_runs_a_neff_through_the_profiler(python: str, tmp_path: Path) -> None:
+    source = STANDIN / "bin" / "neuron-profile"
+    tool = tmp_path / "neuron-profile"
+    tool.write_text(f"#!{sys.executable}\n{source.read_text()}")
+    tool.chmod(0o755)
+    neff = tmp_path / "kernel.neff"
+    neff.write_text('{"standin": 1, "inputs": ["a", "b"]}')
+    named = {"ACCELD_STANDIN": "1", "NEURON_RT_VISIBLE_CORES": "0"}
+    worker = await Worker.start(python, "runner.py", folder=tmp_path, named=named)
+    await worker.ask({"op": "hello", "profiler": str(tool), "runtime": "capture"}, deadline_s=20)
+    specs = [{"name": name, "dtype": "float32", "shape": [1], "nbytes": 4} for name in ("a", "b", "output_0")]
+    load = {"op": "load", "neff": str(neff), "folder": str(tmp_path), "traces": str(tmp_path / "traces")}
+    record, _ = await worker.ask({**load, "inputs": specs[:2], "outputs": specs[2:]}, deadline_s=20)
+    assert record["ok"], record
+    record, data = await worker.ask({"op": "run"}, struct.pack("2f", 1.5, 2.5), deadline_s=20)
+    assert (record["ok"], data) == (True, struct.pack("f", 4.0))
+    record, _ = await worker.ask({"op": "run"}, b"short", deadline_s=20)
+    assert (record["ok"], record["kind"]) == (False, "protocol")
+    assert await worker.close()

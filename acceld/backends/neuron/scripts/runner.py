@@ -5,8 +5,8 @@ Records in, records out, until ``close`` or the pipe's end. Operations:
 - ``hello``: versions and the runtime that will be used.
 - ``load``: ``neff`` (path), ``core``, ``inputs`` and ``outputs`` (name, dtype, shape), ``folder`` (private).
 - ``run``: the inputs' bytes in order; answers with the outputs' bytes in order.
-- ``time``: ``warmups``, ``iterations`` and, where the inputs are not those of the last ``run``, nothing else. Answers
-  with ``samples_us`` (from the device's own clock) or ``summaries`` (the profiler's text, one for each execution).
+- ``time``: ``warmups`` and ``iterations``, on the inputs of the last ``run``. Answers with
+  ``samples_us`` (from the device's own clock) or ``summaries`` (the profiler's text, one for each execution).
 
 An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``, ``protocol``, ``proof``) and ``message``. Runtimes,
 best first: ``nrtpy``, ``spike``, ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF
@@ -50,6 +50,20 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
     if at != len(data):
         raise RunnerError("protocol", f"inputs hold {len(data)} bytes; their shapes make {at}")
     return parts
+
+
+def call(command: list[str], folder: str) -> str:
+    """What a tool prints. RunnerError with the end of its complaint where it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        complaint = (done.stderr or done.stdout)[-4000:]
+        raise RunnerError("nrt", f"{os.path.basename(command[0])} {command[1]}: {complaint}")
+    return done.stdout
+
+
+def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
+    """The profiler's summary of one trace."""
+    return call([profiler, "view", "-n", neff, "-s", str(trace), "--output-format", "summary-json"], folder)
 
 
 class CaptureRuntime:
@@ -101,26 +115,20 @@ class CaptureRuntime:
             trace = self.traces / ("profile.ntff" if number == 1 else f"profile_exec_{number}.ntff")
             if not trace.is_file():
                 raise RunnerError("proof", f"{self.name} wrote no trace of execution {number} ({trace.name})")
-            view = [self.program, "view", "-n", self.neff, "-s", str(trace), "--output-format", "summary-json"]
-            summaries.append(self._run(view))
+            summaries.append(view(self.program, self.neff, trace, str(self.folder)))
         return {"summaries": summaries, "method": f"{self.name} total_time", "resolution_us": None}
 
     def _capture(self, trace: Path, *options: str) -> str:
         command = [self.program, "capture", "-n", self.neff, "-s", str(trace), *options]
-        return self._run([*command, *self.inputs])
-
-    def _run(self, command: list[str]) -> str:
-        done = subprocess.run(command, cwd=str(self.folder), capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RunnerError("nrt", f"{self.name} {command[1]}: {(done.stderr or done.stdout)[-4000:]}")
-        return done.stdout
+        return call([*command, *self.inputs], str(self.folder))
 
 
 class PythonRuntime:
     """nrtpy or spike: classes of the same shape under two prefixes."""
 
-    def __init__(self, name: str, module: Any) -> None:
+    def __init__(self, name: str, module: Any, profiler: str) -> None:
         self.name = name
+        self.profiler = profiler
         prefix = {"nrtpy": "Nrtpy", "spike": "Spike"}[name]
         self.model_class = getattr(module, prefix + "Model")
         self.tensor_class = getattr(module, prefix + "Tensor")
@@ -129,6 +137,7 @@ class PythonRuntime:
     def load(self, request: dict[str, Any]) -> None:
         """Load the NEFF on the one visible core."""
         self.input_specs, self.outputs = request["inputs"], request["outputs"]
+        self.neff, self.folder = request["neff"], request["folder"]
         self.traces = Path(request["traces"])
         self.traces.mkdir(parents=True, exist_ok=True)
         self.model = self.model_class.load_from_neff(request["neff"], core_id=0)
@@ -164,11 +173,12 @@ class PythonRuntime:
         self.model(inputs=self.arguments, save_trace=True, ntff_name=str(trace))
         if not trace.is_file() or not trace.stat().st_size:
             raise RunnerError("proof", f"{self.name} wrote no trace of an execution")
+        summary = view(self.profiler, self.neff, trace, self.folder) if self.profiler else ""
         return {
+            "summary": summary,
             "samples_us": [1000.0 * ms for ms in result.durations_ms],
             "method": f"{self.name} device",
             "resolution_us": DEVICE_RESOLUTION_US,
-            "trace": str(trace),
         }
 
 
@@ -186,7 +196,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
     for name in ("nrtpy", "spike"):
         if wanted in ("", name):
             try:
-                return PythonRuntime(name, importlib.import_module(name))
+                return PythonRuntime(name, importlib.import_module(name), profiler)
             except ImportError:
                 continue
     if wanted in ("", "capture") and profiler:

@@ -1,0 +1,174 @@
+"""The daemon's side of a runner: one process on one leased core, which loads a NEFF, runs it on data and times it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from acceld.backends.neuron.cache import Compiled
+from acceld.backends.neuron.requests import Tensor
+from acceld.backends.neuron.timing import ITERATIONS, MAX_ROUNDS, WARMUPS, Measurement, Round, choose, read_round
+from acceld.backends.neuron.verdicts import Verdict
+from acceld.backends.neuron.worker import Worker, Wrap
+from acceld.backends.neuron_reports import BUSY, nrt_code, runtime_failure
+from acceld.backends.neuron_tools import INSTALL
+from acceld.errors import DeadlineError, DeviceError
+from acceld.model import Failure, Status
+
+SCRIPT = "runner.py"
+_HELLO_S = 120.0
+_BUSY_PAUSE_S = 0.5
+
+
+class NeuronRunner:
+    """A trusted process: it gets NEFFs and data, never a candidate's Python.
+
+    ``clean`` turns false when the core may have been left in a bad state; its lease must then be given back so.
+    """
+
+    def __init__(self, worker: Worker, folder: Path, runtime: str, busy_s: float) -> None:
+        self.runtime = runtime
+        self.clean = True
+        self._worker = worker
+        self._folder = folder
+        self._busy_s = busy_s
+        self._outputs: tuple[Tensor, ...] = ()
+
+    @classmethod
+    async def start(
+        cls,
+        python: str,
+        *,
+        core: int,
+        folder: Path,
+        lnc: int = 1,
+        profiler: str = "",
+        runtime: str = "",
+        named: Mapping[str, str] | None = None,
+        wrap: Wrap | None = None,
+        busy_s: float = 60.0,
+    ) -> NeuronRunner:
+        """Start one on a logical core. DeviceError where the interpreter has no way to run a NEFF."""
+        own = {
+            "NEURON_RT_VISIBLE_CORES": str(core),
+            "NEURON_RT_VIRTUAL_CORE_SIZE": str(lnc),
+            "NEURON_LOGICAL_NC_CONFIG": str(lnc),
+        }
+        worker = await Worker.start(python, SCRIPT, folder=folder, named={**(named or {}), **own}, wrap=wrap)
+        try:
+            hello = {"op": "hello", "profiler": profiler, "runtime": runtime}
+            record, _ = await worker.ask(hello, deadline_s=_HELLO_S)
+        except DeadlineError as error:
+            raise DeviceError(error.message) from error
+        if not record["ok"]:
+            await worker.kill()
+            raise DeviceError(f"{python}: {record['message']}", hint=INSTALL)
+        name = f"{record['runtime']} {record['version']}".strip()
+        return cls(worker, folder, name, busy_s)
+
+    async def load(
+        self, compiled: Compiled, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, deadline_s: float = 60.0
+    ) -> Verdict | None:
+        """Load a NEFF; None where that went well."""
+        self._outputs = tuple(outputs)
+        record = {
+            "op": "load",
+            "neff": str(compiled.neff),
+            "folder": str(self._folder),
+            "traces": str(compiled.traces),
+            "inputs": [_spec(one) for one in inputs],
+            "outputs": [_spec(one) for one in outputs],
+        }
+        got = await self._ask(record, b"", deadline_s)
+        return got if isinstance(got, Verdict) else None
+
+    async def run(self, inputs: Sequence[bytes], *, deadline_s: float) -> tuple[bytes, ...] | Verdict:
+        """Execute on the inputs' C-order bytes; the outputs' bytes in order."""
+        got = await self._ask({"op": "run"}, b"".join(inputs), deadline_s)
+        if isinstance(got, Verdict):
+            return got
+        sizes = [size_of(one) for one in self._outputs]
+        data = got[1]
+        if len(data) != sum(sizes):
+            raise DeviceError(f"a runner returned {len(data)} bytes of outputs, not {sum(sizes)}")
+        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+        return tuple(data[end - size : end] for end, size in zip(ends, sizes, strict=True))
+
+    async def time(
+        self,
+        chip: str,
+        *,
+        deadline_s: float,
+        warmups: int = WARMUPS,
+        iterations: int = ITERATIONS,
+        max_rounds: int = MAX_ROUNDS,
+    ) -> Measurement | Verdict:
+        """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady.
+
+        ``deadline_s`` is for all rounds. DeviceError without proof that the device ran.
+        """
+        rounds: list[Round] = []
+        ends = time.monotonic() + deadline_s
+        while len(rounds) < max_rounds:
+            record = {"op": "time", "warmups": warmups, "iterations": iterations}
+            got = await self._ask(record, b"", max(ends - time.monotonic(), 0.0))
+            if isinstance(got, Verdict):
+                return got
+            rounds.append(read_round(got[0], iterations, chip))
+            if rounds[-1].steady(chip):
+                break
+        return choose(rounds, chip, self.runtime)
+
+    async def _ask(
+        self, record: dict[str, Any], data: bytes, deadline_s: float
+    ) -> tuple[dict[str, Any], bytes] | Verdict:
+        gives_up = time.monotonic() + self._busy_s
+        while True:
+            try:
+                answer, result = await self._worker.ask(record, data, deadline_s=deadline_s)
+            except DeadlineError as error:
+                self.clean = False
+                return Verdict(Status.TIMEOUT, Failure("deadline", error.message))
+            except BaseException:
+                self.clean = False
+                raise
+            if answer.get("ok"):
+                return answer, result
+            message = str(answer.get("message", ""))
+            if nrt_code(message) != BUSY:
+                return self._failed(str(answer.get("kind")), message)
+            if time.monotonic() + _BUSY_PAUSE_S > gives_up:
+                raise DeviceError(f"the core stayed busy for {self._busy_s:g} s: {message}")
+            await asyncio.sleep(_BUSY_PAUSE_S)
+
+    def _failed(self, kind: str, message: str) -> Verdict:
+        verdict = runtime_failure(message) if kind == "nrt" else None
+        if verdict is None:
+            self.clean = False
+            raise DeviceError(f"the runner failed ({kind}): {message}")
+        status, failure = verdict
+        self.clean = self.clean and status is Status.INCORRECT_NUMERICAL
+        return Verdict(status, failure)
+
+    async def close(self) -> bool:
+        """End it; whether it and everything before ended well."""
+        ended = await self._worker.close()
+        self.clean = self.clean and ended
+        return self.clean
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes of a tensor."""
+    dtype = np.dtype(getattr(ml_dtypes, tensor.dtype)) if hasattr(ml_dtypes, tensor.dtype) else np.dtype(tensor.dtype)
+    return prod(tensor.shape) * dtype.itemsize
+
+
+def _spec(tensor: Tensor) -> dict[str, object]:
+    return {**tensor.plain(), "nbytes": size_of(tensor)}
