@@ -37,6 +37,8 @@ class ChipSpec:
     """One engine, long rows."""
     dma_wire_bytes_per_us: float
     """One engine, theoretical."""
+    dma_long_row_bytes_per_us: float
+    """One engine, the longest rows: where the rate saturates."""
     hbm_bytes_per_us: float
     """What the profiler takes as one core's share of HBM."""
     matmul_tflops: Mapping[str, float]
@@ -98,6 +100,7 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             dma_engines=16,
             dma_practical_bytes_per_us=17_000.0,
             dma_wire_bytes_per_us=27_200.0,
+            dma_long_row_bytes_per_us=18_100.0,
             hbm_bytes_per_us=410_000.0,
             matmul_tflops=_tflops(float32=22.9, tfloat32=91.75, bfloat16=91.75, float16=91.75),
             shared_vector_gpsimd_port=True,
@@ -120,6 +123,7 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             dma_engines=16,
             dma_practical_bytes_per_us=23_000.0,
             dma_wire_bytes_per_us=27_200.0,
+            dma_long_row_bytes_per_us=23_100.0,
             hbm_bytes_per_us=716_000.0,
             matmul_tflops=_tflops(float32=19.7, tfloat32=78.6, bfloat16=78.6, float16=78.6, float8_e4m3=157.0),
             shared_vector_gpsimd_port=False,
@@ -142,6 +146,7 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             dma_engines=16,
             dma_practical_bytes_per_us=33_000.0,
             dma_wire_bytes_per_us=38_400.0,
+            dma_long_row_bytes_per_us=34_100.0,
             hbm_bytes_per_us=1_200_000.0,
             matmul_tflops=_tflops(float32=19.7, tfloat32=78.6, bfloat16=78.6, float16=78.6, float8_e4m3=315.0),
             shared_vector_gpsimd_port=False,

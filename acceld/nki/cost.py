@@ -96,6 +96,7 @@ class CostModel:
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
         one = chip.dma_descriptor_us + slower * row_bytes / chip.dma_wire_bytes_per_us
+        one = max(one, row_bytes / chip.dma_long_row_bytes_per_us)
         return descriptors * one / chip.dma_engines
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
