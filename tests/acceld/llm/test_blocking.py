@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 CHILD = """
 import asyncio
+import os
 from blockbuster import BlockBuster
 
 from acceld.llm.calls import Calls
@@ -31,7 +32,8 @@ async def main():
         answer = await calls.complete(ask())
         guard.deactivate()
         await calls.close()
-    print(answer.text)
+    print(answer.text, flush=True)
+    os._exit(0)  # built-ins that BlockBuster patched do not always survive the interpreter's end
 
 
 asyncio.run(main())
