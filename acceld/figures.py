@@ -42,6 +42,14 @@ def latency(latency_us: float | None, source: Source | str, chip: str, interval_
     return f"≈ {duration(latency_us)} sim {chip}{band}"
 
 
+def brief_latency(latency_us: float | None, source: Source | str, chip: str = "") -> str:
+    """A latency without its uncertainty, for lines that move: ``≈ 1.19 ms sim trn1``, or ``1.19 ms trn1``."""
+    if latency_us is None:
+        return "—"
+    mark, label = ("≈ ", " sim") if Source(source) is Source.SIMULATED else ("", "")
+    return f"{mark}{duration(latency_us)}{label} {chip}".rstrip()
+
+
 def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
     """``1.42x (1.34 – 1.50)``, or ``1.02x tie`` inside the band; ``—`` for None."""
     if value is None:

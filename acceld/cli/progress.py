@@ -76,7 +76,7 @@ class ProgressState:
         if self.waiting:
             parts.append(f"{self.waiting} waiting")
         if self.best_us is not None:
-            best = f"best {figures.latency(self.best_us, self.source, self.chip, None).replace(' unvalidated', '')}"
+            best = f"best {figures.brief_latency(self.best_us, self.source, self.chip)}"
             if self.baseline_us:
                 best += f" ({self.baseline_us / self.best_us:.2f}x)"
             parts.append(best)

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from acceld import figures
 from acceld.client import Client
 from acceld.home import find_home
 
@@ -37,7 +38,7 @@ def lines(status: dict[str, Any]) -> list[str]:
         f"runs      {', '.join(f'{count} {state}' for state, count in runs.items() if count) or 'none yet'}",
     ]
     for run in status["active"]:
-        best = f"{run['best_latency_us']:.4g} us {run['source'][:3]}" if run["best_latency_us"] else "-"
+        best = figures.brief_latency(run["best_latency_us"], run["source"])
         gain = f"{run['speedup']:.2f}x" if run["speedup"] else "-"
         shown.append(
             f"  r{run['id']:<4} {run['state']:<8} {plain(run['workload']):<28} iteration {run['iteration']}/{run['iterations']}"

@@ -34,3 +34,10 @@ def test_an_unknown_price_is_shown_as_unknown() -> None:
 
 def test_every_status_has_a_glyph_and_a_word_of_flashinfer_bench() -> None:
     assert set(figures.STATUS_GLYPHS) == set(Status) == set(FLASHINFER_STATUS)
+
+
+def test_a_brief_latency_keeps_its_label() -> None:
+    assert figures.brief_latency(1190.0, "simulated", "trn1") == "≈ 1.19 ms sim trn1"
+    assert figures.brief_latency(1190.0, "simulated") == "≈ 1.19 ms sim"
+    assert figures.brief_latency(1190.0, "measured", "trn2") == "1.19 ms trn2"
+    assert figures.brief_latency(None, "measured") == "—"
