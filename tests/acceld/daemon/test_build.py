@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from acceld.config import BudgetConfig, Config, LlmConfig, ModelConfig, RoleConfig
-from acceld.daemon.build import Builder, baseline, definition, problem_of
+from acceld.daemon.build import Builder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.errors import AcceldError, BudgetError, ConfigError, UsageError, WorkloadError
+from acceld.evaluate.baselines import baseline_kernel
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.llm.client import Usage
@@ -69,7 +70,7 @@ async def test_a_search_by_rules_starts_from_the_workloads_baseline(store: Store
     search = await made.search(run, RunControl())
     assert isinstance(search.parts.proposer, RulesProposer)
     assert search.parts.teacher is None
-    assert search.parts.root == await asyncio.to_thread(baseline, workload("silu"), "nki_legacy")
+    assert search.parts.root == await asyncio.to_thread(baseline_kernel, workload("silu"), "nki_legacy")
     assert search.parts.problem.arguments[0].startswith("x: float32 (")
     (row,) = await store.read(lambda c: [r[0] for r in c.execute("SELECT definition FROM accelopt_definitions")])
     assert '"family":"nkibench"' in row

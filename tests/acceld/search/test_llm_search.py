@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from acceld.config import EvaluateConfig
-from acceld.daemon.build import baseline, problem_of
+from acceld.daemon.build import problem_of
 from acceld.daemon.ledger import StoreLedger
+from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.evaluator import Judge
 from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
@@ -99,7 +100,7 @@ async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
 
 async def test_good_edits_win_and_the_others_are_told_apart(store: Store, judge: Judge) -> None:
     silu = workload("silu", ())
-    root = baseline(silu, "nki_legacy")
+    root = baseline_kernel(silu, "nki_legacy")
     parameters = SearchParameters(
         beam_width=2, plans=len(IDEAS), attempts=1, iterations=2, fixer_steps=1, memory="fifo", patience=0
     )
