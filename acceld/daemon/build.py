@@ -36,6 +36,8 @@ from store.database import Store
 log = logging.getLogger(__name__)
 
 DAY_S = 86400
+JUDGED = ("simulator",)
+"""Backends that the judge has; a run that asks for another must not be simulated and called measured."""
 
 
 class Builder:
@@ -84,6 +86,11 @@ class Builder:
 
     async def check(self, spec: RunSpec) -> None:
         """AcceldError where a run could not begin: asked before it is accepted."""
+        if spec.backend not in JUDGED:
+            raise UsageError(
+                f"the daemon can not judge candidates with backend {spec.backend!r} yet",
+                hint=f"devices.backend: {', '.join(JUDGED)}; docs/trainium.md says what else can be done with a chip",
+            )
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)

@@ -61,6 +61,8 @@ async def test_what_can_not_begin_is_refused(store: Store) -> None:
         await made.check(RunSpec("silu", proposer="llm"))
     with pytest.raises(UsageError, match="no proposer 'magic'"):
         await made.check(RunSpec("silu", proposer="magic"))
+    with pytest.raises(UsageError, match="neuron_legacy"):
+        await made.check(RunSpec("silu", backend="neuron_legacy"))
     await made.check(RunSpec("silu"))
 
 
