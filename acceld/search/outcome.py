@@ -13,6 +13,9 @@ from acceld.model import Candidate, Plan, Run, Status
 WIN_CLASS = "mixed"
 """Change class of a chain of rewrites of different classes."""
 
+TELLING_STEP = 1.01
+"""Speed-up over its parent from which a step decides how uncertain the whole is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Win:
@@ -120,12 +123,14 @@ def outcome(run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan]
 def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
     """The paired uncertainty, in percent, of the changes that led to ``best``.
 
-    One change class has its own band; a chain of several is ``mixed``. None where the profile states none.
+    One change class has its own band; a chain of several is ``mixed``. Steps of less than one percent do not count:
+    they add nothing that could be uncertain. None where the profile states none.
     """
     if best is None or best.evaluation is None or best.evaluation.profile is None:
         return None
     bands = best.evaluation.profile.details.get("prediction", {}).get("paired_band", {})
-    classes = {win.change_class for win in wins}
+    telling = [win for win in wins if win.speedup is None or win.speedup > TELLING_STEP]
+    classes = {win.change_class for win in telling or wins}
     chosen = next(iter(classes)) if len(classes) == 1 else WIN_CLASS
     value = bands.get(chosen, bands.get(WIN_CLASS))
     return float(value) if value is not None else None

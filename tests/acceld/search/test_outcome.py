@@ -50,6 +50,11 @@ def test_a_chain_of_different_classes_is_mixed() -> None:
     assert [win.candidate for win in found.wins] == [2, 3]
 
 
+def test_steps_that_change_nothing_do_not_widen_the_band() -> None:
+    found = outcome(finished(3), chain(100.0, 80.0, 79.9), plans(p2="fusion", p3="tile_width"))
+    assert found.tie_band == 5.0 and found.improved and len(found.wins) == 2
+
+
 def test_counts_leave_the_baseline_out_and_hold_every_status() -> None:
     found = outcome(finished(1), chain(100.0), {})
     assert found.counts == dict.fromkeys([status.value for status in Status], 0)
