@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import array
 import os
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +163,48 @@ async def test_a_kernel_that_hangs_is_ended_at_its_deadline_with_all_its_process
     assert isinstance(result, Verdict)
     assert result.status is Status.TIMEOUT
     assert not runner.clean
-    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and _holds(pid, str(tmp_path / "bin"))]
+    assert not _users_of(tmp_path / "bin")
+
+
+_DAEMON = """
+import asyncio, sys
+from pathlib import Path
+from acceld.backends.neuron.cache import Compiled
+from acceld.backends.neuron.requests import Tensor
+from acceld.backends.neuron.runner import NeuronRunner
+
+async def main(folder, profiler):
+    named = {"ACCELD_STANDIN": "1", "STANDIN_SCENARIO": "hang"}
+    runner = await NeuronRunner.start(sys.executable, core=0, folder=folder, profiler=profiler, named=named)
+    (folder / "kernel.neff").write_text('{"inputs": ["a"]}')
+    one = Tensor("a", "float32", (1,))
+    await runner.load(Compiled("k", folder / "kernel.neff", "", "", ""), [one], [one])
+    await runner.run([b"1234"], deadline_s=60)
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+def test_no_child_outlives_a_daemon_that_is_killed(tmp_path: Path) -> None:
+    profiler = _tool(tmp_path / "bin")
+    with subprocess.Popen([sys.executable, "-c", _DAEMON, str(tmp_path), profiler]) as daemon:
+        assert _eventually(lambda: bool(_users_of(tmp_path / "bin", "capture")))
+        daemon.kill()
+    assert _eventually(lambda: not _users_of(tmp_path / "bin"))
+
+
+def _eventually(holds: Callable[[], bool]) -> bool:
+    for _ in range(400):
+        if holds():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _users_of(folder: Path, *also: str) -> list[str]:
+    return [
+        pid for pid in os.listdir("/proc") if pid.isdigit() and all(_holds(pid, one) for one in (str(folder), *also))
+    ]
 
 
 def _holds(pid: str, text: str) -> bool:

@@ -54,7 +54,17 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 
 def call(command: list[str], folder: str) -> str:
     """What a tool prints. RunnerError with the end of its complaint where it fails."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    me = os.getpid()
+    # The tool holds the core: it must not outlive this process, however that ends.
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: confine.end_with_parent(me),
+    )
     if done.returncode != 0:
         complaint = (done.stderr or done.stdout)[-4000:]
         raise RunnerError("nrt", f"{os.path.basename(command[0])} {command[1]}: {complaint}")
