@@ -27,7 +27,7 @@ class Compiled:
 
     @property
     def traces(self) -> Path:
-        """Folder of its NTFF files."""
+        """Folder of its NTFF files, in one folder a core: two cores may run the same NEFF at once."""
         return self.neff.parent / "traces"
 
 

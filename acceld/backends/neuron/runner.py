@@ -33,10 +33,11 @@ class NeuronRunner:
     ``clean`` turns false when the core may have been left in a bad state; its lease must then be given back so.
     """
 
-    def __init__(self, worker: Worker, folder: Path, runtime: str, busy_s: float) -> None:
+    def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float) -> None:
         self.runtime = runtime
         self.clean = True
         self._worker = worker
+        self._core = core
         self._folder = folder
         self._busy_s = busy_s
         self._outputs: tuple[Tensor, ...] = ()
@@ -71,7 +72,7 @@ class NeuronRunner:
             await worker.kill()
             raise DeviceError(f"{python}: {record['message']}", hint=INSTALL)
         name = f"{record['runtime']} {record['version']}".strip()
-        return cls(worker, folder, name, busy_s)
+        return cls(worker, core, folder, name, busy_s)
 
     async def load(
         self, compiled: Compiled, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, deadline_s: float = 60.0
@@ -82,7 +83,7 @@ class NeuronRunner:
             "op": "load",
             "neff": str(compiled.neff),
             "folder": str(self._folder),
-            "traces": str(compiled.traces),
+            "traces": str(compiled.traces / f"core{self._core}"),
             "inputs": [_spec(one) for one in inputs],
             "outputs": [_spec(one) for one in outputs],
         }

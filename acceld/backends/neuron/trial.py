@@ -171,7 +171,7 @@ class Trial:
         }
 
     async def _summary(self, compiled: Compiled) -> str:
-        traces = sorted(compiled.traces.glob("*.ntff"))
+        traces = sorted(compiled.traces.rglob("*.ntff"))
         command = ("view", "-n", str(compiled.neff), "-s", str(traces[-1]), "--output-format", "summary-json")
         process = await asyncio.create_subprocess_exec(
             self.tools.profiler,

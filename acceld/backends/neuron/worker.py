@@ -17,6 +17,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 Wrap = Callable[[Sequence[str]], Sequence[str]]
 """Puts a jail's launcher before a command."""
 _TOLD = 8000
+_POLL_S = 0.005
 
 
 def environment(named: Mapping[str, str], folder: Path, python: str) -> dict[str, str]:
@@ -119,15 +120,23 @@ class Worker:
                         self._process.stdin.write(frames.pack({"op": "close"}))
                         await self._process.stdin.drain()
                         self._process.stdin.close()
-                clean = await self._process.wait() == 0
+                clean = await self._exit() == 0
         except TimeoutError:
             clean = False
         await self.kill()
         return clean
 
     async def kill(self) -> None:
-        """End the whole process group and wait for it. A group that is gone is fine."""
+        """End the whole process group, wait for its leader and close the pipes. A group that is gone is fine."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        await self._exit()
+        # Judged code may have left a process in another session, which holds the pipes open: end our side of them.
+        self._process._transport.close()  # type: ignore[attr-defined]
         await self._listener
+
+    async def _exit(self) -> int:
+        """Wait for the leader alone; ``Process.wait`` would wait for whoever holds the pipes too."""
+        while self._process.returncode is None:  # noqa: ASYNC110  asyncio has no event for this
+            await asyncio.sleep(_POLL_S)
+        return self._process.returncode

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from acceld.backends.neuron import compiler as compiler_module
 from acceld.backends.neuron.cache import Compiled, NeffCache
 from acceld.backends.neuron.compiler import NeuronCompiler
 from acceld.backends.neuron.requests import CompileRequest, Tensor
@@ -195,3 +196,22 @@ async def test_the_stand_in_refuses_to_work_outside_the_tests(tmp_path: Path) ->
     compiler = _compiler(tmp_path, named={"ACCELD_STANDIN": "0"})
     with pytest.raises(DeviceError, match="outside"):
         await compiler.compile(_request())
+
+
+async def test_a_kernel_that_leaves_a_process_behind_does_not_hold_up_its_compile(tmp_path: Path) -> None:
+    stray = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(8)\n    os._exit(0)\n"
+    async with asyncio.timeout(6):
+        result = await _compiler(tmp_path).compile(_request(stray + LEGACY))
+    assert isinstance(result, Compiled)
+
+
+async def test_devices_are_hidden_where_namespaces_are_allowed(tmp_path: Path) -> None:
+    device = tmp_path / "neuron0"
+    device.write_text("untouched")
+    script = "import sys; sys.path.insert(0, sys.argv[1]); import confine; print(confine.hide(sys.argv[2]))"
+    folder = str(Path(compiler_module.__file__).parent / "scripts")
+    done = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, folder, str(tmp_path / "neuron*"), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await done.communicate()
+    assert out.decode().strip() in ("[]", str([str(device)]))

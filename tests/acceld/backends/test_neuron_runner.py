@@ -64,7 +64,7 @@ async def test_a_neff_is_run_on_data_and_timed(runtime: str, tmp_path: Path) -> 
     assert len(measured.best.samples_us) == 10
     assert measured.best.method == {"capture": "neuron-profile total_time", "nrtpy": "nrtpy device"}[runtime]
     assert measured.best.resolution_us == {"capture": 55.56, "nrtpy": 0.001}[runtime]
-    assert list(_compiled(tmp_path).traces.glob("*.ntff"))
+    assert list((_compiled(tmp_path).traces / "core3").glob("*.ntff"))
     assert await runner.close()
 
 
