@@ -13,7 +13,7 @@ from acceld.model import Candidate, Plan, Run, Status
 WIN_CLASS = "mixed"
 """Change class of a chain of rewrites of different classes."""
 
-TELLING_STEP = 1.01
+TELLING_STEP = 1.02
 """Speed-up over its parent from which a step decides how uncertain the whole is."""
 
 
@@ -123,7 +123,7 @@ def outcome(run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan]
 def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
     """The paired uncertainty, in percent, of the changes that led to ``best``.
 
-    One change class has its own band; a chain of several is ``mixed``. Steps of less than one percent do not count:
+    One change class has its own band; a chain of several is ``mixed``. Steps of less than two percent do not count:
     they add nothing that could be uncertain. None where the profile states none.
     """
     if best is None or best.evaluation is None or best.evaluation.profile is None:
