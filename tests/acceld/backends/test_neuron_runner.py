@@ -54,7 +54,7 @@ async def _runner(tmp_path: Path, scenario: str = "", runtime: str = "capture", 
     return runner
 
 
-@pytest.mark.parametrize("runtime", ["capture", "nrtpy"])
+@pytest.mark.parametrize("runtime", ["capture", "nrtpy", "spike"])
 async def test_a_neff_is_run_on_data_and_timed(runtime: str, tmp_path: Path) -> None:
     runner = await _runner(tmp_path, runtime=runtime)
     assert await runner.run([ONES, ONES], deadline_s=20) == (array.array("f", [2.0] * 6).tobytes(),)
@@ -62,8 +62,9 @@ async def test_a_neff_is_run_on_data_and_timed(runtime: str, tmp_path: Path) -> 
     assert isinstance(measured, Measurement)
     assert measured.steady
     assert len(measured.best.samples_us) == 10
-    assert measured.best.method == {"capture": "neuron-profile total_time", "nrtpy": "nrtpy device"}[runtime]
-    assert measured.best.resolution_us == {"capture": 55.56, "nrtpy": 0.001}[runtime]
+    methods = {"capture": "neuron-profile total_time", "nrtpy": "nrtpy device", "spike": "spike device"}
+    assert measured.best.method == methods[runtime]
+    assert measured.best.resolution_us == (55.56 if runtime == "capture" else 0.001)
     assert list((_compiled(tmp_path).traces / "core3").glob("*.ntff"))
     assert await runner.close()
 
@@ -80,6 +81,16 @@ async def test_a_stand_in_is_never_called_measured_and_its_profile_tells_how_it_
     assert profile.details["throttled_percent"] == pytest.approx(99)
     assert profile.details["dge"] == "disabled"
     assert profile.counters["hbm_read_bytes"] == 4096
+    await runner.close()
+
+
+async def test_the_newer_profiler_is_another_method(tmp_path: Path) -> None:
+    runner = await _runner(tmp_path, profiler=_tool(tmp_path / "bin", "neuron-explorer"))
+    measured = await runner.time("trn2", deadline_s=60, iterations=2)
+    assert isinstance(measured, Measurement)
+    assert measured.best.method == "neuron-explorer total_time"
+    assert measured.best.resolution_us is None
+    assert "resolution of neuron-explorer total_time on trn2 is not known" in measured.notes[-1]
     await runner.close()
 
 

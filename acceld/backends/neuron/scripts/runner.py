@@ -207,7 +207,7 @@ def find_runtime(profiler: str, wanted: str) -> Any:
         if wanted in ("", name):
             try:
                 return PythonRuntime(name, importlib.import_module(name), profiler)
-            except ImportError:
+            except (ImportError, AttributeError):  # none, or another package of that name
                 continue
     if wanted in ("", "capture") and profiler:
         return CaptureRuntime(profiler)
