@@ -62,6 +62,11 @@ class Subject:
     workload: Workload | None
     arguments: tuple[ArraySpec | float | int | bool, ...]
 
+    @property
+    def folder(self) -> Path | None:
+        """The workload's folder, from wherever it is looked at."""
+        return self.workload.folder.resolve() if self.workload else None
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Profile, print, and return 7 where the kernel does not pass."""
@@ -161,7 +166,7 @@ async def _evaluate(
             EvaluationRequest(
                 kernel=subject.kernel,
                 workload=subject.workload.name,
-                workload_folder=str(subject.workload.folder),
+                workload_folder=str(subject.folder),
                 chip=chip,
                 gate=gate,
                 priority=Priority.BASELINE,

@@ -1,0 +1,111 @@
+"""init, profile and verify on a person's own small kernel, through the real judge."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceld.cli.main import main
+
+KERNEL = """
+import torch
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def add_kernel(a, b):
+    out = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(64)[None, :]
+    nl.store(out[p, f], nl.add(nl.load(a[p, f]), nl.load(b[p, f])))
+    return out
+
+
+if __name__ == "__main__":
+    raise SystemExit("never run")
+"""
+REFERENCE = """
+import numpy as np
+
+
+def get_inputs():
+    return [np.random.randn(128, 64).astype(np.float32) for _ in range(2)]
+
+
+def forward(a, b):
+    return a + b
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the kernel and its reference, and the place the commands run in."""
+    (tmp_path / "mine.py").write_text(KERNEL, encoding="utf-8")
+    (tmp_path / "ref.py").write_text(REFERENCE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answer(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_shapes_alone_time_a_kernel_unchecked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["profile", "mine.py", "--arg", "a=128x64:float32", "--arg", "b=128x64:float32", "--json"]
+    assert main(words) == 0
+    told = answer(capsys)
+    assert told["status"] == "unchecked" and told["source"] == "simulated"
+    assert isinstance(told["latency_us"], float) and told["hbm_write_bytes"] == 128 * 64 * 4
+    assert told["version"] == 1 and told["program_hash"]
+
+
+def test_a_reference_checks_a_kernel(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "mine.py", "--reference", "ref.py", "--json"]) == 0
+    assert answer(capsys)["status"] == "passed"
+    (folder / "mine.py").write_text(KERNEL.replace("nl.add", "nl.multiply"), encoding="utf-8")
+    assert main(["profile", "mine.py", "--reference", "ref.py", "--json"]) == 7
+    told = answer(capsys)
+    assert told["status"] == "incorrect_numerical" and isinstance(told["failure"], dict)
+
+
+def test_a_bare_kernel_is_offered_what_would_help(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("profile", "optimize"):
+        assert main([command, "mine.py"]) == 2
+        assert "acceld init mine.py" in capsys.readouterr().err
+
+
+def test_the_program_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "mine.py", "--arg", "128x64:float32", "--arg", "128x64:float32", "--ir"]) == 0
+    printed = capsys.readouterr().out
+    assert "program add_kernel (nki_legacy, trn1)" in printed and "tensor_tensor.vector" in printed
+
+
+def test_init_writes_a_folder_that_verify_accepts(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["init", "mine.py", "--reference", "ref.py", "--json"]) == 0
+    assert answer(capsys)["status"] == "passed"
+    assert main(["init", "mine.py", "--reference", "ref.py"]) == 2
+    assert "exists" in capsys.readouterr().err
+    monkeypatch.chdir(folder / "mine")
+    git = ["git", "-c", "user.email=a@example.org", "-c", "user.name=a"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "kernel"]):
+        subprocess.run([*git, *words], check=True, env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull})
+    assert main(["verify", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 0
+    (case,) = answer(capsys)["cases"]
+    assert case["status"] == "passed" and case["change_percent"] == 0.0 and case["holds"]
+    Path("kernel_legacy.py").write_text(KERNEL.replace("nl.add", "nl.subtract"), encoding="utf-8")
+    assert main(["verify", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 7
+    assert answer(capsys)["holds"] is False
+
+
+def test_a_syntax_error_names_file_and_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "mine.py").write_text("def f(:\n", encoding="utf-8")
+    assert main(["profile", "mine.py", "--workload", "silu"]) == 7
+    assert "mine.py:1" in capsys.readouterr().err
