@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from acceld.cli.output import print_json
+from acceld.cli.output import print_json, say
 from acceld.client import Client, not_running
 from acceld.errors import DaemonError
 from acceld.home import Home, find_home, process_start
@@ -27,7 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"stopped": pid, "home": str(home.path)})
     else:
-        print(f"stopped (pid {pid}); unfinished runs go on when a daemon starts again")
+        print(f"stopped (pid {pid})")
+        say("runs that had not ended go on when a daemon starts again")
     return 0
 
 
