@@ -31,7 +31,8 @@ from acceld.events import EventKind
 from acceld.home import Home, write_private
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
-from acceld.model import Gate, RunState
+from acceld.model import Gate, RunState, Status
+from acceld.search.teacher import withdraw
 from store import listing
 from store.connection import JOURNAL_LIMIT_BYTES
 from store.database import Store
@@ -321,6 +322,9 @@ class Daemon:
                 chip=record.spec.chip,
                 key=request.key,
             )
+            if evaluation.status is not Status.PASSED and (gone := await withdraw(self.store, number)):
+                text = f"c{number} does not pass any more ({evaluation.status}): {len(gone)} insights it taught are withdrawn"
+                await self.store.notice(run, "warning", text, f"acceld show c{number}")
         except AcceldError as error:
             await self.store.notice(run, "error", f"c{number} could not be measured again: {error.message}", error.hint)
         finally:

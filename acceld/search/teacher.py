@@ -38,6 +38,14 @@ class MemoryStore(Protocol):
         ...
 
 
+async def withdraw(store: MemoryStore, candidate: int) -> list[int]:
+    """Withdraw every insight that a candidate taught; their ids."""
+    withdrawn = memory.taught_by(candidate, await store.insights())
+    for insight in withdrawn:
+        await store.change_insight(insight.id, "withdrawn")
+    return [insight.id for insight in withdrawn]
+
+
 class MemoryTeacher:
     """A :class:`acceld.search.teaching.Teacher` over the store and a proposer's summarizer."""
 
@@ -120,10 +128,7 @@ class MemoryTeacher:
 
     async def withdraw(self, candidate: int) -> list[int]:
         """A candidate was found suspect: withdraw what it taught; the insights' ids."""
-        withdrawn = memory.taught_by(candidate, await self._store.insights())
-        for insight in withdrawn:
-            await self._store.change_insight(insight.id, "withdrawn")
-        return [insight.id for insight in withdrawn]
+        return await withdraw(self._store, candidate)
 
     def _untaught(
         self, candidates: Sequence[Candidate], plans: dict[int, Plan], known: Sequence[Insight]

@@ -218,6 +218,23 @@ async def test_a_candidate_is_measured_again_when_asked(home: Home) -> None:
         assert (told[0]["candidate"], told[0]["gate"], told[0]["latency_us"]) == (row["best"], "strict", 81)
 
 
+async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> None:
+    async with serving(home) as (daemon, client):
+        run = await client.send("POST", "/v1/runs", QUICK)
+        await ended(client, run["id"])
+        listed = (await client.get(f"/v1/runs/{run['id']}/candidates", limit=500))["candidates"]
+        broken = next(one["id"] for one in listed if one["status"] == "compile_error")
+        lesson = await daemon.store.write_insight(replace(records.insight(), fast_candidate=broken))
+        last = daemon.store.hub.last_seq
+        await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": broken})
+        async with asyncio.timeout(20):
+            async for batch in client.events(last):
+                told = [event.data for event in batch if event.kind == "insight_changed"]
+                if told:
+                    break
+        assert told == [{"insight": lesson.id, "what": "withdrawn"}]
+
+
 async def test_insights_are_pinned_edited_and_forgotten(home: Home) -> None:
     async with serving(home) as (daemon, client):
         lesson = await daemon.store.write_insight(records.insight())
