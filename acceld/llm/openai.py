@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Usage
 from acceld.llm.deadlines import Watch
-from acceld.llm.errors import LLMContentFiltered, LLMEmpty, LLMError, LLMInterrupted, LLMUnavailable
+from acceld.llm.errors import LLMError, LLMUnavailable
 from acceld.llm.errors import LLMUnsupportedParameter as Unsupported
 from acceld.llm.settings import ModelSettings
 from acceld.llm.translation import OPENAI, refuse_page, translate
-from acceld.llm.usage import estimated_usage
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -238,27 +238,14 @@ class _Answer:
 
     def completion(self, request: CompletionRequest, watch: Watch, name: str) -> Completion:
         """The finished answer. :raises LLMError: where it has no text, was withheld or broke off."""
-        text, reasoning = "".join(self.text), "".join(self.reasoning)
-        error: LLMError | None = None
-        if not self.finish_reason:
-            kind = LLMInterrupted if watch.started else LLMUnavailable
-            error = kind(f"model {name!r} closed the stream in the middle of its answer", partial=text)
-        elif self.finish_reason == "content_filter":
-            error = LLMContentFiltered(f"the provider of model {name!r} withheld the answer", partial=text)
-        elif not text.strip():
-            spent = "all its tokens went into reasoning" if self.finish_reason == "length" else "it has no text"
-            error = LLMEmpty(f"model {name!r} gave an empty answer: {spent}", hint="Raise max_output_tokens.")
-        usage = self.usage or estimated_usage(request, text + reasoning)
-        if error is not None:
-            error.usage, error.request_id = usage, self.request_id or None
-            raise error
-        return Completion(
-            text=text,
-            model=self.model or request.model,
-            usage=usage,
+        return finished(
+            request,
+            watch,
+            name,
+            text="".join(self.text),
+            reasoning="".join(self.reasoning),
+            stopped=self.finish_reason,
+            usage=self.usage,
+            model=self.model,
             request_id=self.request_id,
-            finish_reason="length" if self.finish_reason == "length" else "stop",
-            reasoning=reasoning,
-            first_token_s=watch.first_token_s,
-            latency_s=watch.elapsed_s,
         )
