@@ -21,7 +21,7 @@ from typing import Any
 
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
-from acceld.nki.frontend import FrontEnd
+from acceld.nki.frontend.protocol import FrontEnd
 from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.program import Notice, Program
 from acceld.nki.session import LaunchedWhileLoading, Session, TraceOptions

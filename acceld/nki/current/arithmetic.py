@@ -12,9 +12,9 @@ from acceld.nki.current.operands import (
     scalar,
     word_of,
 )
-from acceld.nki.legacy.elementwise import as_number
-from acceld.nki.legacy.names import activation_function, alu_op, engine_of
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend.elementwise import as_number
+from acceld.nki.frontend.names import activation_function, alu_op, engine_of
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Attr, Engine, Pattern
 
 

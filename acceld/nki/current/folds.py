@@ -10,11 +10,11 @@ from acceld.nki.current.operands import (
     scalar,
 )
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.elementwise import operand
-from acceld.nki.legacy.names import alu_op
-from acceld.nki.legacy.reductions import free_axes
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.views import conform
+from acceld.nki.frontend.elementwise import operand
+from acceld.nki.frontend.names import alu_op
+from acceld.nki.frontend.reductions import free_axes
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.views import conform
 from acceld.nki.program import Engine
 
 

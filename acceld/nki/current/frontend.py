@@ -12,9 +12,9 @@ from typing import Any
 from acceld.nki.current import language
 from acceld.nki.current.state import CurrentTrace
 from acceld.nki.errors import LimitExceeded
-from acceld.nki.legacy.frontend import Kernel, Launcher, bind, finish_outputs
-from acceld.nki.legacy.placement import declare
-from acceld.nki.legacy.state import Retrace, activate, deactivate
+from acceld.nki.frontend.launch import Kernel, Launcher, bind, finish_outputs
+from acceld.nki.frontend.placement import declare
+from acceld.nki.frontend.state import Retrace, activate, deactivate
 from acceld.nki.program import LoopKind, Program, Role, Space
 from acceld.nki.reroll import mark, reroll
 from acceld.nki.session import Session, Site

@@ -15,11 +15,11 @@ from acceld.nki.current.registers import register_alloc
 from acceld.nki.current.state import current_trace
 from acceld.nki.current.tensor import Register
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
-from acceld.nki.legacy import dtypes, elementwise, language, memory
-from acceld.nki.legacy.names import EngineName
-from acceld.nki.legacy.placement import declare
-from acceld.nki.legacy.state import MAX_TRIPS, Trace, current
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend import dtypes, elementwise, language, memory
+from acceld.nki.frontend.names import EngineName
+from acceld.nki.frontend.placement import declare
+from acceld.nki.frontend.state import MAX_TRIPS, Trace, current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, LoopKind, Space
 from acceld.nki.reroll import mark
 from acceld.nki.session import loop_variable

@@ -14,9 +14,9 @@ from acceld.nki.current.operands import (
     word_of,
 )
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.elementwise import as_number, operand
-from acceld.nki.legacy.names import alu_op, engine_of
-from acceld.nki.legacy.state import current
+from acceld.nki.frontend.elementwise import as_number, operand
+from acceld.nki.frontend.names import alu_op, engine_of
+from acceld.nki.frontend.state import current
 from acceld.nki.program import Engine, Space
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.elementwise import as_number, expand, operand, scalar_operand
-from acceld.nki.legacy.names import reduce_op
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.legacy.views import conform
+from acceld.nki.frontend.elementwise import as_number, expand, operand, scalar_operand
+from acceld.nki.frontend.names import reduce_op
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
+from acceld.nki.frontend.views import conform
 from acceld.nki.program import Attr, Engine, Pattern
 
 Number = float | int

@@ -18,10 +18,10 @@ from acceld.nki.current.operands import (
     word_of,
 )
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.elementwise import operand
-from acceld.nki.legacy.names import alu_op, engine_of
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend.elementwise import operand
+from acceld.nki.frontend.names import alu_op, engine_of
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Affine, Engine, Pattern
 
 

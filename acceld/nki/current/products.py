@@ -11,10 +11,10 @@ from acceld.nki.current.operands import (
     word_of,
 )
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.elementwise import operand
-from acceld.nki.legacy.names import engine_of
-from acceld.nki.legacy.products import flat, in_sbuf
-from acceld.nki.legacy.state import current
+from acceld.nki.frontend.elementwise import operand
+from acceld.nki.frontend.names import engine_of
+from acceld.nki.frontend.products import flat, in_sbuf
+from acceld.nki.frontend.state import current
 from acceld.nki.program import Engine, Space
 
 

@@ -10,8 +10,8 @@ from acceld.nki.current.operands import (
     tensor,
 )
 from acceld.nki.current.tensor import Register
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine
 
 

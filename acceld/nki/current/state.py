@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from acceld.nki.current.tensor import NkiTensor
 from acceld.nki.errors import UnsupportedCall
-from acceld.nki.legacy.state import Trace, current
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend.state import Trace, current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Access, LoopKind
 from acceld.nki.session import Session, Site
 

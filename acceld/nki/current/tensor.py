@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.ops import FLOAT_DTYPES
 from acceld.nki.program import Access, Affine, Indirect, Space, TileDim
 

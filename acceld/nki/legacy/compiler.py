@@ -10,10 +10,10 @@ from math import prod
 from typing import Any, Self, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import memory
-from acceld.nki.legacy.memory import BufferKind
-from acceld.nki.legacy.state import Trace
-from acceld.nki.legacy.tensor import ParDim
+from acceld.nki.frontend import memory
+from acceld.nki.frontend.memory import BufferKind
+from acceld.nki.frontend.state import Trace
+from acceld.nki.frontend.tensor import ParDim
 from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.program import Space
 

@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import Any
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import dtypes, memory, positions, products, reductions, transfers
-from acceld.nki.legacy.elementwise import (
+from acceld.nki.frontend import dtypes, memory, positions, products, reductions, transfers
+from acceld.nki.frontend.elementwise import (
     BITWISE,
     broadcast_shape,
     expand,
@@ -18,12 +18,12 @@ from acceld.nki.legacy.elementwise import (
     same_partitions,
     scalar_operand,
 )
-from acceld.nki.legacy.names import EngineName, ReduceCommand, activation_function, alu_op, engine_of
-from acceld.nki.legacy.placement import fresh
-from acceld.nki.legacy.positions import reducing
-from acceld.nki.legacy.signatures import checked
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend.names import EngineName, ReduceCommand, activation_function, alu_op, engine_of
+from acceld.nki.frontend.placement import fresh
+from acceld.nki.frontend.positions import reducing
+from acceld.nki.frontend.signatures import checked
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Attr, Engine, Space
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from acceld.nki.legacy import isa, language
+from acceld.nki.frontend import language
+from acceld.nki.legacy import isa
 
 ISA_FUNCTIONS = tuple(
     "activation activation_reduce affine_select bn_aggr bn_stats builtin_custom_op dma_copy dma_transpose dropout "

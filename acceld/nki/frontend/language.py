@@ -1,4 +1,4 @@
-"""``neuronxcc.nki.language``: every name a kernel may use of it."""
+"""``nl``: the calls of ``neuronxcc.nki.language``, most of which the current API has too."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import ml_dtypes
 import numpy as np
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import dtypes, elementwise, grids, memory, positions, products, reductions, transfers
-from acceld.nki.legacy.signatures import checked
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import ParDim, Tensor
+from acceld.nki.frontend import dtypes, elementwise, grids, memory, positions, products, reductions, transfers
+from acceld.nki.frontend.signatures import checked
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import ParDim, Tensor
 from acceld.nki.program import Engine, LoopKind
 
 UNARY = (

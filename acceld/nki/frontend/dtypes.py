@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.state import current
+from acceld.nki.frontend.state import current
 from acceld.nki.ops import DTYPE_BYTES, FLOAT_DTYPES
 
 

@@ -13,7 +13,7 @@ from math import gcd
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.state import Retrace, current
+from acceld.nki.frontend.state import Retrace, current
 from acceld.nki.program import Affine, Pattern
 from acceld.nki.session import Site
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.state import current
+from acceld.nki.frontend.state import current
 from acceld.nki.ops import ACTIVATION_FUNCTIONS, ALU_OPS, REDUCE_OPS
 from acceld.nki.program import Engine
 

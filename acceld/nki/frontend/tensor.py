@@ -1,4 +1,4 @@
-"""Tensors and tiles of a legacy kernel: strided views of buffers, with the methods and operators kernels use."""
+"""Tensors and tiles of a kernel: strided views of buffers, with the methods and operators kernels use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from acceld.nki.builder import Slot
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.state import Alias, current
+from acceld.nki.frontend import dtypes
+from acceld.nki.frontend.state import Alias, current
 from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.program import Access, Buffer, Space, TileDim
 
@@ -46,7 +46,7 @@ def _update(name: str) -> Callable[[Tensor, object], Tensor]:
     """An in-place operator of tensors."""
 
     def update(self: Tensor, other: object) -> Tensor:
-        from acceld.nki.legacy import elementwise
+        from acceld.nki.frontend import elementwise
 
         return elementwise.update(name, self, other)
 
@@ -148,18 +148,18 @@ class Tensor:
         return made
 
     def __getitem__(self, key: object) -> Tensor:
-        from acceld.nki.legacy import views
+        from acceld.nki.frontend import views
 
         return views.select(self, key)
 
     def __setitem__(self, key: object, value: object) -> None:
-        from acceld.nki.legacy import placement
+        from acceld.nki.frontend import placement
 
         placement.assign(self[key], value)
 
     def broadcast_to(self, *shape: Any) -> Tensor:
         """A view repeated along axes of one element; the partition axis is repeated by an instruction."""
-        from acceld.nki.legacy import elementwise
+        from acceld.nki.frontend import elementwise
 
         return elementwise.broadcast_to(
             self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
@@ -175,7 +175,7 @@ class Tensor:
     def reshape(self, *args: Any, shape: Any = None) -> Tensor:
         """A view of the same elements, in C order, in another shape."""
         wanted = shape if shape is not None else args[0] if len(args) == 1 and not isinstance(args[0], int) else args
-        from acceld.nki.legacy import views
+        from acceld.nki.frontend import views
 
         return views.reshape(self, tuple(operator.index(n) for n in wanted))
 
@@ -188,7 +188,7 @@ class Tensor:
 
     def astype(self, dtype: object) -> Tensor:
         """A copy in another type."""
-        from acceld.nki.legacy import elementwise
+        from acceld.nki.frontend import elementwise
 
         return elementwise.copy(self, dtype=dtype)
 
@@ -201,7 +201,7 @@ class Tensor:
         return self
 
     def _binary(self, name: str, other: object, *, reverse: bool = False) -> Tensor:
-        from acceld.nki.legacy import elementwise
+        from acceld.nki.frontend import elementwise
 
         return elementwise.binary(name, other, self) if reverse else elementwise.binary(name, self, other)
 
@@ -237,6 +237,6 @@ class Tensor:
         return self._binary("multiply", -1.0)
 
     def __invert__(self) -> Tensor:
-        from acceld.nki.legacy import elementwise
+        from acceld.nki.frontend import elementwise
 
         return elementwise.unary("invert", self)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy import dtypes, names
-from acceld.nki.legacy.index import Expr, Predicate
-from acceld.nki.legacy.placement import fresh, mark_produced, rename
-from acceld.nki.legacy.state import Trace, current
-from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.legacy.views import conform
+from acceld.nki.frontend import dtypes, names
+from acceld.nki.frontend.index import Expr, Predicate
+from acceld.nki.frontend.placement import fresh, mark_produced, rename
+from acceld.nki.frontend.state import Trace, current
+from acceld.nki.frontend.tensor import Tensor
+from acceld.nki.frontend.views import conform
 from acceld.nki.program import Affine, Attr, Engine, Pattern, Space, TileDim
 
 COMPARING = frozenset(

@@ -9,13 +9,13 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy import dtypes, names
-from acceld.nki.legacy.elementwise import as_number, binary, broadcast_to, masked, operand, result, unary
-from acceld.nki.legacy.index import Expr
-from acceld.nki.legacy.placement import fresh, mark_produced
-from acceld.nki.legacy.state import UnrolledIndex, current
-from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.legacy.views import conform
+from acceld.nki.frontend import dtypes, names
+from acceld.nki.frontend.elementwise import as_number, binary, broadcast_to, masked, operand, result, unary
+from acceld.nki.frontend.index import Expr
+from acceld.nki.frontend.placement import fresh, mark_produced
+from acceld.nki.frontend.state import UnrolledIndex, current
+from acceld.nki.frontend.tensor import Tensor
+from acceld.nki.frontend.views import conform
 from acceld.nki.program import Attr, Engine, Pattern, Space
 from acceld.nki.session import call_site
 

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.elementwise import (
+from acceld.nki.frontend import dtypes
+from acceld.nki.frontend.elementwise import (
     masked,
     moved_to_sbuf,
     on_chip,
@@ -17,12 +17,12 @@ from acceld.nki.legacy.elementwise import (
     same_partitions,
     scalar_operand,
 )
-from acceld.nki.legacy.index import Expr, Predicate
-from acceld.nki.legacy.names import ReduceCommand, alu_op, reduce_op
-from acceld.nki.legacy.placement import fresh, mark_produced
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.legacy.views import conform
+from acceld.nki.frontend.index import Expr, Predicate
+from acceld.nki.frontend.names import ReduceCommand, alu_op, reduce_op
+from acceld.nki.frontend.placement import fresh, mark_produced
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
+from acceld.nki.frontend.views import conform
 from acceld.nki.program import Affine, Attr, Engine, Pattern, Space
 
 COMPARISONS = {

@@ -9,8 +9,8 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.elementwise import (
+from acceld.nki.frontend import dtypes
+from acceld.nki.frontend.elementwise import (
     expand,
     masked,
     moved_to_sbuf,
@@ -20,11 +20,11 @@ from acceld.nki.legacy.elementwise import (
     same_partitions,
     scalar_operand,
 )
-from acceld.nki.legacy.memory import partitions_fit
-from acceld.nki.legacy.names import engine_of, reduce_op
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.legacy.views import conform
+from acceld.nki.frontend.memory import partitions_fit
+from acceld.nki.frontend.names import engine_of, reduce_op
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
+from acceld.nki.frontend.views import conform
 from acceld.nki.program import Attr, Engine, Role, Space
 
 

@@ -9,10 +9,10 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy.grids import DynamicSlice
-from acceld.nki.legacy.index import Expr, as_int, broadcast
-from acceld.nki.legacy.state import Retrace, Trace, current
-from acceld.nki.legacy.tensor import Tensor
+from acceld.nki.frontend.grids import DynamicSlice
+from acceld.nki.frontend.index import Expr, as_int, broadcast
+from acceld.nki.frontend.state import Retrace, Trace, current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.ops import FLOAT_DTYPES
 from acceld.nki.program import Access, Affine, Indirect, Pattern, Space, TileDim
 

@@ -7,14 +7,14 @@ from math import prod
 from typing import Any
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.elementwise import masked, moved_to_sbuf, operand, result
-from acceld.nki.legacy.index import Predicate
-from acceld.nki.legacy.names import engine_of
-from acceld.nki.legacy.placement import fresh, mark_produced
-from acceld.nki.legacy.state import current
-from acceld.nki.legacy.tensor import Tensor
-from acceld.nki.legacy.views import merged_steps
+from acceld.nki.frontend import dtypes
+from acceld.nki.frontend.elementwise import masked, moved_to_sbuf, operand, result
+from acceld.nki.frontend.index import Predicate
+from acceld.nki.frontend.names import engine_of
+from acceld.nki.frontend.placement import fresh, mark_produced
+from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
+from acceld.nki.frontend.views import merged_steps
 from acceld.nki.program import Attr, Engine, Pattern, Space, TileDim
 
 FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))

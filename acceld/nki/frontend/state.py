@@ -1,4 +1,4 @@
-"""The state of one trace of a legacy kernel: open loops, what was read and written, where results may be renamed."""
+"""The state of one trace of a kernel: open loops, what was read and written, where results may be renamed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from acceld.nki.program import (
 from acceld.nki.session import Session, Site, call_site, loop_variable
 
 if TYPE_CHECKING:
-    from acceld.nki.legacy.tensor import Tensor
+    from acceld.nki.frontend.tensor import Tensor
 
 MAX_TRIPS = 10_000_000
 
@@ -73,7 +73,7 @@ class UnrolledIndex(int):
 
 
 class Trace:
-    """Loops, liveness and emission for one run of a legacy kernel."""
+    """Loops, liveness and emission for one run of a kernel."""
 
     def __init__(
         self, session: Session, unroll: frozenset[Site], keep: frozenset[Site], flatten: frozenset[Site]
@@ -116,7 +116,7 @@ class Trace:
 
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
         """A view of the API's own class."""
-        from acceld.nki.legacy.tensor import Tensor
+        from acceld.nki.frontend.tensor import Tensor
 
         return Tensor(access, scope)
 
@@ -155,7 +155,7 @@ class Trace:
 
     def loop(self, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:
         """The values a range of the kernel yields: one symbol, or each number where the loop must be unrolled."""
-        from acceld.nki.legacy.index import Expr
+        from acceld.nki.frontend.index import Expr
 
         for arg in args:
             if isinstance(arg, Expr) and not arg.is_constant:
@@ -202,7 +202,7 @@ class Trace:
     def _symbolic(
         self, name: str, numbers: range, kind: LoopKind, site: Site, line: int, offset: int
     ) -> Iterator[object]:
-        from acceld.nki.legacy.index import Expr
+        from acceld.nki.frontend.index import Expr
 
         inner = (self.splits or {}).get(site, 1)
         outer = self.open(name, len(numbers) // inner, kind, site, line)
@@ -242,7 +242,7 @@ class Trace:
 
     def variable(self, loop: int, start: int = 0, step: int = 1) -> object:
         """The loop's variable as an index expression."""
-        from acceld.nki.legacy.index import Expr
+        from acceld.nki.frontend.index import Expr
 
         return Expr(Affine(start, ((loop, step),)))
 
@@ -266,7 +266,7 @@ class Trace:
         ``accumulates``: the destination is updated, so that loops may miss in its index; ``reduced``: loops over
         which the instruction itself reduces.
         """
-        from acceld.nki.legacy.tensor import Tensor
+        from acceld.nki.frontend.tensor import Tensor
 
         if self.broken is not None:
             raise self.broken

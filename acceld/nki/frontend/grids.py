@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.index import Expr
-from acceld.nki.legacy.state import current
+from acceld.nki.frontend.index import Expr
+from acceld.nki.frontend.state import current
 from acceld.nki.program import Affine
 
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from acceld.nki.builder import Slot
 from acceld.nki.errors import LegalityError
-from acceld.nki.legacy.state import Alias, Trace, current
-from acceld.nki.legacy.tensor import ParDim, Produced, Tensor
-from acceld.nki.legacy.views import conform, is_never
+from acceld.nki.frontend.state import Alias, Trace, current
+from acceld.nki.frontend.tensor import ParDim, Produced, Tensor
+from acceld.nki.frontend.views import conform, is_never
 from acceld.nki.ops import DTYPE_BYTES, FLOAT_DTYPES, OPS
 from acceld.nki.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
 from acceld.nki.session import Site, call_place, call_site
@@ -129,7 +129,7 @@ def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, .
 
 def assign(target: Tensor, value: object) -> None:
     """``target[...] = value``: the result's instruction is made to write here, or a copy is emitted."""
-    from acceld.nki.legacy import elementwise
+    from acceld.nki.frontend import elementwise
 
     trace = current()
     if target.space is Space.HBM:

@@ -9,12 +9,12 @@ from typing import Any, cast
 import numpy as np
 
 from acceld.nki.errors import LegalityError, LimitExceeded
-from acceld.nki.legacy import dtypes
-from acceld.nki.legacy.elementwise import as_number, expand, masked, on_chip, result
-from acceld.nki.legacy.placement import declare, mark_produced
-from acceld.nki.legacy.state import Trace, current
-from acceld.nki.legacy.tensor import ParDim, Tensor
-from acceld.nki.legacy.views import conform
+from acceld.nki.frontend import dtypes
+from acceld.nki.frontend.elementwise import as_number, expand, masked, on_chip, result
+from acceld.nki.frontend.placement import declare, mark_produced
+from acceld.nki.frontend.state import Trace, current
+from acceld.nki.frontend.tensor import ParDim, Tensor
+from acceld.nki.frontend.views import conform
 from acceld.nki.program import Access, Affine, Engine, LoopKind, Role, Space
 from acceld.nki.session import call_site
 
@@ -277,7 +277,7 @@ def memset(
     shape: Sequence[object], value: object, dtype: object, *, mask: object = None, engine: object = None, **kwargs: Any
 ) -> Tensor:
     """``nisa.memset``: a new SBUF tile of one value."""
-    from acceld.nki.legacy.names import engine_of
+    from acceld.nki.frontend.names import engine_of
 
     number = as_number(value)
     if number is None:
