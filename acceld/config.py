@@ -38,8 +38,12 @@ class SearchConfig:
     preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
     proposer: Literal["rules", "llm"] = _key("rules", "who proposes: rewrite rules (free) or models")
     strategy: Literal["beam", "best_of_n", "reflexion", "random"] = _key("beam", "how candidates are chosen")
-    chip: Literal["trn1", "trn2", "trn3"] = _key("trn1", "the chip to optimize for")
-    api: Literal["nki_legacy", "nki"] = _key("nki_legacy", "neuronxcc.nki (trn1, trn2) or nki >= 0.3 (trn2, trn3)")
+    chip: Literal["trn1", "trn2", "trn3", "h100", "h200", "a100", "b200", "l40s", "l4", "host"] = _key(
+        "trn1", "the chip to optimize for"
+    )
+    api: Literal["nki_legacy", "nki", "triton", "c", "numpy"] = _key(
+        "nki_legacy", "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host)"
+    )
     seed: int = _key(0, "with rules, the same seed makes the same decisions")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
     fixer_steps: int = _key(0, "repairs a failed candidate may get")

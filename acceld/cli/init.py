@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 from acceld import config, drafts
-from acceld.cli.optimize import consistent
 from acceld.cli.output import print_json, say
 from acceld.cli.profile import FINE, NOT_PASSED, Subject, grid_argument, print_evaluation, record
 from acceld.drafts import DraftArgument, DraftOutput
@@ -16,7 +15,8 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.workloads import APIS, ArraySpec, load_workload
+from acceld.targets import SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
+from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
     parser.add_argument("--lnc", type=int, choices=(1, 2), default=1)
     parser.add_argument("--mutates", action="append", default=[], metavar="NAME", help="an argument the kernel writes")
-    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
-    parser.add_argument("--api", choices=("nki_legacy", "nki"))
+    parser.add_argument("--chip", choices=SIMULATED_CHIPS)
+    parser.add_argument("--api", choices=TARGETS[SIMULATOR].apis)
     parser.add_argument("-o", "--output", metavar="DIR", help="the folder to write (default: ./<kernel's name>)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -42,7 +42,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the folder, run the kernel once, print the verdict."""
     flags = {"search.chip": arguments.chip, "search.api": arguments.api}
     settings = config.load(flags=flags).config
-    chip, api = consistent(settings.search.chip, settings.search.api, arguments.chip, arguments.api)
+    default = Choice(SIMULATOR, settings.search.api, settings.search.chip)
+    where = choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
+    chip, api = where.chip, where.api
     path = Path(arguments.kernel)
     kernel = load_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
     if (error := syntax_error(kernel.text, path)) is not None:
@@ -119,7 +121,7 @@ def _write(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        (fresh / APIS[kernel.api]).write_text(kernel.text, encoding="utf-8")
+        (fresh / BASELINE_FILES[kernel.api]).write_text(kernel.text, encoding="utf-8")
         for name, text in kernel.closure.items():
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)
             (fresh / name).write_text(text, encoding="utf-8")
@@ -131,7 +133,7 @@ def _write(
             folder.name,
             given,
             outputs,
-            baselines={kernel.api: APIS[kernel.api]},
+            baselines={kernel.api: BASELINE_FILES[kernel.api]},
             reference="reference.py" if arguments.reference else None,
             entry=kernel.entry,
             grid=kernel.grid,

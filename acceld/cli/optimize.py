@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from acceld import config, figures
 from acceld.cli.output import print_json, say
 from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters
+from acceld.targets import APIS, CHIPS, TARGETS, Choice, choose
+
+if TYPE_CHECKING:
+    from acceld.workloads import Workload
 
 DETACHED = 130
 
@@ -27,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beam", type=_positive, metavar="B", help="candidates kept between iterations")
     parser.add_argument("--plans", type=_positive, metavar="N", help="plans a parent")
     parser.add_argument("--attempts", type=_positive, metavar="K", help="attempts a plan")
-    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
-    parser.add_argument("--api", choices=("nki_legacy", "nki"))
-    parser.add_argument("--backend", choices=("simulator", "neuron_legacy", "neuron", "cuda", "cpu"))
+    parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--api", choices=APIS)
+    parser.add_argument("--backend", choices=tuple(TARGETS))
     parser.add_argument("--strategy", choices=("beam", "best_of_n", "reflexion", "random"))
     parser.add_argument("--memory", choices=("off", "fifo", "random", "value"))
     parser.add_argument("--fixer-steps", type=int, metavar="N")
@@ -81,21 +86,18 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend}
     resolved = config.load(flags=flags)
     settings = resolved.config
-    chip, api = consistent(settings.search.chip, settings.search.api, arguments.chip, arguments.api)
-    root, name = _target(arguments, api)
+    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
+    root, name = _target(arguments, where.api)
     found = workload(name, [Path(folder) for folder in settings.paths.workloads])
-    if root is None and api not in found.baselines:
-        known = ", ".join(sorted(found.baselines)) or "none"
-        raise WorkloadError(
-            f"workload {found.name} has no baseline for API {api}; it has {known}",
-            hint="choose one with --api, or give a kernel file with --workload",
-        )
+    if root is None and where.api not in found.baselines:
+        where = _baseline_choice(found, default, arguments)
     spec = RunSpec(
         workload=found.name,
         workload_folder=str(found.folder.resolve()),
-        chip=chip,
-        api=api,
-        backend=settings.devices.backend,
+        chip=where.chip,
+        api=where.api,
+        backend=where.backend,
         proposer=settings.search.proposer,
         preset=settings.search.preset,
         search=parameters(arguments, resolved),
@@ -105,32 +107,28 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     return spec, settings
 
 
-def consistent(chip: str, api: str, asked_chip: str | None, asked_api: str | None) -> tuple[str, str]:
-    """Chip and API that go together: what was asked for decides, the other follows where it was left open.
-
-    UsageError naming both where they do not.
-    """
-    chips = {"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")}
-    if chip in chips[api]:
-        return chip, api
-    if asked_api and not asked_chip:
-        return "trn2", api
-    if asked_chip and not asked_api:
-        return chip, next(name for name, supported in chips.items() if chip in supported)
-    raise UsageError(
-        f"API {api} does not support {chip}",
-        hint=f"{api} runs on {' and '.join(chips[api])}: change --chip or --api",
+def _baseline_choice(found: Workload, default: Choice, arguments: argparse.Namespace) -> Choice:
+    """Where a workload's first baseline that fits what was asked for runs. WorkloadError where none does."""
+    if arguments.api is None:
+        for api in found.baselines:
+            with contextlib.suppress(UsageError):
+                return choose(default, backend=arguments.backend, api=api, chip=arguments.chip)
+    known = ", ".join(sorted(found.baselines)) or "none"
+    asked = arguments.api or arguments.backend or arguments.chip
+    raise WorkloadError(
+        f"workload {found.name} has no baseline for {asked}; it has {known}",
+        hint="choose one with --api, or give a kernel file with --workload",
     )
 
 
 def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str]:
     path = Path(arguments.target)
-    if path.suffix != ".py":
+    if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError("--workload goes with a kernel file")
         return None, arguments.target
     kernel = load_kernel(path, api=api, entry=arguments.entry or "")
-    if (error := syntax_error(kernel.text, path)) is not None:
+    if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
         raise error
     if arguments.workload:
         return kernel, arguments.workload
@@ -223,10 +221,13 @@ def write_best(home: Any, client: Any, result: dict[str, Any]) -> str | None:
     """The best kernel as a file under the state folder; its path, None where nothing passed."""
     if result["best"] is None:
         return None
+    from acceld.workloads import BASELINE_FILES
+
     folder = home.path / "best"
     folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"r{result['run']}_{Path(result['workload']).name}.py"
-    path.write_text(client.get(f"/v1/candidates/{result['best']}")["text"], encoding="utf-8")
+    best = client.get(f"/v1/candidates/{result['best']}")
+    path = folder / f"r{result['run']}_{Path(result['workload']).name}{Path(BASELINE_FILES[result['api']]).suffix}"
+    path.write_text(best["text"], encoding="utf-8")
     return str(path)
 
 

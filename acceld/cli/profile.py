@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config, drafts, figures, roofline
-from acceld.cli.optimize import consistent
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.targets import SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
 from acceld.workloads import ArraySpec, Workload, load_workload, workload
 
 NOT_PASSED = 7
@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", default="", help="name of the kernel function")
     parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
     parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
-    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
-    parser.add_argument("--api", choices=("nki_legacy", "nki"))
+    parser.add_argument("--chip", choices=SIMULATED_CHIPS)
+    parser.add_argument("--api", choices=TARGETS[SIMULATOR].apis)
     parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
     parser.add_argument("--latency-only", action="store_true", help="do not run it on data")
     parser.add_argument("--ir", action="store_true", help="print the traced program instead")
@@ -72,7 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Profile, print, and return 7 where the kernel does not pass."""
     flags = {"search.chip": arguments.chip, "search.api": arguments.api}
     settings = config.load(flags=flags).config
-    chip, api = consistent(settings.search.chip, settings.search.api, arguments.chip, arguments.api)
+    default = Choice(SIMULATOR, settings.search.api, settings.search.chip)
+    where = choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
+    chip, api = where.chip, where.api
     folders = [Path(folder) for folder in settings.paths.workloads]
     with _subject(arguments, api, folders) as subject:
         state = find_home(arguments.home).path

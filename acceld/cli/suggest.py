@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.cli.optimize import consistent
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError, did_you_mean
 from acceld.kernel_files import load_kernel, syntax_error
+from acceld.targets import APIS, CHIPS, Choice, choose
 from acceld.workloads import workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The kernel."""
     parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD")
-    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
-    parser.add_argument("--api", choices=("nki_legacy", "nki"))
+    parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--api", choices=APIS)
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print line, proven precondition, expected effect and diff of everything that would apply."""
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
-    _, api = consistent(settings.search.chip, settings.search.api, arguments.chip, arguments.api)
+    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    api = choose(default, api=arguments.api, chip=arguments.chip).api
     path = Path(arguments.kernel)
     if path.suffix != ".py":
         found = workload(arguments.kernel, [Path(folder) for folder in settings.paths.workloads])

@@ -21,6 +21,7 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel
 from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.targets import APIS, CHIPS
 from acceld.workloads import load_workload, workload
 
 FAILED = 7
@@ -34,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-regression", type=float, default=5.0, metavar="PERCENT", help="slower by more than this fails (5)"
     )
-    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
-    parser.add_argument("--api", choices=("nki_legacy", "nki"))
+    parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--api", choices=APIS)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -17,6 +17,7 @@ from acceld.cli.output import say
 from acceld.errors import AcceldError, ConfigError, UsageError
 from acceld.home import Home, find_home
 from acceld.model import Evaluation, Gate, Kernel
+from acceld.targets import APIS, CHIPS
 
 GLYPHS = {True: "✓", False: "✗", None: "·"}
 HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q: leave"
@@ -27,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
     parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
-    parser.add_argument("--chip", choices=("trn1", "trn2", "trn3"))
-    parser.add_argument("--api", choices=("nki_legacy", "nki"))
+    parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--api", choices=APIS)
     parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
     parser.add_argument("--usd-per-save", type=float, default=0.5, metavar="USD", help="cap of a search (default 0.50)")
     parser.add_argument("--usd-per-hour", type=float, default=5.0, metavar="USD", help="cap of an hour (default 5.00)")

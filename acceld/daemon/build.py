@@ -12,15 +12,16 @@ from acceld.config import Config
 from acceld.daemon.ledger import StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.base import EvaluationRequest, Evaluator
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.evaluator import Judge
+from acceld.evaluate.router import Router
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect
 from acceld.llm.settings import ModelSettings
-from acceld.model import Run, RunSpec, SearchParameters, Source
+from acceld.model import Run, RunSpec, SearchParameters
 from acceld.nki.params import PARAMS_VERSION
 from acceld.proposers.base import Problem, Proposer
 from acceld.proposers.roles import RoleTable
@@ -30,14 +31,13 @@ from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
+from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload, load_workload, workload
 from store.database import Store
 
 log = logging.getLogger(__name__)
 
 DAY_S = 86400
-JUDGED = ("simulator",)
-"""Backends that the judge has; a run that asks for another must not be simulated and called measured."""
 
 
 class Builder:
@@ -63,20 +63,18 @@ class Builder:
             spent_today_usd=await self._store.spent_usd(since=today),
             on_level=self._tell_level,
         )
-        self._judge = await asyncio.to_thread(
-            Judge,
-            self._config.evaluate,
-            self._home.path,
-            workload_folders=self._config.paths.workloads,
-            on_start=self._tell_started,
-        )
+        self._router = Router(SIMULATOR, {SIMULATOR: self._simulator})
         return Parts(
-            evaluator=self._judge,
+            evaluator=self._router,
             make_search=self.search,
             close=self.close,
             set_budget=self.budget.open_run,
             check=self.check,
         )
+
+    def _simulator(self) -> Evaluator:
+        folders = self._config.paths.workloads
+        return Judge(self._config.evaluate, self._home.path, workload_folders=folders, on_start=self._tell_started)
 
     async def close(self) -> None:
         """Close connections to models, once what has to be told has been told."""
@@ -86,11 +84,7 @@ class Builder:
 
     async def check(self, spec: RunSpec) -> None:
         """AcceldError where a run could not begin: asked before it is accepted."""
-        if spec.backend not in JUDGED:
-            raise UsageError(
-                f"the daemon can not judge candidates with backend {spec.backend!r} yet",
-                hint=f"devices.backend: {', '.join(JUDGED)}; docs/trainium.md says what else can be done with a chip",
-            )
+        await self._router.ready(spec.backend)
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
@@ -117,14 +111,14 @@ class Builder:
                 t_pos=parameters.t_pos,
                 t_neg=parameters.t_neg,
             )
-            source = Source.SIMULATED if spec.backend == "simulator" else Source.MEASURED
+            source = TARGETS[spec.backend].source
             where = Applicability(run.id, spec.chip, spec.api, source=source, tags=problem.tags)
             teacher = MemoryTeacher(
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
         await self._store.register_workload(found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
-        parts = SearchParts(self._store, self._judge, proposer, problem, root, teacher, context)
+        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context)
         return Search(run, parts, control)
 
     def _workload(self, name: str, folder: str) -> Workload:

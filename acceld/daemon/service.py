@@ -33,6 +33,7 @@ from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Gate, RunState, Status
 from acceld.search.teacher import withdraw
+from acceld.targets import Choice, choose
 from store import listing
 from store.connection import JOURNAL_LIMIT_BYTES
 from store.database import Store
@@ -352,14 +353,18 @@ class Daemon:
     async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Judge one kernel now, without storing a candidate."""
         self._touch()
-        unknown = set(asked) - {"workload", "workload_folder", "chip", "gate", "kernel"}
+        unknown = set(asked) - {"workload", "workload_folder", "backend", "chip", "gate", "kernel"}
         if unknown or not isinstance(asked.get("workload"), str):
-            raise UsageError("an evaluation needs workload, kernel, and may have workload_folder, chip, gate")
+            raise UsageError("an evaluation needs workload, kernel, and may have workload_folder, backend, chip, gate")
+        kernel = specs.kernel(asked.get("kernel"), self._config.search.api)
+        default = Choice(self._config.devices.backend, self._config.search.api, self._config.search.chip)
+        where = choose(default, backend=asked.get("backend"), api=kernel.api, chip=asked.get("chip"))
         request = EvaluationRequest(
-            kernel=specs.kernel(asked.get("kernel"), self._config.search.api),
+            kernel=kernel,
             workload=asked["workload"],
             workload_folder=str(asked.get("workload_folder", "")),
-            chip=str(asked.get("chip", self._config.search.chip)),
+            backend=where.backend,
+            chip=where.chip,
             gate=specs.gate(asked.get("gate", Gate.SEARCH)),
             priority=Priority.PERSON,
         )

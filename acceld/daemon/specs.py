@@ -8,8 +8,8 @@ from typing import Any, get_type_hints
 
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import PRESETS, Gate, Kernel, RunSpec, SearchParameters
+from acceld.targets import Choice, choose
 
-APIS = ("nki_legacy", "nki", "triton", "cpu")
 TEXT_LIMIT = 4 << 20
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
 
@@ -30,11 +30,16 @@ def run_spec(asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> RunSpec:
     preset = values.get("preset", "standard")
     if preset not in PRESETS:
         raise UsageError(f"there is no preset {preset!r}. {did_you_mean(preset, PRESETS)}".rstrip())
-    if values.get("api", APIS[0]) not in APIS:
-        raise UsageError(f"there is no API {values['api']!r}", hint=f"One of {', '.join(APIS)}.")
+    where = choose(
+        Choice(defaults["backend"], defaults["api"], defaults["chip"]),
+        backend=_asked(asked, "backend"),
+        api=_asked(asked, "api"),
+        chip=_asked(asked, "chip"),
+    )
+    values |= {"backend": where.backend, "api": where.api, "chip": where.chip}
     values["search"] = search_parameters(asked.get("search") or {}, PRESETS[preset])
     root = asked.get("root")
-    values["root"] = kernel(root, values.get("api", APIS[0])) if root is not None else None
+    values["root"] = kernel(root, where.api) if root is not None else None
     return RunSpec(**values)
 
 
@@ -95,6 +100,10 @@ def _refuse_unknown(what: str, asked: Mapping[str, Any], known: set[str]) -> Non
     for name in asked:
         if name not in known:
             raise UsageError(f"{what} has no {name!r}. {did_you_mean(name, known)}".rstrip())
+
+
+def _asked(asked: Mapping[str, Any], name: str) -> str | None:
+    return _text(name, asked[name]) if name in asked else None
 
 
 def _text(name: str, value: Any) -> str:

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from acceld.model import Evaluation, Gate, Kernel
+from acceld.targets import SIMULATOR
 
 
 class Priority(IntEnum):
@@ -31,6 +32,7 @@ class EvaluationRequest:
     kernel: Kernel
     workload: str
     chip: str
+    backend: str = SIMULATOR
     run: int = 0
     candidate: int = 0
     workload_folder: str = ""
@@ -43,7 +45,9 @@ class EvaluationRequest:
     @property
     def key(self) -> str:
         """What makes two requests the same work: journalled so that none is done twice."""
-        return "/".join(filter(None, (self.workload, self.context, self.chip, self.gate, self.kernel.sha256)))
+        return "/".join(
+            filter(None, (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256))
+        )
 
 
 class Evaluator(Protocol):

@@ -302,6 +302,7 @@ class Search:
             workload=self.spec.workload,
             workload_folder=self.spec.workload_folder,
             chip=self.spec.chip,
+            backend=self.spec.backend,
             run=self.run_record.id,
             candidate=candidate.id,
             gate=gate,

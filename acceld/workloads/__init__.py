@@ -17,7 +17,7 @@ from acceld.workloads.oracle import (
     reference_outputs,
 )
 from acceld.workloads.records import (
-    APIS,
+    BASELINE_FILES,
     DISTRIBUTIONS,
     Anchor,
     Argument,
@@ -33,7 +33,7 @@ from acceld.workloads.records import (
 )
 
 __all__ = [
-    "APIS",
+    "BASELINE_FILES",
     "DISTRIBUTIONS",
     "Anchor",
     "Argument",

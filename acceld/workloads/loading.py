@@ -12,7 +12,7 @@ from acceld.errors import WorkloadError, did_you_mean
 from acceld.workloads.checks import METAMORPHIC_KINDS
 from acceld.workloads.expressions import evaluate
 from acceld.workloads.records import (
-    APIS,
+    BASELINE_FILES,
     DISTRIBUTIONS,
     DTYPE_BYTES,
     Anchor,
@@ -288,7 +288,7 @@ def _distributions(table: _Table) -> dict[str, DistributionState]:
 
 
 def _baselines(table: _Table, folder: Path) -> dict[str, Path]:
-    table.only(APIS)
+    table.only(BASELINE_FILES)
     return {api: _file(table, api, folder) for api in table.data}
 
 
@@ -297,7 +297,7 @@ def _variants(table: _Table, folder: Path) -> tuple[Variant, ...]:
     for name in table.data:
         one = table.table(name)
         one.only(("api", "file", "description"))
-        variants.append(Variant(name, one.choice("api", APIS), _file(one, "file", folder), one.text("description")))
+        variants.append(Variant(name, one.choice("api", BASELINE_FILES), _file(one, "file", folder), one.text("description")))
     return tuple(variants)
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-APIS: Mapping[str, str] = {
+BASELINE_FILES: Mapping[str, str] = {
     "nki_legacy": "kernel_legacy.py",
     "nki": "kernel.py",
     "triton": "kernel_triton.py",
-    "cpu": "kernel_cpu.py",
+    "c": "kernel.c",
+    "numpy": "kernel_numpy.py",
 }
-"""API generations a baseline may be written for, with the customary file name of each."""
+"""APIs a baseline may be written for, with the customary file name of each."""
 
 DTYPE_BYTES: Mapping[str, int] = {
     "float32": 4,

@@ -1,0 +1,62 @@
+"""One evaluator for all backends: each request goes to the one of its backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from acceld.errors import UsageError
+from acceld.evaluate.base import EvaluationRequest, Evaluator
+from acceld.model import Evaluation
+
+
+class Router:
+    """Evaluators by backend. The first is started with the daemon, another when it is first needed.
+
+    Implements :class:`acceld.evaluate.base.Evaluator`.
+    """
+
+    def __init__(self, first: str, makers: Mapping[str, Callable[[], Evaluator]]) -> None:
+        self._first = first
+        self._makers = dict(makers)
+        self._started: dict[str, Evaluator] = {}
+        self._starting = asyncio.Lock()
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """Every backend that can be asked for."""
+        return tuple(self._makers)
+
+    async def start(self) -> None:
+        """Start the first backend."""
+        await self.ready(self._first)
+
+    async def ready(self, backend: str) -> Evaluator:
+        """The backend's evaluator, started. UsageError for one that is not built in; DeviceError where it can not work here."""
+        async with self._starting:
+            if backend not in self._started:
+                maker = self._makers.get(backend)
+                if maker is None:
+                    known = ", ".join(self._makers)
+                    raise UsageError(f"this daemon can not judge with backend {backend!r}", hint=f"One of {known}.")
+                evaluator = await asyncio.to_thread(maker)
+                await evaluator.start()
+                self._started[backend] = evaluator
+            return self._started[backend]
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """Judge a candidate on the backend it asks for; errors as :class:`~acceld.evaluate.base.Evaluator` says."""
+        return await (await self.ready(request.backend)).evaluate(request)
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop all that were started."""
+        started, self._started = self._started, {}
+        async with asyncio.TaskGroup() as tasks:
+            for evaluator in started.values():
+                tasks.create_task(evaluator.stop(grace_s))
+
+    def statistics(self) -> dict[str, object]:
+        """The first backend's figures, and under ``backends`` those of the others that were started."""
+        own = self._started.get(self._first)
+        others = {name: one.statistics() for name, one in self._started.items() if name != self._first}
+        return {**(own.statistics() if own else {}), "backends": others}
