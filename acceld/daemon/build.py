@@ -84,11 +84,12 @@ class Builder:
 
     async def check(self, spec: RunSpec) -> None:
         """AcceldError where a run could not begin: asked before it is accepted."""
-        await self._router.ready(spec.backend)
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
         if spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
         await asyncio.to_thread(self._proposer, spec.proposer, spec.search)
+        if spec.backend != SIMULATOR:
+            await self._router.ready(spec.backend)
 
     async def search(self, run: Run, control: RunControl) -> Search:
         """The search of a run. AcceldError where its workload, kernel or proposer can not be used."""
