@@ -17,7 +17,7 @@ from acceld.nki.errors import LegalityError
 from acceld.nki.execute import ExecuteOptions, execute
 from acceld.nki.legality.rulebook import rulebook
 from acceld.nki.program import Program
-from acceld.nki.timeline import timeline
+from acceld.nki.timeline import MOST_EVENTS, timeline
 
 NAME = "simulator"
 COUNTERS = (
@@ -46,9 +46,12 @@ def verify(program: Program, *, strict: bool) -> None:
         raise LegalityError(first.message + more, rule=first.rule, line=first.line, hint=first.hint)
 
 
-def profile(program: Program) -> dict[str, Any]:
-    """The program's timeline as JSON-able data; :func:`profile_from` reads it. MissingRule for an unpriced operation."""
-    return timeline(program).to_json()
+def profile(program: Program, *, exact: bool = False) -> dict[str, Any]:
+    """The program's timeline as JSON-able data; :func:`profile_from` reads it. MissingRule for an unpriced operation.
+
+    ``exact`` unrolls as many executions as can be at all before it extends figures from a part of them.
+    """
+    return timeline(program, max_events=MOST_EVENTS if exact else None).to_json()
 
 
 def profile_from(raw: dict[str, Any]) -> Profile:

@@ -151,9 +151,11 @@ class Children:
             return answer
         return Traced(reply, answer, outcome.wall_s)
 
-    async def inspect(self, traced: Traced, header: dict[str, Any]) -> Inspected | Failed:
+    async def inspect(
+        self, traced: Traced, header: dict[str, Any], *, deadline_s: float | None = None
+    ) -> Inspected | Failed:
         """Decode, verify and time what a tracer answered. ``header`` says what it must be a program for."""
-        jail = self._judge_jail(self._config.time_s)
+        jail = self._judge_jail(deadline_s or self._config.time_s)
         outcome, reply = await self._judging.run(
             "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
         )

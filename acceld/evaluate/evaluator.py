@@ -39,6 +39,10 @@ _FIRST_CHECK_S = 600.0
 """Deadline of a trial while the baseline's own time is not known."""
 _PUBLISHED_BELOW_S = 3.0
 """The published gate is run where one of its trials takes less than this, or where a person asked."""
+_FULL_TIMING = 3
+"""Times [evaluate] time_s that timing every execution of a very long program may take."""
+_LIKE = 1.05
+"""A latency extended from a part may be exceeded by this factor."""
 _WORST = 1e9
 """Stands for an error without bound in records, which hold finite numbers."""
 
@@ -65,6 +69,11 @@ class _Case:
     seconds: dict[str, float] = field(default_factory=dict)
     checks: list[Check] = field(default_factory=list)
     worst_row: float = 0.0
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether its latency may be shown as a win: a baseline's is only what others are held against."""
+        return self.request.priority is not Priority.BASELINE
 
     def spend(self, seconds: dict[str, float]) -> None:
         """Add what a stage took."""
@@ -269,6 +278,9 @@ class Judge:
         seeds = self._seeds_of(case.request.run, loaded)
         if gate is Gate.SEARCH:
             return await self._try(case, loaded, search_trial(seeds), gate)
+        unlike = await self._timed_in_full(case, loaded)
+        if unlike is not None:
+            return unlike
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, "own")
         trials = strict_trials(loaded, seeds, dear=cost is not None and cost.seconds > DEAR_S)
         ahead: asyncio.Task[DataSet | Refused] | None = None
@@ -287,6 +299,26 @@ class Judge:
                 ahead.cancel()
                 await asyncio.gather(ahead, return_exceptions=True)
         return None
+
+    async def _timed_in_full(
+        self, case: _Case, loaded: Workload
+    ) -> tuple[Status, Failure, Correctness | None] | None:
+        """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
+        if case.profile is None or not case.profile.details.get("extrapolated") or not case.needs_proof:
+            return None
+        assert case.traced is not None
+        header = {**self._inspection(case, loaded.kernel_arguments()), "exact": True}
+        found = await self._need().inspect(case.traced, header, deadline_s=_FULL_TIMING * self._config.time_s)
+        message = "it executes too many instructions to be timed in full"
+        if isinstance(found, Inspected) and not found.profile["extrapolated"]:
+            guessed = case.profile.latency_us or 0.0
+            case.profile = simulator.profile_from(found.profile)
+            latency = case.profile.latency_us or 0.0
+            if latency <= _LIKE * guessed:
+                return None
+            message = f"timed in full it takes {latency:.4g} us, its first executions foretell {guessed:.4g} us"
+        hint = "Give its loops fewer iterations that each do more."
+        return Status.SUSPECT, Failure("extrapolated", message, hint=hint), None
 
     async def _data(self, loaded: Workload, trial: Trial) -> DataSet | Refused:
         return await self._need().data_set(loaded, trial.variant, trial.seed)

@@ -47,7 +47,7 @@ def inspect(request: bytes, reply: int) -> None:
         started = time.monotonic()
         _check_outputs(program, header)
         _check_precision(program, header)
-        profile = simulator.profile(program)
+        profile = simulator.profile(program, exact=header.get("exact", False))
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:
         send(reply, {**error.record, "status": error.status.value})

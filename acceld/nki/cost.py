@@ -105,7 +105,7 @@ class CostModel:
         elements = prod(shape) if shape else dst.elements
         if not elements:
             return Cost(Engine.DMA)
-        row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
+        row = self._row_bytes(dst, sources, shape)
         itemsize = max(DTYPE_BYTES[self.dtype(a)] for a in (dst, *sources))
         moved = elements * itemsize
         descriptors = ceil(moved / max(row, 1))
@@ -115,6 +115,24 @@ class CostModel:
         if instruction.op == "dma_compute" or instruction.attr("rmw"):
             busy *= 2.0
         return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row)
+
+    def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
+        """Bytes a descriptor moves: contiguous at both ends, in the same order."""
+        row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
+        for source in sources:
+            if len(source.dims) == len(dst.dims) and not (source.indirect or dst.indirect):
+                row = min(row, self._common_bytes(dst, source, shape))
+        return row
+
+    def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
+        counts = shape if len(shape) == len(dst.dims) else dst.shape
+        ends = [_element_steps(a, self.buffers[a.buffer]) for a in (dst, source)]
+        axes = [axis for axis, count in enumerate(counts) if count > 1]
+        run = 1
+        while joined := [axis for axis in axes if ends[0][axis] == run and ends[1][axis] == run]:
+            axes.remove(joined[0])
+            run *= counts[joined[0]]
+        return run * min(DTYPE_BYTES[self.dtype(a)] for a in (dst, source))
 
     # tensor engine
 
@@ -275,6 +293,14 @@ def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
     """(K, M, N) of a matrix product."""
     stationary, moving = _tile(instruction.srcs[0]), _tile(instruction.srcs[1])
     return stationary.shape[0], prod(stationary.shape[1:]), prod(moving.shape[1:])
+
+
+def _element_steps(access: Access, buffer: Buffer) -> list[int]:
+    """How far apart neighbors along each tile axis lie, in elements; 0 across partitions."""
+    steps = [
+        abs(sum(step * stride for step, stride in zip(dim.steps, buffer.strides, strict=True))) for dim in access.dims
+    ]
+    return steps if buffer.space is Space.HBM else [0, *steps[1:]]
 
 
 def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:

@@ -108,7 +108,8 @@ class _Expander:
                     read.append(value)
         operands = len(read)
         first = template.first is not None and template.first[at]
-        if template.accumulates or template.first is not None:
+        kept = template.keeps is not None and template.keeps[at]
+        if template.accumulates or kept or template.first is not None:
             for access in template.writes:
                 cells, base = self.cells[access.buffer], access.bases[at]
                 for offset in access.offsets:

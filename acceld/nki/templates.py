@@ -11,6 +11,7 @@ import numpy as np
 
 from acceld.nki.cells import CellAccess, Grid, cell_access, make_grids, values
 from acceld.nki.cost import DMA_OPS, FREE_OPS, Cost, CostModel, matmul_shape
+from acceld.nki.flow import reads_destination
 from acceld.nki.ops import DTYPE_BYTES, OPS
 from acceld.nki.program import Access, Affine, Engine, Instruction, Loop, Program, Space
 
@@ -34,7 +35,8 @@ class Template:
     reads: list[CellAccess]
     writes: list[CellAccess]
     input_bases: list[tuple[int, list[int]]]
-    """HBM that is never written: (buffer, linear element) of each execution."""
+    """(buffer, linear element) of each execution, where cells do not tell elements apart: HBM that is never written,
+    and buffers cut coarser than their accesses."""
     signature: int
     """Equal for instructions that compute the same from the same values; -1 where they are never merged."""
     accumulates: bool
@@ -54,6 +56,8 @@ class Template:
     """Inserted for a function of nki.language: merged only where its operands are from before the outermost loop."""
     clears: bool = False
     """A lazy memset: no instruction, the buffer is undefined again."""
+    keeps: list[bool] | None = None
+    """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +143,15 @@ def _template(
             cells = cell_access(src, buffers[src.buffer], grids[src.buffer], space)
             reads.append(cells)
             layout.append(_layout(src, model, grids[src.buffer], cells))
+            if not grids[src.buffer].exact:
+                linear = _linear(src, buffers[src.buffer].strides)
+                inputs.append((src.buffer, values(linear, space).tolist()))
         else:
             linear = _linear(src, buffers[src.buffer].strides)
             inputs.append((src.buffer, values(linear, space).tolist()))
             layout.append(_input_layout(src, model))
-        for item in src.indirect:
+    for access in node.accesses:
+        for item in access.indirect:
             if item.index is not None and item.index.buffer in written:
                 index = item.index
                 reads.append(cell_access(index, buffers[index.buffer], grids[index.buffer], space))
@@ -169,7 +177,7 @@ def _template(
         costs.append(found)
     store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
     partial = any(w.partial for w in writes)
-    accumulate = node.attr("accumulate") in ("yes", "auto") or bool(node.attr("rmw"))
+    accumulate = any(reads_destination(node, position) for position in range(len(node.dsts)))
     first = _first(node, space)
     signature = -1
     shared = node.op not in UNSHARED and not store
@@ -181,7 +189,7 @@ def _template(
     return Template(
         number, node, engine, costs, variants, reads, writes, inputs, signature,
         accumulate or partial or node.op in ("copy_predicated", "match_replace8"), executions, first, store, _traffic(node, model),
-        bool(node.attr("hidden")) or node.op == "broadcast_partition",
+        bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=_keeps(node, space),
     )  # fmt: skip
 
 
@@ -258,6 +266,17 @@ def shape_variants(
     return [-1 if i in empty else i for i in which.tolist()], [
         shape if i in empty else row for i, row in enumerate(shapes)
     ]
+
+
+def _keeps(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] | None:
+    if not node.mask:
+        return None
+    shape = iteration_shape(node)
+    cut = np.zeros(prod(trips for _, trips in space), dtype=bool)
+    for pattern in node.mask:
+        reach = sum(min(0, coef * (size - 1)) for coef, size in zip(pattern.coefs, shape, strict=False))
+        cut |= values(pattern.base, space) + reach < 0
+    return cut.tolist() if cut.any() else None
 
 
 def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] | None:

@@ -27,6 +27,8 @@ from acceld.nki.templates import Prepared, prepare, shape_variants
 
 MAX_EVENTS = 200_000
 """Executions unrolled in full; longer programs are extended from two shorter ones."""
+MOST_EVENTS = 500_000
+"""Executions that can be unrolled in full within a minute or two."""
 
 FIGURE_CLASS: Mapping[str, str] = {
     "latency_us": "predicted",
@@ -139,13 +141,19 @@ class Timeline:
         return data
 
 
-def timeline(program: Program, params: TimelineParams | None = None) -> Timeline:
+def timeline(
+    program: Program, params: TimelineParams | None = None, *, max_events: int | None = None
+) -> Timeline:
     """Time ``program`` on its chip with its API's compiler model (or with ``params``).
+
+    Beyond ``max_events`` executions (:data:`MAX_EVENTS` if not given) the figures are extended from the first of them: a guess that a program whose
+    later iterations do more work than its first ones proves wrong.
 
     Raises MissingRule for an operation without a cost rule. A program with loops whose trip count is known only at
     run time has ``latency_us`` None, unless ``params.dynamic_trips`` says what to assume.
     """
     chip = chip_spec(program.chip)
+    max_events = max_events or MAX_EVENTS
     if params is None:
         params = default_params(program.api, program.chip)
     if params.fuse_loops:
@@ -158,18 +166,18 @@ def timeline(program: Program, params: TimelineParams | None = None) -> Timeline
         if params.dynamic_trips is not None:
             full[loop.id] = min(loop.trips, params.dynamic_trips)
     total = _executions(program.body, full)
-    if total <= MAX_EVENTS:
+    if total <= max_events:
         run = _run(program, model, full)
         figures = run.figures
     else:
-        short = _shorter(program, full, MAX_EVENTS // 3)
+        short = _shorter(program, full, max_events // 3)
         longer = {
             number: min(full[number], 2 * trips) if trips < full[number] else trips for number, trips in short.items()
         }
         first, run = _run(program, model, short), _run(program, model, longer)
         counts = _executions(program.body, short), _executions(program.body, longer)
         figures = _extended(first.figures, run.figures, (total - counts[0]) / max(1, counts[1] - counts[0]))
-    return _assemble(program, chip, params, run, figures, full, bool(dynamic), total > MAX_EVENTS)
+    return _assemble(program, chip, params, run, figures, full, bool(dynamic), total > max_events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +379,7 @@ def _warnings(program: Program, machine: Machine, rows: Mapping[int, int], exten
     if small > 0.1 * max(1, sum(rows.values())):
         found.append(f"{small} DMA rows are shorter than 512 B (shortest {min(rows)} B)")
     if extended:
-        found.append(f"more than {MAX_EVENTS} executions: figures are extended linearly from a part of them")
+        found.append("very many executions: figures are extended linearly from a part of them")
     return tuple(found)
 
 
