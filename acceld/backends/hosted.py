@@ -1,0 +1,139 @@
+"""What a backend must bring so that kernels which run with data on this machine can be judged.
+
+A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process beside its data, so
+no artefact can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol that makes its times and
+outputs believable; a :class:`Driver` brings what differs between backends. The three functions it names run in other
+processes than the daemon:
+
+* **builder** (jailed, no data): ``build(job) -> Built``. Raises :class:`BuildRefused`.
+* **worker** (jailed, with data): ``prepare(job, artefact) -> call``, where ``artefact`` is the path the built bytes
+  lie at. ``call(inputs, outputs)`` runs the kernel once and returns when every output is complete; arrays are views
+  of memory shared with the judge. It returns None, or the microseconds its own device clock says (never believed,
+  only stored beside the judge's own clock, unless the driver's ``clock`` is ``claimed``).
+* **reference** (trusted; after the worker's death): the workload's numpy reference in float64, unless the driver
+  names another function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from acceld.errors import AcceldError
+from acceld.model import Failure, Kernel
+
+Job = Mapping[str, Any]
+"""What a child is told of kernel and workload: JSON-able; see :func:`job_of`."""
+
+Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
+"""Runs the kernel once: ``call(inputs, outputs)``; inputs are arrays and Python numbers in the kernel's order."""
+
+
+class BuildRefused(AcceldError):
+    """A kernel that can not be built. ``rule`` is stable, ``line`` the kernel's own."""
+
+    def __init__(self, message: str, *, rule: str = "compile", line: int = 0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.rule = rule
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a builder made: the artefact's bytes, and what people may want to read (warnings, what it vectorized)."""
+
+    artefact: bytes
+    log: str = ""
+    counters: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a child of this backend may use besides computing on its own memory.
+
+    ``read_paths`` are files and folders it may read and, with ``execute``, run or map as code. ``processes`` 1 means
+    neither processes nor threads. ``device_paths`` are devices it may open for reading and writing.
+    """
+
+    memory_bytes: int = 2 << 30
+    processes: int = 1
+    execute: bool = False
+    read_paths: tuple[str, ...] = ()
+    device_paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One device to time on: a processor core or a GPU. Never two timings at once on one lease."""
+
+    index: int
+    name: str
+    """Such as ``core 1`` or ``GPU 0 (H100)``."""
+
+
+Clock = Literal["processor", "wall", "claimed"]
+"""``processor``: time the worker spent on a processor, as the kernel accounts it, read by the judge while the worker
+is stopped. ``wall``: the judge's own clock. ``claimed``: the worker's device clock, bounded from above by the wall."""
+
+
+class Driver(Protocol):
+    """What a backend brings. Its methods run in the daemon (threads allowed, nothing of a candidate is touched)."""
+
+    backend: str
+    clock: Clock
+    builder: str
+    """``module:function`` of the builder."""
+    worker: str
+    """``module:function`` of the worker's ``prepare``."""
+    reference: str
+    """``module:function`` that computes expected outputs; empty: the workload's own reference."""
+    preload: tuple[str, ...]
+    """Modules the zygotes load before they fork, since a jail has no files to import from."""
+
+    def check(self, api: str | None = None) -> None:
+        """DeviceError where this machine can not do it (for ``api``, or at all), with what to install."""
+        ...
+
+    def leases(self) -> Sequence[Lease]:
+        """Devices to time on."""
+        ...
+
+    def refuse(self, kernel: Kernel) -> Failure | None:
+        """What the policy for candidates says of the source; not asked for a person's own kernel."""
+        ...
+
+    def building(self, api: str) -> Rights:
+        """Rights of the builder."""
+        ...
+
+    def running(self, api: str, artefact: str, lease: Lease) -> Rights:
+        """Rights of the worker; ``artefact`` is the path of the built bytes."""
+        ...
+
+    def settings(self, api: str) -> Mapping[str, Any]:
+        """What builder and worker are told besides kernel and workload: compiler, flags. Part of the artefact's key."""
+        ...
+
+    def sdk(self, api: str) -> str:
+        """Compiler or library with its version, as profiles show it."""
+        ...
+
+
+def job_of(kernel: Kernel, arguments: Sequence[Any], outputs: Sequence[Any], settings: Mapping[str, Any]) -> Job:
+    """The job record. ``arguments`` and ``outputs`` are a workload's, in the kernel's layout."""
+    return {
+        "api": kernel.api,
+        "text": kernel.text,
+        "filename": kernel.filename,
+        "entry": kernel.entry,
+        "grid": list(kernel.grid),
+        "arguments": [
+            {"name": one.name, "value": one.value}
+            if one.value is not None
+            else {"name": one.name, "shape": list(one.kernel_shape), "dtype": one.dtype}
+            for one in arguments
+        ],
+        "outputs": [{"name": one.name, "shape": list(one.kernel_shape), "dtype": one.dtype} for one in outputs],
+        "settings": dict(settings),
+    }
