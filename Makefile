@@ -6,7 +6,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 .PHONY: run test test-all test-llm check bench bench-sim bench-sandbox bench-search bench-tui faults snapshots wheel clean
 
 run: $(VENV)/.installed
-	$(BIN)/acceld optimize rmsnorm_matmul --preset quick --wait
+	$(BIN)/acceld optimize rmsnorm_matmul --home .acceld --preset quick --wait
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest

@@ -188,6 +188,15 @@ def load_plans(connection: sqlite3.Connection, run: int, iteration: int | None =
     ]
 
 
+def load_refusals(connection: sqlite3.Connection, run: int) -> list[Attempt]:
+    """A run's attempts that gave no code, in order."""
+    found = connection.execute(
+        "SELECT a.* FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = ? AND a.text_sha256 IS NULL ORDER BY a.id",
+        (run,),
+    )
+    return [rows.attempt_of(row, None) for row in found]
+
+
 def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> list[Attempt]:
     """The attempts at an iteration's plans, with their texts."""
     found = connection.execute(

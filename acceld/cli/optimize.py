@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from acceld.workloads import Workload
 
 DETACHED = 130
+REASONS_SHOWN = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -234,6 +235,7 @@ def write_best(home: Any, client: Any, result: dict[str, Any]) -> str | None:
 def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
     """The table of a run."""
     from acceld.cli.output import print_pairs
+    from acceld.model import OWN_ORACLE
 
     def latency(key: str) -> str:
         return figures.latency(result[key], result["source"], result["chip"], result["interval_percent"])
@@ -256,7 +258,9 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("of attainable", before_after("percent_of_attainable")),
         ("bound by", " → ".join(filter(None, (result["bound_before"], result["bound_after"]))) or "—"),
         ("candidates", counts),
+        ("refused", _refused(result["refusals"])),
         ("what won", "\n".join(wins) or "nothing was faster"),
+        *([] if result["has_reference"] is not False else [("judged", f"{OWN_ORACLE}: it has no reference")]),
         ("elapsed", figures.elapsed(result["elapsed_s"])),
         ("best kernel", best_file or "—"),
         ("database", database),
@@ -271,6 +275,17 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         say(f"  acceld show c{result['best']}           the best kernel's checks, profile and diff")
         say("  acceld attach              the terminal UI")
         say('  acceld query "select * from rewrites order by speedup desc limit 10"')
+
+
+def _refused(refusals: list[dict[str, Any]]) -> str:
+    """How many proposals gave no code, and the most frequent reasons."""
+    if not refusals:
+        return "none"
+    shown = [
+        f"{one['title'] or one['rule'] or 'no code'}: {one['reason'].splitlines()[0]}"
+        for one in refusals[:REASONS_SHOWN]
+    ]
+    return "\n".join([f"{sum(one['count'] for one in refusals)} proposals without code, such as", *shown])
 
 
 def _rich_table(pairs: list[tuple[str, str]]) -> None:

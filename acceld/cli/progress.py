@@ -30,13 +30,14 @@ class ProgressState:
     message: str = ""
     notices: list[str] = field(default_factory=list)
     _seq: int = 0
+    _baseline: int | None = None
     _statuses: dict[int, Status] = field(default_factory=dict)
     _pending: set[int] = field(default_factory=set)
 
     @property
     def counts(self) -> Counter[Status]:
-        """Candidates by their latest status."""
-        return Counter(self._statuses.values())
+        """Candidates by their latest status; the baseline is none."""
+        return Counter(status for candidate, status in self._statuses.items() if candidate != self._baseline)
 
     def apply(self, event: Event) -> bool:
         """Take one event in; returns whether it was new."""
@@ -55,6 +56,8 @@ class ProgressState:
                 self.iteration = data["iteration"]
             case EventKind.CANDIDATE_WRITTEN:
                 self._pending.add(data["candidate"])
+                if data.get("parent") is None:
+                    self._baseline = data["candidate"]
             case EventKind.CANDIDATE_EVALUATED:
                 self._pending.discard(data["candidate"])
                 self._statuses[data["candidate"]] = Status(data["status"])

@@ -11,26 +11,34 @@ from acceld.errors import UsageError
 from acceld.http.answers import answer, body, integer, number, page
 from acceld.http.keys import CONTROL, READING
 from acceld.http.service import control_of
+from acceld.model import RunState
 from acceld.search.outcome import outcome
 from store import listing, queries
 from store.rows import dump
+
+
+STOPPED = "stopped"
+"""State of a run that was under way when its daemon ended. The next daemon goes on with it."""
+UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
 async def get_runs(request: web.Request) -> web.Response:
     """A page of runs."""
     asked = request.query
     limit, offset = page(request, 100), integer(request, "offset", 0)
+    live = request.app[CONTROL] is not None
 
     def look(connection: sqlite3.Connection) -> dict[str, object]:
         found = listing.run_rows(
             connection,
             workload=asked.get("workload", ""),
             chip=asked.get("chip", ""),
-            state=asked.get("state", ""),
+            state=stored_states(asked.get("state", ""), live),
             sort=asked.get("sort", "id"),
             limit=limit,
             offset=offset,
         )
+        found = [{**row, "state": shown_state(row["state"], live)} for row in found]
         return {"runs": found, "total": connection.execute("SELECT count(*) FROM runs").fetchone()[0]}
 
     if asked.get("sort", "id") not in listing.SORTS:
@@ -49,18 +57,35 @@ async def get_run(request: web.Request) -> web.Response:
     run = number(request)
     row = await request.app[READING].read(listing.run_row, run)
     control = request.app[CONTROL]
-    return answer(row | {"steering": control.steering(run) if control else {}})
+    state = shown_state(row["state"], control is not None)
+    return answer(row | {"state": state, "steering": control.steering(run) if control else {}})
+
+
+def shown_state(state: str, live: bool) -> str:
+    """What a row's state means; without a daemon (not ``live``) no run is under way, whatever its row says."""
+    return STOPPED if not live and state in UNDER_WAY else state
+
+
+def stored_states(asked: str, live: bool) -> str:
+    """The states to look for in the rows so that :func:`shown_state` of what is found is one of those asked for."""
+    if live or not asked:
+        return asked
+    words = set(asked.split(",")) - set(UNDER_WAY)
+    if STOPPED in words:
+        words = words - {STOPPED} | set(UNDER_WAY)
+    return ",".join(sorted(words)) or "none"
 
 
 async def get_outcome(request: web.Request) -> web.Response:
     """A run's figures as ``optimize --json`` prints them."""
-    run = number(request)
+    run, live = number(request), request.app[CONTROL] is not None
 
     def look(connection: sqlite3.Connection) -> dict[str, object]:
         record = queries.load_run(connection, run)
         candidates = queries.load_candidates(connection, run, details=True)
         plans = {plan.id: plan for plan in queries.load_plans(connection, run)}
-        return outcome(record, candidates, plans).to_json()
+        found = outcome(record, candidates, plans, queries.load_refusals(connection, run)).to_json()
+        return {**found, "state": shown_state(found["state"], live)}
 
     return answer(await request.app[READING].read(look))
 

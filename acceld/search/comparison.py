@@ -63,7 +63,7 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
     judged_s = connection.execute(
         "SELECT sum(ended_at - started_at) FROM candidates WHERE run = ? AND ended_at IS NOT NULL", (run,)
     ).fetchone()[0]
-    summary = outcome(record, candidates, {plan.id: plan for plan in plans})
+    summary = outcome(record, candidates, {plan.id: plan for plan in plans}, [a for a in attempts if a.text is None])
     search = record.spec.search
     return Compared(
         outcome=summary,

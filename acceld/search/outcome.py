@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceld.model import Candidate, Plan, Run, Status
+from acceld.model import Attempt, Candidate, Plan, Run, Status
 
 WIN_CLASS = "mixed"
 """Change class of a chain of rewrites of different classes."""
@@ -28,6 +28,17 @@ class Win:
     latency_us: float | None
     speedup: float | None
     """Over its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Plans that ended without code for one reason: a rule's precondition does not hold, a model gave none."""
+
+    title: str
+    """Of the first such plan."""
+    rule: str
+    reason: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +74,23 @@ class Outcome:
     counts: Mapping[str, int]
     """Candidates by status; every status is a key."""
     wins: tuple[Win, ...]
+    refusals: tuple[Refusal, ...]
+    """Most frequent first."""
     baseline: int | None
     best: int | None
     elapsed_s: float
+    has_reference: bool | None
+    """Whether a reference judged; False: the float64 execution of the workload's own kernel did. None: nothing was."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
         return asdict(self) | {"counts": dict(self.counts)}
 
 
-def outcome(run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan]) -> Outcome:
-    """The outcome of ``run`` from its candidates and its plans by id."""
+def outcome(
+    run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan], refused: Sequence[Attempt] = ()
+) -> Outcome:
+    """The outcome of ``run`` from its candidates, its plans by id and its attempts without code."""
     by_id = {candidate.id: candidate for candidate in candidates}
     baseline = by_id.get(run.baseline) if run.baseline else next((c for c in candidates if c.parent is None), None)
     best = by_id.get(run.best) if run.best else None
@@ -87,6 +104,7 @@ def outcome(run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan]
     wins = _chain(best, by_id, plans)
     band = tie_band(best, wins)
     profile = (after.profile if after else None) or (before.profile if before else None)
+    judged = next((e.correctness for e in (after, before) if e and e.correctness), None)
     end = run.ended_at or time.time()
     return Outcome(
         run=run.id,
@@ -114,9 +132,11 @@ def outcome(run: Run, candidates: Sequence[Candidate], plans: Mapping[int, Plan]
         bound_after=after.profile.bound if after and after.profile else "",
         counts={status.value: counts[status] for status in Status},
         wins=wins,
+        refusals=_refusals(refused, plans),
         baseline=baseline.id if baseline else None,
         best=best.id if best else None,
         elapsed_s=max(0.0, end - (run.started_at or run.created_at)),
+        has_reference=judged.has_reference if judged else None,
     )
 
 
@@ -134,6 +154,14 @@ def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
     chosen = next(iter(classes)) if len(classes) == 1 else WIN_CLASS
     value = bands.get(chosen, bands.get(WIN_CLASS))
     return float(value) if value is not None else None
+
+
+def _refusals(attempts: Sequence[Attempt], plans: Mapping[int, Plan]) -> tuple[Refusal, ...]:
+    counts = Counter((plans[one.plan].rule, one.reason) for one in attempts if one.plan in plans)
+    titles = {
+        (plans[one.plan].rule, one.reason): plans[one.plan].title for one in reversed(attempts) if one.plan in plans
+    }
+    return tuple(Refusal(titles[rule, reason], rule, reason, count) for (rule, reason), count in counts.most_common())
 
 
 def _chain(best: Candidate | None, by_id: Mapping[int, Candidate], plans: Mapping[int, Plan]) -> tuple[Win, ...]:

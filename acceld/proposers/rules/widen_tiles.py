@@ -100,16 +100,18 @@ class WidenTiles:
         """Loops with element-wise work that can not take larger steps."""
         found = []
         for loop in kernel.loops:
-            reason = _plan(kernel, loop)
-            if isinstance(reason, str) and any(isinstance(s, Statement) and s.op in _OPS for s in loop.items):
-                plan = f"Take more columns at a time in loop {loop.variable}, if {reason} can be lifted."
-                found.append(Site(self.name, loop.line, reason, plan, (Variant("wider", {"factor": 2}),), 0.0))
+            plan = _plan(kernel, loop)
+            reason = plan if isinstance(plan, str) else _limit(plan)
+            if reason and any(isinstance(s, Statement) and s.op in _OPS for s in loop.items):
+                text = f"Take more columns at a time in loop {loop.variable}, if {reason} can be lifted."
+                wider = Variant("wider", {"factor": 2 if isinstance(plan, str) else plan.loop.trips or 2})
+                found.append(Site(self.name, loop.line, reason, text, (wider,), 0.0, key="refused"))
         return found
 
     def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
         """Larger steps by the variant's factor."""
         factor = int(variant.parameters["factor"])
-        if site.key:
+        if site.key and site.key != "refused":
             for name, width, _, factors in _named_widths(kernel):
                 if name == site.key and factor in factors:
                     edits = Edits(kernel.source)
@@ -122,7 +124,8 @@ class WidenTiles:
                 if isinstance(plan, str):
                     raise RuleRefused(plan)
                 if factor not in _factors(plan):
-                    raise RuleRefused(f"line {loop.line}: {plan.width * factor} columns are too many")
+                    columns = f"line {loop.line}: {plan.width * factor} columns are too many"
+                    raise RuleRefused(_limit(plan) or columns)
                 return _widened(kernel, plan, factor)
         raise RuleRefused(f"line {site.line}: there is no loop")
 
@@ -133,6 +136,18 @@ def _factors(plan: _Plan) -> list[int]:
     largest = _TARGET_BYTES // (4 * plan.width * max(1, plan.tiles + plan.moves))
     fits = [f for f in range(2, trips + 1) if trips % f == 0 and plan.width * f <= limit and f <= max(2, largest)]
     return sorted(fits, key=lambda f: abs(plan.width * f - 2048))[:3]
+
+
+def _limit(plan: _Plan) -> str:
+    """Why not all columns can be taken at once; empty where they can."""
+    columns, tiles = plan.width * (plan.loop.trips or 1), max(1, plan.tiles + plan.moves)
+    limit = _PSUM_WIDTH if plan.psum else _WIDEST
+    where = f"line {plan.loop.line}: {columns} columns"
+    if columns > limit:
+        return f"{where} are more than the {limit} of {'a PSUM bank' if plan.psum else 'the widest tile'}"
+    if 4 * columns * tiles > max(_TARGET_BYTES, 8 * plan.width * tiles):
+        return f"{where} in {tiles} tiles take {4 * columns * tiles >> 10} KiB a partition, more than {_TARGET_BYTES >> 10}"
+    return ""
 
 
 def _plan(kernel: KernelModule, loop: Loop) -> _Plan | str:

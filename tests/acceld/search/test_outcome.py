@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from acceld.model import Candidate, Plan, Run, RunSpec, RunState, Status
+from acceld.model import Attempt, Candidate, Plan, Run, RunSpec, RunState, Status
 from acceld.search.outcome import outcome
 from tests.acceld.search.test_beam import candidate
 
@@ -65,3 +65,17 @@ def test_a_run_without_a_passed_baseline_has_no_speedup() -> None:
     failed = candidate(1, 100.0, status=Status.COMPILE_ERROR)
     found = outcome(replace(finished(1), best=None), [failed], {})
     assert found.speedup is None and found.baseline_latency_us is None and not found.improved
+
+
+def test_proposals_without_code_are_told_by_reason_most_frequent_first() -> None:
+    made = plans(p2="fusion", p3="tile_width", p4="tile_width")
+    refused = [
+        Attempt(2, 0, None, "it is read later"),
+        Attempt(3, 0, None, "too wide"),
+        Attempt(4, 0, None, "too wide"),
+    ]
+    found = outcome(finished(1), chain(100.0), made, refused)
+    assert [(one.rule, one.reason, one.count, one.title) for one in found.refusals] == [
+        ("tile_width", "too wide", 2, "plan p3"),
+        ("fusion", "it is read later", 1, "plan p2"),
+    ]

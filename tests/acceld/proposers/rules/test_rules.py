@@ -188,7 +188,7 @@ def test_a_step_in_psum_does_not_grow_beyond_a_bank() -> None:
                              "half = nl.zeros((4, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)")  # fmt: skip
     assert sites("widen_tiles", changed, [(4, 128, 1024)]) == []
     line = 1 + changed[: changed.index("for c in")].count("\n")
-    with pytest.raises(RuleRefused, match="1024 columns are too many"):
+    with pytest.raises(RuleRefused, match="1024 columns are more than the 512 of a PSUM bank"):
         apply_at("widen_tiles", changed, line, Variant("1024 columns", {"factor": 2}))
 
 
