@@ -60,6 +60,7 @@ class Jail:
     """Greatest file it may write, its answer included."""
     scratch_bytes: int = 64 << 20
     processes: int = 1
+    open_files: int = 64
     execute: bool = False
     trusted: bool = False
     """Runs our own code or a workload's reference: limits and a process tree of its own, but it may read files."""
@@ -137,7 +138,7 @@ def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: jail.cpu_s,
         resource.RLIMIT_FSIZE: jail.output_bytes,
-        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_NOFILE: jail.open_files,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_AS: base_bytes + jail.memory_bytes,

@@ -47,11 +47,19 @@ def empty_root(*, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[s
     for path, descriptor, writable in old:
         _bind(root + os.path.realpath(path), descriptor, writable)
         os.close(descriptor)
+        _link(root, path)
     os.chdir(root)
     linux.pivot_root(".", ".")
     linux.unmount(".")
     os.chdir("/tmp")
     linux.mount("none", "/", "", linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
+
+
+def _link(root: str, path: str) -> None:
+    """Where ``path`` itself is a symbolic link, such as ``/lib64``, it is one in the new root too."""
+    if os.path.islink(path) and not os.path.lexists(root + path):
+        os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
+        os.symlink(os.readlink(path), root + path)
 
 
 def _bind(target: str, descriptor: int, writable: bool) -> None:

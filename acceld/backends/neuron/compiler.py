@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from acceld.backends.neuron.cache import Compiled, NeffCache
 from acceld.backends.neuron.requests import CompileRequest
 from acceld.backends.neuron.verdicts import Verdict
-from acceld.backends.neuron.worker import Worker, Wrap
+from acceld.backends.neuron.worker import Worker
 from acceld.backends.neuron_reports import compile_failure
 from acceld.backends.neuron_tools import DEVICES, INSTALL
 from acceld.errors import DeadlineError, DeviceError
@@ -31,11 +33,32 @@ class Versions:
     python: str
 
 
+class Exchange(Protocol):
+    """One record to a fresh compile worker, and its answer."""
+
+    async def __call__(
+        self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
+    ) -> tuple[dict[str, Any], bytes]:
+        """DeadlineError where it takes longer, DeviceError where the worker ends without an answer."""
+        ...
+
+
+async def unjailed(
+    python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
+) -> tuple[dict[str, Any], bytes]:
+    """An :class:`Exchange` in a process group of the worker's own, as the daemon's user: for trusted kernels only."""
+    worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
+    try:
+        return await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
+    finally:
+        await worker.kill()
+
+
 class NeuronCompiler:
     """Compiles through ``python``, an interpreter with the Neuron compiler; the same request compiles once.
 
-    ``wrap`` puts a jail's launcher before the command. ``named`` is given to every child besides a request's own
-    environment.
+    ``exchange`` starts the worker, in a jail where candidates are compiled. ``named`` is given to every child besides
+    a request's own environment.
     """
 
     def __init__(
@@ -44,7 +67,7 @@ class NeuronCompiler:
         cache: NeffCache,
         *,
         named: Mapping[str, str] | None = None,
-        wrap: Wrap | None = None,
+        exchange: Exchange = unjailed,
         build_s: float = 600.0,
         device_pattern: str = DEVICES,
     ) -> None:
@@ -53,17 +76,17 @@ class NeuronCompiler:
         self.compiled = 0
         """Compilations so far; answers from the cache do not count."""
         self._named = dict(named or {})
-        self._wrap = wrap
+        self._exchange = exchange
         self._build_s = build_s
         self._devices = device_pattern
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def versions(self) -> Versions:
         """Ask the interpreter. DeviceError where it has no compiler."""
-        with tempfile.TemporaryDirectory(prefix="acceld-neuron-") as folder:
-            worker = await Worker.start(self.python, SCRIPT, folder=Path(folder), named=self._named, wrap=self._wrap)
-            record, _ = await worker.ask({"op": "hello"}, deadline_s=_HELLO_S)
-            await worker.kill()
+        with _private_folder() as folder:
+            record, _ = await self._exchange(
+                self.python, self._named, {"op": "hello"}, folder=folder, deadline_s=_HELLO_S
+            )
         if not record["compiler_version"]:
             raise DeviceError(f"{self.python} has no neuronx-cc", hint=INSTALL)
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
@@ -81,22 +104,20 @@ class NeuronCompiler:
 
     async def _compile(self, request: CompileRequest) -> Compiled | Verdict:
         self.compiled += 1
-        with tempfile.TemporaryDirectory(prefix="acceld-neuron-") as name:
-            folder = Path(name)
-            worker = await Worker.start(
-                self.python, SCRIPT, folder=folder, named=self._environment(request, folder), wrap=self._wrap
-            )
+        with _private_folder() as folder:
             try:
-                record, neff = await worker.ask(
-                    self._record(request, folder), deadline_s=self._build_s, max_bytes=MAX_NEFF
+                record, neff = await self._exchange(
+                    self.python,
+                    self._environment(request, folder),
+                    self._record(request, folder),
+                    folder=folder,
+                    deadline_s=self._build_s,
                 )
             except DeadlineError:
                 text = f"compiling took longer than {self._build_s:g} s"
                 return Verdict(Status.TIMEOUT, Failure("deadline", text))
             except DeviceError as error:
                 return Verdict(Status.COMPILE_ERROR, compile_failure(error.message, request.kernel.filename))
-            finally:
-                await worker.kill()
         if not record.get("ok"):
             return self._refusal(record, request)
         if record.get("compiler_version") != request.compiler_version:
@@ -149,3 +170,12 @@ class NeuronCompiler:
             "folder": str(folder),
             "device_pattern": self._devices,
         }
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A new folder inside one that only this user can enter: a jailed worker of another uid may be given the inner one."""
+    with tempfile.TemporaryDirectory(prefix="acceld-neuron-") as name:
+        inner = Path(name) / "work"
+        inner.mkdir()
+        yield inner
