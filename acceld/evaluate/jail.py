@@ -64,6 +64,8 @@ class Jail:
     execute: bool = False
     trusted: bool = False
     """Runs our own code or a workload's reference: limits and a process tree of its own, but it may read files."""
+    cores: tuple[int, ...] = ()
+    """Processor cores it is bound to; empty: any."""
     read_paths: tuple[str, ...] = field(default=())
     write_paths: tuple[str, ...] = field(default=())
 
@@ -74,7 +76,7 @@ class Jail:
     @staticmethod
     def from_plain(data: dict[str, Any]) -> Jail:
         """The jail that ``plain`` wrote."""
-        paths = {name: tuple(data[name]) for name in ("read_paths", "write_paths")}
+        paths = {name: tuple(data[name]) for name in ("cores", "read_paths", "write_paths")}
         return Jail(**(data | paths))
 
 
@@ -83,6 +85,8 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
 
     OSError where a layer of the level is refused; the caller must then end without running judged code.
     """
+    if jail.cores:
+        os.sched_setaffinity(0, jail.cores)
     if jail.trusted:
         _enter_trusted(jail, level)
         return

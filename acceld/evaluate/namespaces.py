@@ -45,8 +45,13 @@ def empty_root(*, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[s
     flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
     linux.mount("tmpfs", f"{root}/tmp", "tmpfs", flags, f"size={scratch_bytes},nr_inodes=1024,mode=1777")
     for path, descriptor, writable in old:
-        _bind(root + os.path.realpath(path), descriptor, writable)
+        real = os.path.realpath(path)
+        _bind(root + real, descriptor, writable)
         os.close(descriptor)
+        if real != path and not os.path.lexists(root + path):
+            # Such as /lib64, under which programs look for their loader.
+            os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
+            os.symlink(real, root + path)
         _link(root, path)
     os.chdir(root)
     linux.pivot_root(".", ".")

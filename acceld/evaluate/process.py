@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -194,11 +194,22 @@ class Zygote:
                 await self._process.wait()
 
     async def run(
-        self, task: str, request: bytes, jail: Jail, *, attachment: Reply | None = None, offset: int = 0
+        self,
+        task: str,
+        request: bytes,
+        jail: Jail,
+        *,
+        attachment: Reply | None = None,
+        offset: int = 0,
+        referee: str = "",
+        shared: Sequence[int] = (),
+        private: Sequence[int] = (),
     ) -> tuple[Outcome, Reply]:
         """Run one task in a jailed child and wait for the end of its whole tree.
 
-        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. The caller closes the reply. Cancelling this ends the tree first. SandboxError where the zygote is lost
+        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``shared`` descriptors
+        are 5 and up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the
+        ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError where the zygote is lost
         or the jail can not be entered.
         """
         reply = Reply(_memory_file())
@@ -208,7 +219,9 @@ class Zygote:
             request_file = _memory_file()
             try:
                 await asyncio.to_thread(_fill, request_file, request, attachment, offset)
-                outcome = await self._run(task, request_file, reply.descriptor, jail, slot)
+                described = {"task": task, "referee": referee, "shared": len(shared)}
+                descriptors = (request_file, reply.descriptor, *shared, *private)
+                outcome = await self._run(described, descriptors, jail, slot)
             finally:
                 os.close(request_file)
         except BaseException:
@@ -218,14 +231,20 @@ class Zygote:
             self._slots.discard(slot)
         return outcome, reply
 
-    async def _run(self, task: str, request_file: int, reply: int, jail: Jail, slot: int) -> Outcome:
+    async def _run(
+        self, described: Mapping[str, Any], descriptors: Sequence[int], jail: Jail, slot: int
+    ) -> Outcome:
         cgroup = self._make_cgroup(jail)
         control_read, control_write = os.pipe()
         status_read, status_write = os.pipe()
         try:
-            message = {"task": task, "jail": jail.plain(), "level": int(self.level), "slot": slot, "cgroup": cgroup}
+            where = {"jail": jail.plain(), "level": int(self.level), "slot": slot, "cgroup": cgroup}
+            request_file, reply, *others = descriptors
             try:
-                await self._send(json.dumps(message).encode(), [request_file, reply, control_read, status_write])
+                await self._send(
+                    json.dumps({**described, **where}).encode(),
+                    [request_file, reply, control_read, status_write, *others],
+                )
             finally:
                 for descriptor in (control_read, status_write):
                     os.close(descriptor)

@@ -8,7 +8,10 @@ and has one thread. A job arrives as one datagram with four file descriptors:
 * ``control``: a pipe; when its other end closes, the job's whole tree ends,
 * ``status``: a pipe to which the job's supervisor writes one JSON line when it starts and one when all is over.
 
-Each job is a supervisor, which never runs judged code, and below it the jailed child. When the datagram socket
+Further descriptors may follow: those the child shares with its referee (5 and up in the child), then the referee's own.
+
+Each job is a supervisor, which never runs judged code, and below it the jailed child. A job may name a referee, our own
+code that the supervisor runs while the child lives (:mod:`acceld.evaluate.hosted.referee`). When the datagram socket
 closes, the zygote ends; when the daemon dies, so do all control pipes, and with them every tree.
 """
 
@@ -36,6 +39,7 @@ WATCH_S = 0.02
 """How often the memory and process count of a tree are read."""
 
 _ENTERED = b"entered"
+_MOST_DESCRIPTORS = 24
 
 Task = Callable[[bytes, int], None]
 """Takes the request's bytes and the descriptor to write its answer to."""
@@ -54,6 +58,13 @@ class Job:
     reply: int
     control: int
     status: int
+    referee: str = ""
+    shared: tuple[int, ...] = ()
+    private: tuple[int, ...] = ()
+
+
+Referee = Callable[[Job, int, float], dict[str, Any]]
+"""Takes the job, the child's process id and when the job started; returns the outcome once the child is gone."""
 
 
 def main(tasks: dict[str, str], descriptor: int) -> None:
@@ -69,7 +80,7 @@ def main(tasks: dict[str, str], descriptor: int) -> None:
     gc.freeze()
     server.send(b"ready")
     while True:
-        data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, 4)
+        data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, _MOST_DESCRIPTORS)
         if not data:
             return
         if os.fork() == 0:
@@ -79,18 +90,24 @@ def main(tasks: dict[str, str], descriptor: int) -> None:
             os.close(number)
 
 
-def _load(where: str) -> Task:
+def _load(where: str) -> Callable[..., Any]:
     module, _, name = where.partition(":")
-    task: Task = getattr(importlib.import_module(module), name)
+    task: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return task
 
 
 def _job(data: bytes, descriptors: list[int]) -> Job:
     raw: dict[str, Any] = json.loads(data)
-    return Job(raw["task"], Jail.from_plain(raw["jail"]), Level(raw["level"]), raw["slot"], raw["cgroup"], *descriptors)
+    jail, level = Jail.from_plain(raw["jail"]), Level(raw["level"])
+    request, reply, control, status, *others = descriptors
+    shared, private = others[: raw["shared"]], others[raw["shared"] :]
+    return Job(
+        raw["task"], jail, level, raw["slot"], raw["cgroup"], request, reply, control, status,
+        raw["referee"], tuple(shared), tuple(private),
+    )  # fmt: skip
 
 
-def _supervise(job: Job, tasks: dict[str, Task]) -> NoReturn:
+def _supervise(job: Job, tasks: dict[str, Callable[..., Any]]) -> NoReturn:
     started = time.monotonic()
     outcome: dict[str, Any] = {"exit": None, "signal": None, "cause": "harness", "detail": ""}
     try:
@@ -111,7 +128,8 @@ def _supervise(job: Job, tasks: dict[str, Task]) -> NoReturn:
             cgroups.enter(job.cgroup, child)
         os.write(gate_write, b".")
         os.close(gate_write)
-        outcome |= _watch(job, child, started)
+        referee: Referee = tasks[job.referee] if job.referee else watch
+        outcome |= referee(job, child, started)
         os.set_blocking(entered_read, False)
         entered = os.read(entered_read, 300)
         if entered != _ENTERED:
@@ -139,7 +157,7 @@ def _supervise(job: Job, tasks: dict[str, Task]) -> NoReturn:
     os._exit(0)
 
 
-def _watch(job: Job, child: int, started: float) -> dict[str, Any]:
+def watch(job: Job, child: int, started: float) -> dict[str, Any]:
     """Wait for the child, the end of the control pipe, the deadline or too large a tree; then end the tree."""
     handle = os.pidfd_open(child)
     poll = select.poll()
@@ -173,7 +191,7 @@ def _watch(job: Job, child: int, started: float) -> dict[str, Any]:
     return {"exit": os.WEXITSTATUS(status), "signal": None, "cause": cause}
 
 
-def _run(job: Job, tasks: dict[str, Task], gate: int, entered: int) -> NoReturn:
+def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
     """The jailed child: lock itself in, do the task, end. Never returns into the zygote's loop.
 
     What stands in the pipe ``entered`` says whether judged code was reached; it is closed before that.
@@ -199,9 +217,9 @@ def _run(job: Job, tasks: dict[str, Task], gate: int, entered: int) -> NoReturn:
 
 
 def _keep_only(job: Job, entered: int) -> None:
-    """Leave the request as descriptor 0, /dev/null as 1 and 2, the reply as 3, ``entered`` as 4, nothing else."""
+    """Leave the request as descriptor 0, /dev/null as 1 and 2, the reply as 3, ``entered`` as 4, then the shared ones."""
     null = os.open(os.devnull, os.O_RDWR)
-    wanted = (job.request, null, null, job.reply, entered)
+    wanted = (job.request, null, null, job.reply, entered, *job.shared)
     safe = [os.dup2(number, 200 + i, inheritable=False) for i, number in enumerate(wanted)]
     for target, number in enumerate(safe):
         os.dup2(number, target, inheritable=False)
