@@ -46,9 +46,11 @@ class SearchConfig:
     )
     seed: int = _key(0, "with rules, the same seed makes the same decisions")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
+    show_simulated: bool = _key(False, "a measured run sees insights from simulations too, marked unverified")
     fixer_steps: int = _key(0, "repairs a failed candidate may get")
     patience: int = _key(3, "stop after this many iterations without a better kernel; 0 never")
     target_percent: float | None = _key(None, "stop at this percent of attainable")
+    max_usd_per_percent: float | None = _key(None, "stop when the next percent is expected to cost more than this")
     time_limit_s: float | None = _key(None, "stop a run after this long")
 
 
@@ -75,7 +77,7 @@ class RoleConfig:
     models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
     max_output_tokens: int = _key(16_384, "longest answer")
     temperature: float | None = _key(None, "left to the provider where not set")
-    batch: bool = _key(False, "use the provider's batch mode where it has one")
+    batch: bool = _key(False, "use the provider's batch mode: half the price, answers within a day")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class LlmConfig:
     idle_s: float = _key(120.0, "longest silence between tokens")
     total_s: float = _key(1800.0, "deadline of a whole call")
     retries: int = _key(4, "further tries after 408, 409, 429, 5xx and broken connections")
+    batch_quiet_s: float = _key(10.0, "a batch goes out after so long without a further request")
+    batch_poll_s: float = _key(30.0, "how often a batch is asked whether it has ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,7 @@ class BudgetConfig:
     """Caps on money. The worst case of a call is reserved before it is made."""
 
     run_usd: float | None = _key(None, "cap of one run")
+    fixer_usd: float | None = _key(None, "of that, what repairs may cost")
     day_usd: float | None = _key(None, "cap of a calendar day (UTC)")
     daemon_usd: float | None = _key(None, "cap of a daemon's life")
     allow_unknown_price: bool = _key(False, "call models without a known price under a cap", trusted=True)

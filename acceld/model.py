@@ -371,11 +371,25 @@ class SearchParameters:
     """Stop after this many iterations without a better kernel; 0 never."""
     budget_usd: float | None = None
     time_limit_s: float | None = None
+    planner: bool = True
+    """False: the executor works straight from the kernel, without a plan."""
+    fixer_usd: float | None = None
+    """What repairs may cost, of the budget."""
+    show_simulated: bool = False
+    """A measured run sees insights from simulations too, marked unverified."""
+    own_insights: bool = False
+    """The memory holds this run's insights alone, so that runs can be compared."""
+    max_usd_per_percent: float | None = None
+    """Stop when the next percent is expected to cost more than this."""
+    candidates: int | None = None
+    """Stop once so many candidates have been judged; the last iteration is cut to fit."""
 
     def __post_init__(self) -> None:
         for name in ("beam_width", "plans", "attempts", "iterations"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.candidates is not None and self.candidates < 1:
+            raise ValueError(f"candidates must be at least 1, not {self.candidates}")
 
 
 PRESETS: Mapping[str, SearchParameters] = MappingProxyType(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from store import rollups
-from store.rows import clean, dump
+from store.rows import clean, dump, load
 from store.tree import finite, keep_text
 from store.writer import Transaction
 
@@ -60,11 +61,17 @@ class CallResult:
     """The cost is what was reserved, not what was billed."""
 
 
+BATCH = "llm_batch"
+"""Kind of a journal entry that is a batch: ``intent``, ``sent`` (with the provider's id), ``done``."""
+
 _TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
 
 
 def begin_call(tx: Transaction, call: NewCall) -> int:
-    """Write the intent; the call's id."""
+    """Write the intent; the call's id. A call under way to the same question (in a batch) is taken up."""
+    open_row = tx.one("SELECT id FROM llm_calls WHERE key = ? AND outcome IS NULL", (call.key,))
+    if open_row is not None:
+        return int(open_row["id"])
     number = tx.insert(
         "llm_calls",
         {
@@ -129,6 +136,58 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
         cost_usd=ended["cost_usd"],
         latency_s=result.latency_s,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """A batch of calls in the journal. ``batch`` is the provider's id, empty where it may not have been sent."""
+
+    token: str
+    keys: tuple[str, ...]
+    began_at: float
+    batch: str
+
+
+def begin_batch(tx: Transaction, model: str, token: str, keys: Sequence[str], began_at: float) -> None:
+    """A batch of calls is about to be sent; ``token`` is our name of it, ``keys`` are the calls'."""
+    data = {"model": model, "keys": list(keys), "began_at": began_at}
+    values = {"kind": BATCH, "key": token, "state": "intent", "data": dump(data), "created_at": tx.at}
+    tx.insert("journal", values)
+
+
+def batch_sent(tx: Transaction, token: str, batch: str) -> None:
+    """It was sent; ``batch`` is the provider's id."""
+    result = dump({"batch": batch})
+    tx.execute("UPDATE journal SET state = 'sent', result = ? WHERE kind = ? AND key = ?", (result, BATCH, token))
+
+
+def batch_collected(tx: Transaction, token: str) -> None:
+    """Its calls all have their outcomes, or it never reached the provider."""
+    tx.execute("UPDATE journal SET state = 'done', ended_at = ? WHERE kind = ? AND key = ?", (tx.at, BATCH, token))
+
+
+def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[BatchEntry]:
+    """Batches whose calls have not all been answered, of one model or of all, oldest first."""
+    found = connection.execute(
+        "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
+        "ORDER BY id",
+        (BATCH, model, model),
+    ).fetchall()
+    return [
+        BatchEntry(
+            row["key"],
+            tuple(load(row["data"])["keys"]),
+            load(row["data"])["began_at"],
+            load(row["result"])["batch"] if row["result"] else "",
+        )
+        for row in found
+    ]
+
+
+def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
+    """What the calls of a run that have an outcome cost, by role, in USD."""
+    rows = connection.execute("SELECT role, sum(cost_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,))
+    return {row["role"]: row["usd"] or 0.0 for row in rows}
 
 
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:

@@ -317,9 +317,12 @@ class Store:
         """The answer to the same question, where one was paid for."""
         return await self.read(_stored_answer, key)
 
-    async def spent_usd(self, run: int | None = None, since: float = 0.0) -> float:
-        """What calls cost so far, open reservations included: a run's, or all since a time (epoch seconds)."""
-        return await self.read(_spent_usd, run, since)
+    async def spent_usd(self, run: int | None = None, since: float = 0.0, *, settled: bool = False) -> float:
+        """What calls cost so far: a run's, or all since a time (epoch seconds).
+
+        What is reserved for calls under way counts, unless only ``settled`` ones are asked for.
+        """
+        return await self.read(_spent_usd, run, since, settled)
 
 
 def _past_steering(connection: sqlite3.Connection, run: int) -> list[Steering]:
@@ -358,10 +361,10 @@ def _stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | N
     )
 
 
-def _spent_usd(connection: sqlite3.Connection, run: int | None, since: float) -> float:
+def _spent_usd(connection: sqlite3.Connection, run: int | None, since: float, settled: bool) -> float:
     row = connection.execute(
-        "SELECT sum(ifnull(cost_usd, CASE WHEN outcome IS NULL THEN reserved_usd END)) FROM llm_calls "
+        "SELECT sum(ifnull(cost_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "
         "WHERE started_at >= ? AND (? IS NULL OR run = ?)",
-        (since, run, run),
+        (settled, since, run, run),
     ).fetchone()
     return row[0] or 0.0

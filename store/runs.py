@@ -8,7 +8,7 @@ from typing import Any
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Run, RunSpec, RunState
-from store.calls import interrupt_call
+from store.calls import BATCH, interrupt_call, open_batches
 from store.errors import NotFoundError
 from store.queries import load_run
 from store.rows import clean, dump, load, search_values
@@ -209,11 +209,17 @@ def done(tx: Transaction, entry: int, result: Any) -> None:
 def recover(tx: Transaction, reason: str) -> list[int]:
     """After a stop without goodbye: what was under way is marked, runs to go on with are returned.
 
-    Calls in flight become ``interrupted``; their cost is taken to be what was reserved for them.
+    Calls in flight become ``interrupted``; their cost is taken to be what was reserved for them. Those in a batch of
+    a run that goes on stay open: its answers are fetched.
     """
-    for row in tx.execute("SELECT id FROM llm_calls WHERE outcome IS NULL").fetchall():
-        interrupt_call(tx, row["id"], reason)
+    batched = {key for batch in open_batches(tx.connection) for key in batch.keys}
+    for row in tx.execute(
+        "SELECT l.id, l.key, r.ended_at IS NULL AS goes_on FROM llm_calls l LEFT JOIN runs r ON r.id = l.run "
+        "WHERE l.outcome IS NULL"
+    ).fetchall():
+        if not (row["goes_on"] and row["key"] in batched):
+            interrupt_call(tx, row["id"], reason)
     tx.execute("UPDATE candidates SET state = 'queued', device = '' WHERE state = 'running'")
-    tx.execute("UPDATE journal SET state = 'interrupted' WHERE state = 'intent'")
+    tx.execute("UPDATE journal SET state = 'interrupted' WHERE state = 'intent' AND kind <> ?", (BATCH,))
     rows = tx.execute("SELECT id FROM runs WHERE state IN ('queued', 'running', 'paused') ORDER BY id").fetchall()
     return [row["id"] for row in rows]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from acceld.config import Config
-from acceld.daemon.ledger import StoreLedger
+from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError
 from acceld.evaluate.base import EvaluationRequest, Evaluator
@@ -19,7 +19,7 @@ from acceld.evaluate.router import Router
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.llm.calls import Calls
-from acceld.llm.model import connect
+from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
 from acceld.model import Run, RunSpec, SearchParameters
 from acceld.nki.params import PARAMS_VERSION
@@ -33,6 +33,7 @@ from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
 from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload, load_workload, workload
+from store.calls import spent_by_role
 from store.database import Store
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Builder:
             day_usd=caps.day_usd,
             daemon_usd=caps.daemon_usd,
             allow_unknown_price=caps.allow_unknown_price,
-            spent_today_usd=await self._store.spent_usd(since=today),
+            spent_today_usd=await self._store.spent_usd(since=today, settled=True),
             on_level=self._tell_level,
         )
         self._router = Router(SIMULATOR, {SIMULATOR: self._simulator})
@@ -102,7 +103,9 @@ class Builder:
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.past_steering(run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
-        self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id))
+        self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id, settled=True))
+        fixing_usd = (await self._store.read(spent_by_role, run.id)).get("fixer", 0.0)
+        self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
         if parameters.memory not in ("off", "") and proposer.teaches:
             settings = MemorySettings(
@@ -111,9 +114,11 @@ class Builder:
                 top_k=parameters.top_k,
                 t_pos=parameters.t_pos,
                 t_neg=parameters.t_neg,
+                show_simulated=parameters.show_simulated,
+                own=parameters.own_insights,
             )
             source = TARGETS[spec.backend].source
-            where = Applicability(run.id, spec.chip, spec.api, source=source, tags=problem.tags)
+            where = Applicability(run.id, spec.chip, spec.api, source=source, tags=problem.tags, dtype=problem.dtype)
             teacher = MemoryTeacher(
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
@@ -144,6 +149,7 @@ class Builder:
             PromptLibrary(folders),
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
+            planner=parameters.planner,
         )
 
     def _calls(self) -> Calls:
@@ -154,11 +160,17 @@ class Builder:
                     "no model is configured",
                     hint="Add a section [models.NAME] to acceld.toml and name it under [llm.planner] models.",
                 )
-            models = {}
-            for name in RoleTable.from_config(self._config).names:
-                settings = ModelSettings.from_config(name, self._config.models[name], self._config.llm)
+            llm, roles = self._config.llm, RoleTable.from_config(self._config)
+            models, batchers, journal = {}, {}, StoreJournal(self._store)
+            for name in roles.names:
+                settings = ModelSettings.from_config(name, self._config.models[name], llm)
                 models[name] = (settings, connect(settings, self._keys))
-            self._models = Calls(models, ledger=StoreLedger(self._store), purse=self.budget)
+                if name in roles.batched:
+                    batchers[name] = connect_batches(
+                        settings, journal, self._keys, quiet_s=llm.batch_quiet_s, poll_s=llm.batch_poll_s
+                    )
+            ledger = StoreLedger(self._store)
+            self._models = Calls(models, ledger=ledger, purse=self.budget, batchers=batchers)
         return self._models
 
     async def _tell_started(self, request: EvaluationRequest, device: str) -> None:
@@ -198,6 +210,7 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
         api=api,
         tags=tuple(sorted(found.tags)),
         tolerance=found.tolerance,
+        dtype="+".join(sorted({one.dtype for one in found.arguments if one.value is None})),
     )
 
 

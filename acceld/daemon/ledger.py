@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
-from store.calls import CallResult, NewCall
+from store.calls import CallResult, NewCall, batch_collected, batch_sent, begin_batch, open_batches
 from store.database import Store
 
 
@@ -86,6 +87,30 @@ class StoreLedger:
                 estimated=usage.estimated,
             ),
         )
+
+
+class StoreJournal:
+    """Implements :class:`acceld.llm.batches.BatchJournal`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def open_batches(self, model: str) -> list[OpenBatch]:
+        """The batches of a model whose calls have not all been answered."""
+        found = await self._store.read(open_batches, model)
+        return [OpenBatch(one.token, one.keys, one.began_at, one.batch) for one in found]
+
+    async def begin(self, model: str, batch: OpenBatch) -> None:
+        """A batch is about to be sent."""
+        await self._store.change(begin_batch, model, batch.token, batch.keys, batch.began_at)
+
+    async def sent(self, token: str, batch: str) -> None:
+        """It was sent."""
+        await self._store.change(batch_sent, token, batch)
+
+    async def collected(self, token: str) -> None:
+        """Nothing of it is needed any more."""
+        await self._store.change(batch_collected, token)
 
 
 def _number(tags: Mapping[str, int | str], name: str) -> int | None:

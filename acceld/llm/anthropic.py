@@ -33,7 +33,7 @@ class AnthropicClient:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer to one request. :raises LLMError: and nothing of the SDK's."""
-        client = await self._sdk()
+        client = await self.sdk()
         answer = _Answer()
         async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
@@ -58,7 +58,8 @@ class AnthropicClient:
             await self._client.close()
             self._client = None
 
-    async def _sdk(self) -> AsyncAnthropic:
+    async def sdk(self) -> AsyncAnthropic:
+        """The SDK's client, loaded when it is first needed."""
         async with self._connecting:
             if self._client is None:
                 self._client = await asyncio.to_thread(self._load)
@@ -78,9 +79,8 @@ class AnthropicClient:
         _ = client.messages
         return client
 
-    async def _pieces(
-        self, client: AsyncAnthropic, request: CompletionRequest, answer: _Answer
-    ) -> AsyncIterator[str | None]:
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """What is sent for one request, apart from streaming."""
         settings: dict[str, Any] = {
             "model": self.settings.model,
             "max_tokens": request.max_output_tokens,
@@ -94,6 +94,18 @@ class AnthropicClient:
             settings["thinking"] = {"type": "enabled", "budget_tokens": tokens}
         if self.settings.effort:
             settings["output_config"] = {"effort": self.settings.effort}
+        return settings
+
+    def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
+        """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        answer = _Answer()
+        answer.message(data)
+        return answer.completion(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name)
+
+    async def _pieces(
+        self, client: AsyncAnthropic, request: CompletionRequest, answer: _Answer
+    ) -> AsyncIterator[str | None]:
+        settings = self.body(request)
         if self.settings.extra_body:
             settings["extra_body"] = dict(self.settings.extra_body)
         if not self.settings.stream:

@@ -1,7 +1,8 @@
 """Paid calls: every one is reserved in the budget and written down before it is made, and again before its answer is used.
 
 Order of one call: stored answer? -> reserve the worst case -> intent -> request -> outcome -> settle the budget -> answer.
-A daemon killed anywhere in between loses at most the calls under way, and asks no stored question again.
+A daemon killed anywhere in between loses at most the calls under way, and asks no stored question again. Of calls in a
+batch it loses none: they stay open until the batch is fetched.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from collections.abc import Awaitable, Mapping
 from decimal import Decimal
 from typing import Protocol
 
-from acceld.errors import ConfigError, did_you_mean
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
+from acceld.errors import BudgetError, ConfigError, did_you_mean
+from acceld.llm.batches import Batcher
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Usage
 from acceld.llm.errors import LLMError, LLMTimedOut
 from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
 from acceld.llm.pricing import FREE, Price, PriceBook
 from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import estimated_usage, most_input_tokens
+
+
+class RoleBudgetError(BudgetError):
+    """A role has used up what it may spend of its run's budget; the run itself may go on."""
 
 
 class Reservation(Protocol):
@@ -32,10 +38,11 @@ class Reservation(Protocol):
 class Purse(Protocol):
     """Where money is reserved; :class:`acceld.search.budget.Budget` in the daemon."""
 
-    async def reserve(self, run: int | None, worst_usd: Decimal | None) -> Reservation:
+    async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> Reservation:
         """Set the worst case aside, waiting while other calls' reservations may still be returned.
 
-        :raises BudgetError: the cap would be exceeded, or the price is unknown under a cap.
+        :raises RoleBudgetError: the role's own cap would be exceeded.
+        :raises BudgetError: another cap would be exceeded, or the price is unknown under a cap.
         """
         ...
 
@@ -50,16 +57,14 @@ class Calls:
         ledger: Ledger,
         purse: Purse,
         prices: PriceBook | None = None,
+        batchers: Mapping[str, Batcher] | None = None,
     ) -> None:
+        """``batchers`` are the models' batch modes, for requests that ask for them."""
         self._models = dict(models)
+        self._batchers = dict(batchers or {})
         self._ledger = ledger
         self._purse = purse
         self._prices = prices or PriceBook()
-        self._spent: dict[tuple[int, Role], Decimal] = {}
-
-    def spent_usd(self, run: int, role: Role) -> float:
-        """What one role of a run has spent since the daemon started; unpriced calls are not in it."""
-        return float(self._spent.get((run, role), Decimal(0)))
 
     def price(self, name: str, input_tokens: int = 0) -> Price | None:
         """The price of a call to one model; None where nobody knows it."""
@@ -77,6 +82,7 @@ class Calls:
         :raises LLMError: after the failure has been written down.
         """
         settings, client = self._model(request.model)
+        batcher = self._batchers.get(request.model) if request.batch else None
         key = question_key(request)
         stored = await self._ledger.answer(key)
         if stored is not None:
@@ -84,11 +90,11 @@ class Calls:
         if settings.price is None and settings.pricing_provider:
             await asyncio.to_thread(self._prices.prepare)
         most = most_input_tokens(request)
-        price = self.price(request.model, most)
+        price = self._price(request, most)
         worst = None if price is None else price.worst_cost_usd(most, request.max_output_tokens)
         tag = request.tags.get("run")
         run = tag if isinstance(tag, int) else None
-        reservation = await self._purse.reserve(run, worst)
+        reservation = await self._purse.reserve(run, worst, request.role)
         cost: Decimal | None = Decimal(0)
         try:
             call = await self._ledger.intend(
@@ -108,29 +114,34 @@ class Calls:
             cost = worst  # until the outcome is known, the worst is assumed
             started_s = time.monotonic()
             try:
-                completion = await client.complete(request)
+                completion = await (batcher.complete(request, key) if batcher else client.complete(request))
             except LLMError as error:
                 usage = _spent(request, error)
-                price, cost = self._cost(request.model, usage)
+                price, cost = self._cost(request, usage)
                 await self._ledger.settle(call, _failure(error, usage, price, cost, time.monotonic() - started_s))
+                if batcher is not None:
+                    await batcher.settled(key)
                 raise
             except asyncio.CancelledError:
-                usage = estimated_usage(request, "")
-                price, cost = self._cost(request.model, usage)
+                if batcher is not None and batcher.holds(key):
+                    raise  # it was sent: the call stays open, and the next daemon fetches its answer
+                usage = Usage() if batcher is not None else estimated_usage(request, "")
+                price, cost = self._cost(request, usage)
                 outcome = CallOutcome("cancelled", usage, _float(cost), price, latency_s=time.monotonic() - started_s)
                 await _finish(self._ledger.settle(call, outcome))
                 raise
-            price, cost = self._cost(request.model, completion.usage)
+            price, cost = self._cost(request, completion.usage)
             await _finish(self._ledger.settle(call, _success(completion, price, cost)))
+            if batcher is not None:
+                await _finish(batcher.settled(key))
             return completion
         finally:
             reservation.settle(cost)
-            if run is not None:
-                spent = self._spent.get((run, request.role), Decimal(0))
-                self._spent[run, request.role] = spent + (cost or Decimal(0))
 
     async def close(self) -> None:
         """Close all connections."""
+        for batcher in self._batchers.values():
+            await batcher.close()
         for _, client in self._models.values():
             await client.close()
 
@@ -139,10 +150,14 @@ class Calls:
             raise ConfigError(f"there is no model {name!r}", hint=did_you_mean(name, self._models))
         return self._models[name]
 
-    def _cost(self, name: str, usage: Usage) -> tuple[Price | None, Decimal | None]:
+    def _price(self, request: CompletionRequest, input_tokens: int = 0) -> Price | None:
+        price = self.price(request.model, input_tokens)
+        return price.batched() if price is not None and request.batch else price
+
+    def _cost(self, request: CompletionRequest, usage: Usage) -> tuple[Price | None, Decimal | None]:
         if usage == Usage():
-            return self.price(name) or FREE, Decimal(0)
-        price = self.price(name, usage.input_tokens)
+            return self._price(request) or FREE, Decimal(0)
+        price = self._price(request, usage.input_tokens)
         return price, None if price is None else price.cost_usd(usage)
 
 

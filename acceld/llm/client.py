@@ -37,6 +37,8 @@ class CompletionRequest:
     seed: int | None = None
     tags: Mapping[str, int | str] = field(default_factory=dict)
     """Where the call belongs: run, iteration, parent, plan, attempt, fix."""
+    batch: bool = False
+    """Through the provider's batch mode: cheaper, and answered within a day. The same question either way."""
 
 
 @dataclass(frozen=True, slots=True)

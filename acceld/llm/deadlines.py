@@ -23,7 +23,7 @@ class Watch:
         self._model = model
         self._timeout = asyncio.timeout(None)
         self._current: Deadline = "first_token_s"
-        self._started_s = 0.0
+        self._started_s = time.monotonic()
         self._parts: list[str] = []
         self.first_token_s: float | None = None
 

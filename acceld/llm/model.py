@@ -9,11 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from acceld.llm.anthropic import AnthropicClient
+from acceld.llm.anthropic_batches import AnthropicBatches
+from acceld.llm.batches import Batcher, BatchJournal, BatchProvider
 from acceld.llm.breaker import Breaker
 from acceld.llm.client import Completion, CompletionRequest, LLMClient
 from acceld.llm.errors import LLMContextTooLong, LLMError, LLMRateLimited
 from acceld.llm.limits import Limiter
 from acceld.llm.openai import OpenAIClient
+from acceld.llm.openai_batches import OpenAIBatches
 from acceld.llm.retry import with_retries
 from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens
@@ -87,6 +90,26 @@ class Model:
                 raise
             self.breaker.succeeded()
             return completion
+
+
+def connect_batches(
+    settings: ModelSettings,
+    journal: BatchJournal,
+    environment: Mapping[str, str] | None = None,
+    *,
+    quiet_s: float = 10.0,
+    poll_s: float = 30.0,
+) -> Batcher:
+    """The batch mode of the model that ``settings`` describe; no connection is made yet.
+
+    :raises LLMRefused: the variable that should hold its key is not set.
+    """
+    provider: BatchProvider
+    if settings.provider == "anthropic":
+        provider = AnthropicBatches(AnthropicClient(settings, environment), poll_s=poll_s)
+    else:
+        provider = OpenAIBatches(OpenAIClient(settings, environment))
+    return Batcher(settings.name, provider, journal, quiet_s=quiet_s, poll_s=poll_s, retry=settings.retry)
 
 
 def connect(settings: ModelSettings, environment: Mapping[str, str] | None = None) -> Model:

@@ -55,7 +55,8 @@ class OpenAIClient:
             await self._client.close()
             self._client = None
 
-    async def _sdk(self) -> AsyncOpenAI:
+    async def sdk(self) -> AsyncOpenAI:
+        """The SDK's client, loaded when it is first needed."""
         async with self._connecting:
             if self._client is None:
                 self._client = await asyncio.to_thread(self._load)
@@ -76,7 +77,7 @@ class OpenAIClient:
         return client
 
     async def _complete(self, request: CompletionRequest) -> Completion:
-        client = await self._sdk()
+        client = await self.sdk()
         answer = _Answer()
         async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
@@ -99,32 +100,62 @@ class OpenAIClient:
                 raise translated from error
         return answer.completion(request, watch, self.settings.name)
 
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """What is sent for one request, apart from streaming: what is configured and has not been refused."""
+        if self.settings.api == "responses":
+            settings: dict[str, Any] = {
+                "input": request.user,
+                "max_output_tokens": request.max_output_tokens,
+                "instructions": request.system or None,
+                "temperature": request.temperature,
+                "reasoning": {"effort": self.settings.effort} if self.settings.effort else None,
+                "store": False,
+            }
+        else:
+            messages = [{"role": "user", "content": request.user}]
+            if request.system:
+                messages.insert(0, {"role": "system", "content": request.system})
+            cap = "max_tokens" if "max_completion_tokens" in self._refused else "max_completion_tokens"
+            settings = {
+                "messages": messages,
+                cap: request.max_output_tokens,
+                "temperature": request.temperature,
+                "seed": request.seed,
+                "reasoning_effort": self.settings.effort,
+            }
+        known = {name: value for name, value in settings.items() if value is not None and name not in self._refused}
+        return {"model": self.settings.model, **known}
+
+    def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
+        """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        answer = _Answer()
+        answer.request_id = str(data.get("id") or "")
+        if self.settings.api == "responses":
+            answer.response(data)
+            answer.text += [
+                str(part.get("text") or "")
+                for entry in data.get("output") or ()
+                for part in entry.get("content") or ()
+                if part.get("type") == "output_text"
+            ]
+        else:
+            answer.chat_chunk(data)
+            answer.chat_delta("message", data)
+        return answer.completion(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name)
+
     async def _chat(
         self, client: AsyncOpenAI, request: CompletionRequest, answer: _Answer
     ) -> AsyncIterator[str | None]:
-        messages: Any = [{"role": "user", "content": request.user}]
-        if request.system:
-            messages.insert(0, {"role": "system", "content": request.system})
-        cap = "max_tokens" if "max_completion_tokens" in self._refused else "max_completion_tokens"
-        settings: dict[str, Any] = {
-            cap: request.max_output_tokens,
-            "temperature": request.temperature,
-            "seed": request.seed,
-            "reasoning_effort": self.settings.effort,
-            "extra_body": dict(self.settings.extra_body) or None,
-        }
+        settings = self.body(request) | self._extra()
         if not self.settings.stream:
-            whole = await client.chat.completions.create(
-                model=self.settings.model, messages=messages, stream=False, **self._known(settings)
-            )
+            whole = await client.chat.completions.create(stream=False, **settings)
             answer.request_id = whole.id or ""
             answer.chat_chunk(whole.model_dump())
             yield answer.chat_delta("message", whole.model_dump())
             return
-        settings["stream_options"] = {"include_usage": True}
-        stream = await client.chat.completions.create(
-            model=self.settings.model, messages=messages, stream=True, **self._known(settings)
-        )
+        if "stream_options" not in self._refused:
+            settings["stream_options"] = {"include_usage": True}
+        stream = await client.chat.completions.create(stream=True, **settings)
         async with stream:
             refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("x-request-id", "")
@@ -136,25 +167,14 @@ class OpenAIClient:
     async def _responses(
         self, client: AsyncOpenAI, request: CompletionRequest, answer: _Answer
     ) -> AsyncIterator[str | None]:
-        settings: dict[str, Any] = {
-            "max_output_tokens": request.max_output_tokens,
-            "instructions": request.system or None,
-            "temperature": request.temperature,
-            "reasoning": {"effort": self.settings.effort} if self.settings.effort else None,
-            "store": False,
-            "extra_body": dict(self.settings.extra_body) or None,
-        }
+        settings = self.body(request) | self._extra()
         if not self.settings.stream:
-            whole = await client.responses.create(
-                model=self.settings.model, input=request.user, stream=False, **self._known(settings)
-            )
+            whole = await client.responses.create(stream=False, **settings)
             answer.request_id = whole.id or ""
             answer.response(whole.model_dump())
             yield answer.visible(whole.output_text)
             return
-        stream = await client.responses.create(
-            model=self.settings.model, input=request.user, stream=True, **self._known(settings)
-        )
+        stream = await client.responses.create(stream=True, **settings)
         async with stream:
             refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("x-request-id", "")
@@ -172,9 +192,8 @@ class OpenAIClient:
                 else:
                     yield None
 
-    def _known(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What was configured and has not been refused by this endpoint."""
-        return {name: value for name, value in settings.items() if value is not None and name not in self._refused}
+    def _extra(self) -> dict[str, Any]:
+        return {"extra_body": dict(self.settings.extra_body)} if self.settings.extra_body else {}
 
 
 class _Answer:

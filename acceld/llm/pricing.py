@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 MILLION = Decimal(1_000_000)
 
+BATCH_SHARE = Decimal("0.5")
+"""What a token of a batch costs, of its price: half, at both providers."""
+
 
 @dataclass(frozen=True)
 class Price:
@@ -45,6 +48,16 @@ class Price:
     def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
         """USD if the whole prompt were billed at its dearest rate and the answer used all it may."""
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
+
+    def batched(self) -> Price:
+        """The price of the same tokens in the provider's batch mode."""
+        return Price(
+            self.input * BATCH_SHARE,
+            self.cached * BATCH_SHARE,
+            self.cache_write * BATCH_SHARE,
+            self.output * BATCH_SHARE,
+            f"{self.source}, batch",
+        )
 
     def as_dict(self) -> dict[str, str]:
         """The snapshot that is stored with a call."""

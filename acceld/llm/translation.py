@@ -7,7 +7,8 @@ and a subclass that an SDK adds later falls to its parent's row.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 from acceld.llm.errors import (
     LLMBadRequest,
@@ -25,6 +26,8 @@ from acceld.llm.errors import (
     LLMUnsupportedParameter,
 )
 from acceld.llm.retry import retry_after_s
+
+T = TypeVar("T")
 
 MESSAGE_CHARS = 500
 
@@ -179,6 +182,29 @@ def translate(
     )
     translated.started = started or bool(partial)
     return translated
+
+
+async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[LLMError]], model: str) -> T:
+    """What ``work`` returns. :raises LLMError: in place of what an SDK raises."""
+    try:
+        return await work()
+    except LLMError:
+        raise
+    except Exception as error:
+        known = translate(error, table, model)
+        if known is None:
+            raise
+        raise known from error
+
+
+def told(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
+    """The error that an error object inside an answer (one request's of a batch) tells of."""
+    inner = body.get("error")
+    inner = inner if isinstance(inner, Mapping) else body
+    fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}
+    kind = _by_body(fields, LLMUnavailable if status is None else _by_status(status))
+    text = f"model {model!r}: {_clean(fields.get('message') or 'the request failed', '')}"
+    return kind(text, hint=HINTS.get(kind, ""), status=status)
 
 
 def refuse_page(content_type: str, model: str) -> None:

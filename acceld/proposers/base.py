@@ -7,6 +7,9 @@ from typing import Protocol
 
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan
 
+NO_PLAN = "straight from the kernel"
+"""Title of what stands where a plan would, in a run without planner."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -22,6 +25,8 @@ class Problem:
     sdk: str = ""
     tags: tuple[str, ...] = ()
     tolerance: float | None = None
+    dtype: str = ""
+    """Dtypes of its arrays, such as ``float32`` or ``bfloat16+float32``."""
 
 
 @dataclass(frozen=True, slots=True)

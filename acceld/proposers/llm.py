@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from typing import Final
 
 from acceld.errors import CredentialError
+from acceld.llm.calls import RoleBudgetError
 from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role
 from acceld.llm.errors import (
     LLMEmpty,
@@ -24,7 +24,7 @@ from acceld.llm.errors import (
     LLMUnknownModel,
 )
 from acceld.model import Attempt, Insight, InsightKind, Kernel, Plan
-from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.base import NO_PLAN, AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.proposers.extraction import extract_kernel, parse_insight, parse_plan
 from acceld.proposers.fencing import LOG_CHARS, NOTE_CHARS, Data
 from acceld.proposers.prompts import Prompt, PromptLibrary
@@ -62,23 +62,23 @@ class LLMProposer:
         *,
         plans: int,
         fixer_steps: int = 0,
-        fixer_usd: float | None = None,
-        spent_usd: Callable[[int, Role], float] | None = None,
+        planner: bool = True,
     ) -> None:
-        """``plans`` is N; ``fixer_usd`` caps what repairs of one run may cost, as told by ``spent_usd``."""
+        """``plans`` is N; without ``planner`` the executor works straight from the kernel."""
         self._client = client
         self._roles = roles
         self._prompts = prompts
         self._plans = plans
         self._fixer_steps = fixer_steps
-        self._fixer_usd = fixer_usd
-        self._spent_usd = spent_usd
+        self._planner = planner
         self._warming: dict[str, asyncio.Event] = {}
         self._failed_in_a_row = 0
         self._answered = False
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """One plan; None where the models gave none."""
+        if not self._planner:
+            return self._no_plan(request)
         problem, parent = request.problem, request.parent
         values = self._problem_values(problem, parent.kernel)
         del values["fence"]
@@ -116,6 +116,15 @@ class LLMProposer:
             data={"cited": list(parsed.cited), "model": completion.model},
         )
 
+    def _no_plan(self, request: PlanRequest) -> Plan:
+        """What stands where a plan would: the executor decides itself what to change."""
+        text = (
+            "There is no plan. Decide yourself what makes this kernel faster, and write it.\n"
+            f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer a thought that is not "
+            "everybody's first."
+        )
+        return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN)
+
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """One kernel for a plan; an attempt without code says why."""
         plan, parent = request.plan, request.parent
@@ -131,9 +140,6 @@ class LLMProposer:
     async def fix(self, request: FixRequest) -> Attempt | None:
         """A repaired kernel; None where repairs have used up their own budget."""
         plan, parent, failed = request.plan, request.parent, request.failed
-        spent_usd = self._spent_usd(plan.run, "fixer") if self._spent_usd is not None else 0.0
-        if self._fixer_usd is not None and spent_usd >= self._fixer_usd:
-            return None
         values = self._problem_values(request.problem, parent.kernel)
         earlier = [
             f"try {number}: {verdict.status}\n{failure_lines(verdict, text)}\n{difference(parent.kernel.text, text)}"
@@ -151,7 +157,10 @@ class LLMProposer:
         }
         attempt = failed.order[2]
         tags = _tags(plan, attempt=attempt, step=request.step)
-        text, reason = await self._kernel("fixer", request.problem.api, values, request.seed, tags, parent.kernel)
+        try:
+            text, reason = await self._kernel("fixer", request.problem.api, values, request.seed, tags, parent.kernel)
+        except RoleBudgetError:
+            return None
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
@@ -230,6 +239,7 @@ class LLMProposer:
                 temperature=models.temperature,
                 seed=seed & SEED_BITS,
                 tags=tags,
+                batch=models.batch,
             )
             try:
                 completion = await self._warmed(request, prompt)
@@ -253,7 +263,7 @@ class LLMProposer:
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
         """The answer; the first call with a system text goes ahead of the others with the same, to fill the cache."""
-        if request.model not in self._roles.warmed:
+        if request.batch or request.model not in self._roles.warmed:
             return await self._client.complete(request)
         key = hashlib.sha256(f"{request.model}\0{prompt.system}".encode("utf-8", "surrogatepass")).hexdigest()
         if key in self._warming:

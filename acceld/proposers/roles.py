@@ -17,6 +17,8 @@ class RoleModels:
     models: tuple[tuple[str, float], ...]
     max_output_tokens: int = 16_384
     temperature: float | None = None
+    batch: bool = False
+    """Through the provider's batch mode."""
 
     def __post_init__(self) -> None:
         if not self.models or any(weight <= 0 for _, weight in self.models):
@@ -51,6 +53,12 @@ class RoleTable:
         roles = (self.planner, self.executor, self.fixer, self.summarizer)
         return tuple(dict.fromkeys(name for role in roles for name, _ in role.models))
 
+    @property
+    def batched(self) -> tuple[str, ...]:
+        """Every model that some role reaches through its batch mode."""
+        roles = (self.planner, self.executor, self.fixer, self.summarizer)
+        return tuple(dict.fromkeys(name for role in roles if role.batch for name, _ in role.models))
+
     @classmethod
     def from_config(cls, config: Config) -> RoleTable:
         """The table that ``[llm]`` and ``[models]`` describe.
@@ -82,8 +90,6 @@ class RoleTable:
 
 
 def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
-    if config.batch:
-        raise ConfigError(f"[llm.{role}] batch: no provider's batch mode is supported", hint="Remove the key.")
     found: list[tuple[str, float]] = []
     for entry in config.models:
         name, star, weight = entry.partition("*")
@@ -100,6 +106,6 @@ def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
     if not found:
         return None
     try:
-        return RoleModels(tuple(found), config.max_output_tokens, config.temperature)
+        return RoleModels(tuple(found), config.max_output_tokens, config.temperature, config.batch)
     except ValueError as error:
         raise ConfigError(f"[llm.{role}] {error}") from None

@@ -1,6 +1,6 @@
 """Money under caps: the worst case of a call is reserved before it is made and settled after it.
 
-Exact: amounts are whole micro-dollars, rounded up. For every scope (a run, a UTC day, the daemon) spent and reserved
+Exact: amounts are whole micro-dollars, rounded up. For every scope (a role of a run, a run, a UTC day, the daemon) spent and reserved
 money together never exceed its cap, so nothing is overspent as long as no call costs more than its worst case.
 """
 
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from acceld.errors import BudgetError
+from acceld.llm.calls import RoleBudgetError
 from acceld.llm.pricing import micro_usd
 
 LEVELS = (50, 80, 100)
@@ -39,6 +40,8 @@ class Account:
     scope: str
     cap: int | None = None
     run: int | None = None
+    refusal: type[BudgetError] = BudgetError
+    """What a call that does not fit is told."""
     spent: int = 0
     reserved: int = 0
     unpriced_calls: int = 0
@@ -90,6 +93,7 @@ class Budget:
         self._daemon = Account("daemon", _cap(daemon_usd))
         self._days: dict[str, Account] = {}
         self._runs: dict[int, Account] = {}
+        self._roles: dict[tuple[int, str], Account] = {}
         self._returned: dict[asyncio.Future[None], None] = {}
         self._day().spent = micro_usd(spent_today_usd)
 
@@ -102,18 +106,29 @@ class Budget:
         account.told = {level for level in account.told if _used(account, level)}
         self._wake()
 
+    def open_role(self, run: int, role: str, cap_usd: float | None, spent_usd: float = 0.0) -> None:
+        """Start the account of one role of a run, or change its cap; it counts in the run's too."""
+        account = self._roles.get((run, role))
+        if account is None:
+            scope = f"the {role} of r{run}"
+            account = Account(scope, run=run, refusal=RoleBudgetError, spent=micro_usd(spent_usd))
+            self._roles[run, role] = account
+        account.cap = _cap(cap_usd)
+        self._wake()
+
     def spent_usd(self, run: int | None = None) -> float:
         """What a run, or the daemon, has spent."""
         account = self._daemon if run is None else self._runs.get(run, self._daemon)
         return account.spent / MICRO
 
-    async def reserve(self, run: int | None, worst_usd: Decimal | None) -> BudgetReservation:
+    async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> BudgetReservation:
         """Set the worst case aside, waiting while other calls' reservations may still be returned.
 
-        :raises BudgetError: the cap would be exceeded whatever the others return, or the price is unknown under a cap.
+        :raises RoleBudgetError: the role's own cap would be exceeded.
+        :raises BudgetError: another cap would be exceeded whatever the others return, or the price is unknown under a cap.
         """
         while True:
-            reservation = self.try_reserve(run, worst_usd)
+            reservation = self.try_reserve(run, worst_usd, role)
             if reservation is not None:
                 return reservation
             returned = asyncio.get_running_loop().create_future()
@@ -123,9 +138,9 @@ class Budget:
             finally:
                 self._returned.pop(returned, None)
 
-    def try_reserve(self, run: int | None, worst_usd: Decimal | None) -> BudgetReservation | None:
+    def try_reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> BudgetReservation | None:
         """As :meth:`reserve`, but None instead of waiting."""
-        accounts = self._accounts(run)
+        accounts = self._accounts(run, role)
         if worst_usd is None:
             capped = [account for account in accounts if account.cap is not None]
             if capped and not self._allow_unknown_price:
@@ -139,7 +154,7 @@ class Budget:
         for account in accounts:
             if not account.could_fit(amount):
                 self._tell(account, 100)
-                raise BudgetError(
+                raise account.refusal(
                     f"{account.scope}: {account.spent / MICRO:.4f} of {(account.cap or 0) / MICRO:.4f} USD spent, "
                     f"and the next call could cost {amount / MICRO:.4f}",
                     hint="Raise the budget and resume, or choose a cheaper model or a shorter answer.",
@@ -163,13 +178,14 @@ class Budget:
                     self._tell(account, level)
         self._wake()
 
-    def _accounts(self, run: int | None) -> tuple[Account, ...]:
+    def _accounts(self, run: int | None, role: str) -> tuple[Account, ...]:
         accounts = (self._day(), self._daemon)
         if run is None:
             return accounts
         if run not in self._runs:
             self.open_run(run, None)
-        return (self._runs[run], *accounts)
+        own = self._roles.get((run, role))
+        return (*([own] if own else []), self._runs[run], *accounts)
 
     def _day(self) -> Account:
         day = self._today()

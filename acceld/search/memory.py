@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from acceld.model import Candidate, Insight, InsightKind, Plan, Source, Status
-from acceld.proposers.base import RewritePair
+from acceld.proposers.base import NO_PLAN, RewritePair
 
 POLICIES = ("off", "fifo", "random", "value")
 
@@ -25,7 +25,7 @@ HALF_LIFE = 32
 """Under ``value``: an insight counts half as much after so many newer ones."""
 
 ELSEWHERE = 0.5
-"""Under ``value``: weight of an insight from a workload without a common tag."""
+"""Under ``value``: weight of an insight from a workload without a common tag, or from other dtypes."""
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*|\d+")
 
@@ -41,6 +41,8 @@ class MemorySettings:
     t_neg: float = 1.15
     show_simulated: bool = False
     """A measured run sees insights from simulations too, marked unverified."""
+    own: bool = False
+    """Only the run's own insights, pinned ones of others left out too: for comparisons."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -60,6 +62,8 @@ class Applicability:
     source: Source = Source.SIMULATED
     tags: tuple[str, ...] = ()
     bound: str = ""
+    """What bounds the kernel that plans are asked for."""
+    dtype: str = ""
 
 
 def paired_band(candidate: Candidate, change_class: str) -> float:
@@ -122,7 +126,7 @@ def quota(top_k: int, positives: int) -> tuple[int, int]:
 
 def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
     """Whether an insight may be shown there."""
-    if insight.muted or insight.withdrawn:
+    if insight.muted or insight.withdrawn or (settings.own and insight.run != where.run):
         return False
     if insight.chip not in ("", where.chip) or insight.api not in ("", where.api):
         return False
@@ -170,12 +174,14 @@ def shown(
 def value(insight: Insight, where: Applicability, newer: int) -> float:
     """Expected usefulness: win-rate with one win and one loss granted, halved every ``HALF_LIFE`` newer insights.
 
-    Insights of another workload count by whether a tag is shared, of the same bounding engine a little more.
+    Insights of another workload count by whether a tag is shared, those from other dtypes half, those for the same
+    bounding engine a little more.
     """
     rate = (insight.wins + 1) / (insight.wins + insight.losses + 2)
     near = 1.0 if insight.run == where.run or set(insight.tags) & set(where.tags) else ELSEWHERE
+    same_dtype = 1.0 if not (insight.dtype and where.dtype) or insight.dtype == where.dtype else ELSEWHERE
     same_bound = 1.2 if insight.bound and insight.bound.split()[:1] == where.bound.split()[:1] else 1.0
-    return rate * near * same_bound * float(0.5 ** (newer / HALF_LIFE))
+    return rate * near * same_dtype * same_bound * float(0.5 ** (newer / HALF_LIFE))
 
 
 def similarity(one: Insight, other: Insight) -> float:
@@ -229,7 +235,7 @@ def repeated(plans: Sequence[Plan]) -> float:
     """Share of plans that say what an earlier plan for the same parent said."""
     seen: dict[int, list[str]] = {}
     repeats = 0
-    for plan in plans:
+    for plan in (plan for plan in plans if plan.title != NO_PLAN):
         earlier = seen.setdefault(plan.parent, [])
         text = f"{plan.title} {plan.text}"
         repeats += any(_jaccard(text, other) >= TOO_ALIKE for other in earlier)

@@ -71,12 +71,14 @@ class MemoryTeacher:
         self.merged = 0
         """Insights that were too alike an older one to be kept."""
 
-    async def shown(self, iteration: int) -> tuple[Insight, ...]:
+    async def shown(self, iteration: int, parents: Sequence[Candidate] = ()) -> tuple[Insight, ...]:
         """The insights for this iteration's planners; titles of unverified ones say so."""
         if self._settings.policy == "off":
             return ()
         known = await self._store.insights()
-        chosen = memory.shown(known, self._where, self._settings, iteration, derived_seed(self._seed, iteration))
+        bounds = [one.evaluation.profile.bound for one in parents if one.evaluation and one.evaluation.profile]
+        where = replace(self._where, bound=bounds[0] if bounds else "")
+        chosen = memory.shown(known, where, self._settings, iteration, derived_seed(self._seed, iteration))
         return tuple(
             replace(insight, title=f"{insight.title} (unverified on {self._where.chip} hardware)")
             if memory.unverified(insight, self._where)
@@ -202,6 +204,7 @@ class MemoryTeacher:
             chip=profile.chip if profile else self._problem.chip,
             api=profile.api if profile else self._problem.api,
             sdk=profile.sdk if profile else self._problem.sdk,
+            dtype=self._problem.dtype,
             bound=slow.bound if slow else "",
             tags=self._problem.tags,
             source=profile.source if profile else Source.SIMULATED,

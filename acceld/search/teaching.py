@@ -11,8 +11,8 @@ from acceld.model import Candidate, Insight
 class Teacher(Protocol):
     """Chooses what the planner is shown and distils new insights from rewrites."""
 
-    async def shown(self, iteration: int) -> tuple[Insight, ...]:
-        """The insights for this iteration's planners."""
+    async def shown(self, iteration: int, parents: Sequence[Candidate] = ()) -> tuple[Insight, ...]:
+        """The insights for this iteration's planners, who plan for ``parents``."""
         ...
 
     def notes(self) -> tuple[str, ...]:

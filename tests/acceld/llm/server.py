@@ -16,6 +16,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from tests.acceld.llm.batch_server import Shelf
+
 STATUS_FAULTS: dict[str, tuple[int, str, str]] = {
     "rate_limited_seconds": (429, "rate_limit_exceeded", "slow down"),
     "rate_limited_date": (429, "rate_limit_exceeded", "slow down"),
@@ -95,6 +97,8 @@ class ScriptedServer:
     active: int = 0
     most_active: int = 0
     port: int = 0
+    shelf: Shelf = field(init=False)
+    """Its batches; requests in them are answered by the same script."""
     _runner: web.AppRunner | None = None
 
     @property
@@ -102,8 +106,19 @@ class ScriptedServer:
         """For OpenAI's SDK; Anthropic's wants it without ``/v1``."""
         return f"http://127.0.0.1:{self.port}/v1"
 
+    def __post_init__(self) -> None:
+        self.shelf = Shelf(self._in_batch)
+
+    def _in_batch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        reply = self.default if self.answer is None else self.answer(body)
+        if reply.kind in STATUS_FAULTS:
+            status, code, message = STATUS_FAULTS[reply.kind]
+            return {"refused": status, "error": {"message": message, "code": code}}
+        return _whole(path, reply)
+
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 << 20)
+        self.shelf.add_to(app)
         app.router.add_post("/v1/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()

@@ -22,7 +22,7 @@ from acceld.llm.errors import (
     LLMUnknownModel,
 )
 from acceld.llm.ledger import MemoryLedger
-from acceld.llm.pricing import FREE
+from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import (
     Candidate,
@@ -271,13 +271,17 @@ async def test_the_fixer_sees_plan_parent_diff_failure_line_rule_and_its_earlier
 
 
 async def test_repairs_end_with_their_own_budget() -> None:
+    budget = Budget(daemon_usd=100.0)
+    settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=Price.of("0", "100"))
     client = ScriptedClient([ANSWER])
-    spent = [0.3]
-    fixer = proposer(client, fixer_usd=0.5, spent_usd=lambda run, role: spent[0])
+    calls = Calls({"m": (settings, client)}, ledger=MemoryLedger(), purse=budget)
+    worst_usd = RoleTable.single("m").fixer.max_output_tokens * 100 / 1e6
+    budget.open_role(5, "fixer", worst_usd + 0.001)
+    fixer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=3)
     assert await fixer.fix(fix_request()) is not None
-    spent[0] = 0.6
-    assert await fixer.fix(fix_request()) is None
+    assert await fixer.fix(replace(fix_request(), step=3)) is None
     assert len(client.requests) == 1
+    assert 0 < budget.spent_usd(5) < worst_usd
 
 
 async def test_the_summarizer_gets_the_figure_and_gives_an_insight() -> None:
