@@ -150,6 +150,16 @@ class CoreLeases:
                 self._checking.add(core.id)
                 await self._check(core, "")
 
+    @property
+    def sick(self) -> tuple[int, ...]:
+        """Cores that are out of service."""
+        return tuple(sorted(self._sick))
+
+    @property
+    def isolation(self) -> Isolation:
+        """What must be still while a core is timed."""
+        return self._isolation
+
     def device_fault(self, candidate: str) -> Verdict | None:
         """The verdict on a candidate after which canaries failed on two cores; None for any other."""
         cores = sorted(self._faults.get(candidate, ()))
@@ -223,8 +233,12 @@ class CoreLeases:
                 waiter.turn.set_exception(DeviceError(f"no core can be used: {'; '.join(said)}", hint=hint))
         self._waiting.clear()
 
+    def _share(self, core: int, now: float) -> float:
+        busy_s = self._busy_us[core] / 1_000_000 + (now - self._since[core] if core in self._since else 0.0)
+        return busy_s / max(now - self._started, 1e-9)
+
     def statistics(self) -> dict[str, object]:
-        """Cores by state, and the share of all cores' time that was leased since the start (0-1)."""
+        """Cores by state, who waits, and the share of all cores' time that was leased since the start (0-1)."""
         now = self._clock()
         leased_us = sum(self._busy_us.values()) + sum(int((now - since) * 1_000_000) for since in self._since.values())
         whole_us = max(now - self._started, 1e-9) * len(self._cores) * 1_000_000
@@ -237,5 +251,7 @@ class CoreLeases:
             "out_of_service": sorted(self._sick),
             "foreign": {index: f"{p.pid} {p.command}" for index, p in self._foreign.items()},
             "waiting": len(self._waiting),
+            "waiting_runs": dict(Counter(waiter.run for waiter in self._waiting)),
             "utilization": leased_us / whole_us,
+            "utilization_by_core": {core.id: self._share(core.id, now) for core in self._cores},
         }

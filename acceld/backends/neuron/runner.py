@@ -14,7 +14,16 @@ import numpy as np
 
 from acceld.backends.neuron.cache import Compiled
 from acceld.backends.neuron.requests import Tensor
-from acceld.backends.neuron.timing import ITERATIONS, MAX_ROUNDS, WARMUPS, Measurement, Round, choose, read_round
+from acceld.backends.neuron.timing import (
+    ITERATIONS,
+    MAX_ROUNDS,
+    WARMUPS,
+    Measurement,
+    ProofError,
+    Round,
+    choose,
+    read_round,
+)
 from acceld.backends.neuron.verdicts import Verdict
 from acceld.backends.neuron.worker import Worker, Wrap
 from acceld.backends.neuron_reports import BUSY, nrt_code, runtime_failure
@@ -25,6 +34,10 @@ from acceld.model import Failure, Status
 SCRIPT = "runner.py"
 _HELLO_S = 120.0
 _BUSY_PAUSE_S = 0.5
+
+
+class DeviceLostError(DeviceError):
+    """The runner or the device under it went away while a kernel was on it: one of the three is at fault."""
 
 
 class NeuronRunner:
@@ -40,7 +53,7 @@ class NeuronRunner:
         self._core = core
         self._folder = folder
         self._busy_s = busy_s
-        self._outputs: tuple[Tensor, ...] = ()
+        self._outputs: dict[int, tuple[Tensor, ...]] = {}
 
     @classmethod
     async def start(
@@ -74,15 +87,27 @@ class NeuronRunner:
         name = f"{record['runtime']} {record['version']}".strip()
         return cls(worker, core, folder, name, busy_s)
 
+    @property
+    def session(self) -> int:
+        """Id of the process session that works on the core."""
+        return self._worker.pid
+
     async def load(
-        self, compiled: Compiled, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, deadline_s: float = 60.0
+        self,
+        compiled: Compiled,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        *,
+        slot: int = 0,
+        deadline_s: float = 60.0,
     ) -> Verdict | None:
-        """Load a NEFF; None where that went well."""
-        self._outputs = tuple(outputs)
+        """Load a NEFF into a slot; None where that went well."""
+        self._outputs[slot] = tuple(outputs)
         record = {
             "op": "load",
+            "slot": slot,
             "neff": str(compiled.neff),
-            "folder": str(self._folder),
+            "folder": str(self._folder / f"slot{slot}"),
             "traces": str(compiled.traces / f"core{self._core}"),
             "inputs": [_spec(one) for one in inputs],
             "outputs": [_spec(one) for one in outputs],
@@ -90,12 +115,12 @@ class NeuronRunner:
         got = await self._ask(record, b"", deadline_s)
         return got if isinstance(got, Verdict) else None
 
-    async def run(self, inputs: Sequence[bytes], *, deadline_s: float) -> tuple[bytes, ...] | Verdict:
+    async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Verdict:
         """Execute on the inputs' C-order bytes; the outputs' bytes in order."""
-        got = await self._ask({"op": "run"}, b"".join(inputs), deadline_s)
+        got = await self._ask({"op": "run", "slot": slot}, b"".join(inputs), deadline_s)
         if isinstance(got, Verdict):
             return got
-        sizes = [size_of(one) for one in self._outputs]
+        sizes = [size_of(one) for one in self._outputs[slot]]
         data = got[1]
         if len(data) != sum(sizes):
             raise DeviceError(f"a runner returned {len(data)} bytes of outputs, not {sum(sizes)}")
@@ -118,14 +143,22 @@ class NeuronRunner:
         rounds: list[Round] = []
         ends = time.monotonic() + deadline_s
         while len(rounds) < max_rounds:
-            record = {"op": "time", "warmups": warmups, "iterations": iterations}
-            got = await self._ask(record, b"", max(ends - time.monotonic(), 0.0))
+            left_s = max(ends - time.monotonic(), 0.0)
+            got = await self.round(chip, deadline_s=left_s, warmups=warmups, iterations=iterations)
             if isinstance(got, Verdict):
                 return got
-            rounds.append(read_round(got[0], iterations, chip))
-            if rounds[-1].steady(chip):
+            rounds.append(got)
+            if got.steady(chip):
                 break
         return choose(rounds, chip, self.runtime)
+
+    async def round(
+        self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
+    ) -> Round | Verdict:
+        """One round of timed executions; errors as :meth:`time`."""
+        record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
+        got = await self._ask(record, b"", deadline_s)
+        return got if isinstance(got, Verdict) else read_round(got[0], iterations, chip)
 
     async def _ask(
         self, record: dict[str, Any], data: bytes, deadline_s: float
@@ -137,6 +170,9 @@ class NeuronRunner:
             except DeadlineError as error:
                 self.clean = False
                 return Verdict(Status.TIMEOUT, Failure("deadline", error.message))
+            except DeviceError as error:
+                self.clean = False
+                raise DeviceLostError(error.message) from error
             except BaseException:
                 self.clean = False
                 raise
@@ -150,10 +186,13 @@ class NeuronRunner:
             await asyncio.sleep(_BUSY_PAUSE_S)
 
     def _failed(self, kind: str, message: str) -> Verdict:
+        if kind == "shape":
+            return Verdict(Status.INCORRECT_SHAPE, Failure("output_shape", message))
         verdict = runtime_failure(message) if kind == "nrt" else None
         if verdict is None:
             self.clean = False
-            raise DeviceError(f"the runner failed ({kind}): {message}")
+            text = f"the runner failed ({kind}): {message}"
+            raise {"nrt": DeviceLostError, "proof": ProofError}.get(kind, DeviceError)(text)
         status, failure = verdict
         self.clean = self.clean and status is Status.INCORRECT_NUMERICAL
         return Verdict(status, failure)

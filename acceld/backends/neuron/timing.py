@@ -28,6 +28,10 @@ STAND_IN = "+standin"
 """Ends the version of software that only stands in for Neuron: nothing it tells is ``measured``."""
 
 
+class ProofError(DeviceError):
+    """A time without proof that the device ran. Never a measurement."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One series: times in microseconds in the order they were taken, and what proves that the device ran."""
@@ -79,23 +83,29 @@ class Measurement:
 def read_round(record: Mapping[str, Any], iterations: int, chip: str) -> Round:
     """A runner's answer as a Round.
 
-    DeviceError where it does not prove that the device ran each time: too few times, a time of zero, a summary
+    ProofError where it does not prove that the device ran each time: too few times, a time of zero, a summary
     without activity of any engine, or one that was cut off.
     """
     method = str(record["method"])
+    try:
+        summaries = [parse_summary(text) for text in record.get("summaries") or _said(record.get("summary"))]
+    except DeviceError as error:
+        raise ProofError(error.message, hint=error.hint) from error
     if "summaries" in record:
-        summaries = [parse_summary(text) for text in record["summaries"]]
         samples = tuple(summary.total_us for summary in summaries)
         resolution = TOTAL_TIME_GRID_US if chip == "trn1" else None
     else:
         samples = tuple(float(one) for one in record["samples_us"])
-        summaries = [parse_summary(record["summary"])] if record.get("summary") else []
         resolution = float(record["resolution_us"])
     if any(not summary.device_ran for summary in summaries):
-        raise DeviceError("no proof that the device ran: a trace shows no activity of any engine")
+        raise ProofError("no proof that the device ran: a trace shows no activity of any engine")
     if len(samples) != iterations or not all(0 < one < float("inf") for one in samples):
-        raise DeviceError(f"no proof that the device ran {iterations} times: the times are {samples}")
+        raise ProofError(f"no proof that the device ran {iterations} times: the times are {samples}")
     return Round(samples, method, resolution, summaries[-1] if summaries else None)
+
+
+def _said(summary: str | None) -> list[str]:
+    return [summary] if summary else []
 
 
 def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:

@@ -91,7 +91,7 @@ class JailedExchange:
             open_files=OPEN_FILES,
             execute=True,
             read_paths=await self._readable(python),
-            write_paths=(str(folder), *(path for path in DEVICES if os.path.exists(path))),
+            write_paths=(str(folder), *DEVICES),
         )
         await asyncio.to_thread(_open_to_the_jail, folder, self._level)
         outcome, reply = await self._zygote.run("compile", json.dumps(request).encode(), jail)

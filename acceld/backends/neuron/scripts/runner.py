@@ -3,13 +3,15 @@
 Records in, records out, until ``close`` or the pipe's end. Operations:
 
 - ``hello``: versions and the runtime that will be used.
-- ``load``: ``neff`` (path), ``core``, ``inputs`` and ``outputs`` (name, dtype, shape), ``folder`` (private).
+- ``load``: ``neff`` (path), ``inputs`` and ``outputs`` (name, dtype, shape), ``folder`` and ``traces`` (private).
 - ``run``: the inputs' bytes in order; answers with the outputs' bytes in order.
 - ``time``: ``warmups`` and ``iterations``, on the inputs of the last ``run``. Answers with
   ``samples_us`` (from the device's own clock) or ``summaries`` (the profiler's text, one for each execution).
 
-An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``, ``protocol``, ``proof``) and ``message``. Runtimes,
-best first: ``nrtpy``, ``spike``, ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF
+All but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can alternate.
+
+An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``, ``protocol``, ``proof``, or ``shape``: outputs that are
+not those asked for) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF
 themselves). ``nki.baremetal`` is none of them: it would bring the candidate's Python next to the data.
 """
 
@@ -105,10 +107,10 @@ class CaptureRuntime:
         results = []
         for spec in self.outputs:
             if spec["name"] not in saved:
-                raise RunnerError("proof", f"{self.name} saved no output {spec['name']!r}; it told of {sorted(saved)}")
+                raise RunnerError("shape", f"{self.name} saved no output {spec['name']!r}; it told of {sorted(saved)}")
             result = (self.folder / saved[spec["name"]]).read_bytes()
             if len(result) != spec["nbytes"]:
-                raise RunnerError("proof", f"output {spec['name']} has {len(result)} bytes, not {spec['nbytes']}")
+                raise RunnerError("shape", f"output {spec['name']} has {len(result)} bytes, not {spec['nbytes']}")
             results.append(result)
         for file in saved.values():
             (self.folder / file).unlink()
@@ -169,10 +171,10 @@ class PythonRuntime:
         for number, spec in enumerate(self.outputs):
             name = spec["name"] if spec["name"] in results else f"output_{number}"
             if name not in results:
-                raise RunnerError("proof", f"the NEFF returned {sorted(results)}, not {spec['name']!r}")
+                raise RunnerError("shape", f"the NEFF returned {sorted(results)}, not {spec['name']!r}")
             part = numpy.ascontiguousarray(results[name].numpy()).tobytes()
             if len(part) != spec["nbytes"]:
-                raise RunnerError("proof", f"output {spec['name']} has {len(part)} bytes, not {spec['nbytes']}")
+                raise RunnerError("shape", f"output {spec['name']} has {len(part)} bytes, not {spec['nbytes']}")
             parts.append(part)
         return b"".join(parts)
 
@@ -227,31 +229,35 @@ def version_of(distribution: str) -> str:
 
 
 class Runner:
-    """State between requests: the runtime and what is loaded."""
+    """State between requests: which runtime, and one of it for each slot with what is loaded there."""
 
     def __init__(self) -> None:
-        self.runtime: Any = None
-        self.loaded = False
+        self.wanted: tuple[str, str] | None = None
+        self.slots: dict[int, Any] = {}
 
     def answer(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
         """Reply to one request. RunnerError for what the caller must hear of."""
-        operation = request.get("op")
+        operation, slot = request.get("op"), request.get("slot", 0)
         if operation == "hello":
-            self.runtime = find_runtime(request.get("profiler", ""), request.get("runtime", ""))
+            self.wanted = (request.get("profiler", ""), request.get("runtime", ""))
+            runtime = find_runtime(*self.wanted)
             python = "{}.{}.{}".format(*sys.version_info[:3])
-            return {"runtime": self.runtime.name, "python": python, "version": version_of(self.runtime.name)}, b""
-        if self.runtime is None:
+            return {"runtime": runtime.name, "python": python, "version": version_of(runtime.name)}, b""
+        if self.wanted is None:
             raise RunnerError("protocol", "the first request is hello")
         if operation == "load":
-            self.runtime.load(request)
-            self.loaded = True
+            Path(request["folder"]).mkdir(parents=True, exist_ok=True)
+            self.slots.pop(slot, None)
+            runtime = find_runtime(*self.wanted)
+            runtime.load(request)
+            self.slots[slot] = runtime
             return {}, b""
-        if not self.loaded:
+        if slot not in self.slots:
             raise RunnerError("protocol", f"{operation} before load")
         if operation == "run":
-            return {}, self.runtime.run(data)
+            return {}, self.slots[slot].run(data)
         if operation == "time":
-            return self.runtime.time(request["warmups"], request["iterations"]), b""
+            return self.slots[slot].time(request["warmups"], request["iterations"]), b""
         raise RunnerError("protocol", f"unknown request {operation!r}")
 
 
