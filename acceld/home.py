@@ -78,8 +78,8 @@ class Home:
             hint="Set XDG_RUNTIME_DIR to a short path of a folder that is yours alone.",
         )
 
-    def prepare(self) -> None:
-        """Make the folder and see that it can be used.
+    def prepare(self) -> Path:
+        """Make the folder, see that it can be used, and return its path.
 
         Raises UsageError where it can not be written or lies on a network file system.
         """
@@ -104,6 +104,7 @@ class Home:
                 f"can not use {self.path} as state folder: {error.strerror}",
                 hint="acceld needs a folder that it may write: --home DIR.",
             ) from error
+        return self.path
 
     def daemon(self) -> dict[str, Any] | None:
         """What the daemon says of itself, or None where none runs. Takes no lock that a daemon could miss."""

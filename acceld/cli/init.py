@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
     given, outputs = _facts(arguments)
-    state = find_home(arguments.home).path
+    state = find_home(arguments.home).prepare()
     if not outputs:
         outputs = asyncio.run(_traced_outputs(kernel, given, chip, settings.evaluate, state))
     _write(folder, path, kernel, given, outputs, arguments)

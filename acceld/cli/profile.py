@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     chip, api = where.chip, where.api
     folders = [Path(folder) for folder in settings.paths.workloads]
     with _subject(arguments, api, folders) as subject:
-        state = find_home(arguments.home).path
+        state = find_home(arguments.home).prepare()
         if arguments.ir or arguments.trace:
             return _program(subject, chip, settings.evaluate, state, arguments)
         evaluation = asyncio.run(_evaluate(subject, chip, settings.evaluate, state, arguments))

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Judge and print; 7 where anything does not hold."""
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     cases = _cases(arguments, settings)
-    state = find_home(arguments.home).path
+    state = find_home(arguments.home).prepare()
     verdicts = asyncio.run(_judged(cases, settings.evaluate, state, arguments.max_regression))
     if arguments.json:
         print_json({"holds": all(v.holds for v in verdicts), "cases": [_record(v) for v in verdicts]})

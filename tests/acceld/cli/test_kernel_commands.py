@@ -109,3 +109,16 @@ def test_a_syntax_error_names_file_and_line(folder: Path, capsys: pytest.Capture
     (folder / "mine.py").write_text("def f(:\n", encoding="utf-8")
     assert main(["profile", "mine.py", "--workload", "silu"]) == 7
     assert "mine.py:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["profile", "init", "verify"])
+def test_a_state_folder_that_can_not_be_made_is_an_error_that_says_so(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = tmp_path / "add.py"
+    kernel.write_text(KERNEL)
+    (tmp_path / "file").write_text("in the way")
+    words = [command, str(kernel), "--home", str(tmp_path / "file" / "state")]
+    given = ["--arg", "a=128x64:float32", "--arg", "b=128x64:float32"]
+    assert main(words + (["--workload", "silu"] if command == "verify" else given)) == 2
+    assert "state folder" in capsys.readouterr().err
