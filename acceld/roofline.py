@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
+from acceld.chips import CHIPS, ChipSpec
+
 SPLIT_PASSES = 3
 """bfloat16 passes of a product whose operands are split in two so that the result keeps float32 accuracy."""
 
@@ -85,36 +87,29 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
 }
 """The paper's peaks. The narrow types are four times float32, as on the tensor engine."""
 
-ATTAINABLE_PEAKS: Mapping[str, Peaks] = {
-    "trn1": _peaks(
-        16 * 18.1e9,
-        128 * (1.12e9 + 1.4e9),
-        "AWS: 18.1 B/ns per DMA engine on its longest rows; 128 x 128 array at 2.8 GHz, float32 in four passes; 1.12 + 1.4 GHz",
-        float32=2 * 128 * 128 * 2.8e9 / 4,
-        bfloat16=2 * 128 * 128 * 2.8e9,
-        float16=2 * 128 * 128 * 2.8e9,
-    ),
-    "trn2": _peaks(
-        16 * 23.1e9,
-        128 * (0.96e9 + 1.2e9),
-        "AWS: 23.1 B/ns per DMA engine on its longest rows; 128 x 128 array at 2.4 GHz, float32 in four passes; 0.96 + 1.2 GHz",
-        float32=2 * 128 * 128 * 2.4e9 / 4,
-        bfloat16=2 * 128 * 128 * 2.4e9,
-        float16=2 * 128 * 128 * 2.4e9,
-    ),
-    "trn3": _peaks(
-        16 * 34.1e9,
-        128 * (1.2e9 + 1.2e9),
-        "AWS: 33 B/ns per DMA engine in practice, and trn2's curve for its longest rows; 128 x 128 array at 2.4 GHz, float32 in four passes; 1.2 + 1.2 GHz",
-        float32=2 * 128 * 128 * 2.4e9 / 4,
-        bfloat16=2 * 128 * 128 * 2.4e9,
-        float16=2 * 128 * 128 * 2.4e9,
-    ),
-}
-"""Rates kernels reach in practice."""
+FLOAT32_PASSES = 4
+"""Passes of a float32 product through the tensor engine's array of 128 x 128."""
 
-WIRE_BYTES_PER_S: Mapping[str, float] = {"trn1": 16 * 27.2e9, "trn2": 16 * 27.2e9, "trn3": 16 * 38.4e9}
-"""Theoretical rate of one core's sixteen DMA engines (AWS); above it no core can move data."""
+
+def _attainable(chip: ChipSpec) -> Peaks:
+    dense = 2 * chip.partitions * 128 * chip.tensor_ghz * 1e9
+    return _peaks(
+        1e6 * chip.dma_engines * chip.dma_long_row_bytes_per_us,
+        chip.partitions * (chip.vector_ghz + chip.scalar_ghz) * 1e9,
+        "; ".join(chip.sources),
+        float32=dense / FLOAT32_PASSES,
+        bfloat16=dense,
+        float16=dense,
+    )
+
+
+ATTAINABLE_PEAKS: Mapping[str, Peaks] = {name: _attainable(chip) for name, chip in CHIPS.items()}
+"""Rates kernels reach in practice: the DMA engines on their longest rows, the tensor engine's array at its clock."""
+
+WIRE_BYTES_PER_S: Mapping[str, float] = {
+    name: 1e6 * chip.dma_engines * chip.dma_wire_bytes_per_us for name, chip in CHIPS.items()
+}
+"""Theoretical rate of one core's DMA engines (AWS); above it no core can move data."""
 
 
 def roofline_us(judged: Judged, chip: str) -> float | None:
