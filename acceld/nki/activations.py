@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.numerics import Array
+from acceld.nki.numerics import Array, negated
 
 Activation = Callable[[Array, "Array | None"], Array]
 
@@ -46,7 +46,7 @@ def erf(x: Array) -> Array:
 
 def sigmoid(x: Array, out: Array | None = None) -> Array:
     """1 / (1 + exp(-x)); exact limits at both ends."""
-    result: Array = np.negative(x, out=out)
+    result = negated(np.asarray(x), out)
     np.exp(result, out=result)
     np.add(result, 1, out=result)
     np.reciprocal(result, out=result)
@@ -152,7 +152,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "abs": _ufunc(np.abs),
     "sign": _ufunc(np.sign),
     "reciprocal": _ufunc(np.reciprocal),
-    "negative": _ufunc(np.negative),
+    "negative": negated,
     "floor": _ufunc(np.floor),
     "ceil": _ufunc(np.ceil),
     "trunc": _ufunc(np.trunc),

@@ -17,7 +17,9 @@ from acceld.nki.params import TimelineParams
 from acceld.nki.program import Access, Buffer, Engine, Instruction, Operand, Space
 
 DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose"})
-FREE_OPS = frozenset({"register_move", "register_load", "register_store", "register_alu", "print", "random_seed"})
+FREE_OPS = frozenset(
+    {"register_move", "register_load", "register_store", "register_alu", "print", "random_seed", "bitcast"}
+)
 NARROW = frozenset({"bfloat16", "float16"})
 MATMUL_COLUMNS = 512
 """Columns of one matrix product: one bank of float32 results."""

@@ -12,7 +12,7 @@ _BOXES_KEPT = 64
 _COMPARISONS = 2_000_000
 
 _WHOLE_WRITES = frozenset(
-    "dma_copy dma_compute dma_transpose copy memset broadcast_partition matmul transpose activation activate2 "
+    "dma_copy dma_compute dma_transpose copy bitcast memset broadcast_partition matmul transpose activation activate2 "
     "tensor_tensor tensor_scalar tensor_scalar_cumulative scalar_tensor_tensor reciprocal exponential select "
     "dropout tensor_reduce loop_reduce partition_reduce scan iota affine_select range_select random "
     "register_store".split()

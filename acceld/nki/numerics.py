@@ -214,6 +214,12 @@ FOLD_IDENTITY: dict[str, float] = {
 }
 
 
+def negated(values: Array, out: Array | None = None) -> Array:
+    """``-values``. Not ``np.negative``: NumPy 2.4 writes wrong values with it to outputs that are not contiguous."""
+    result: Array = np.multiply(values, values.dtype.type(-1), out=out)
+    return result
+
+
 def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
     """``values`` folded with ``op`` over ``axes``, kept as counts of one. ``subtract`` folds in order, first axis
     slowest. Logical results are 1 and 0 in the type of ``values``."""

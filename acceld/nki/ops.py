@@ -68,6 +68,14 @@ OPS: dict[str, OpSpec] = {
     "dma_transpose": _op("dst", "src", "axes", "dst", "dst = transpose(src, axes) during the transfer"),
     "copy": _op("dst", "src", "", "dst", "dst = src on chip"),
     "copy_predicated": _op("dst", "src predicate", "reverse", "dst", "dst[p] = src[p] where predicate (not) holds"),
+    "bitcast": _op(
+        "dst",
+        "src",
+        "",
+        "dst",
+        "dst = the bits of src as a type of another width: the last axis is longer or shorter by as much. No "
+        "instruction on the chip",
+    ),
     "memset": _op(
         "dst", "value", "lazy", "dst", "dst = value; lazy: no instruction on the chip, the first write initialises"
     ),

@@ -16,7 +16,7 @@ from acceld.nki.program import Access, Instruction
 AxisMap = tuple[int, ...]
 
 _FREE_UNMAPPED = frozenset("bn_stats bn_aggr max8 find_index8 match_replace8 topk nonzero_with_count".split())
-_DATA_FREE_UNMAPPED = frozenset("gather local_gather sequence_bounds".split())
+_DATA_FREE_UNMAPPED = frozenset("bitcast gather local_gather sequence_bounds".split())
 
 
 @dataclass(frozen=True, slots=True)

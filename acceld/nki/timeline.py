@@ -141,9 +141,7 @@ class Timeline:
         return data
 
 
-def timeline(
-    program: Program, params: TimelineParams | None = None, *, max_events: int | None = None
-) -> Timeline:
+def timeline(program: Program, params: TimelineParams | None = None, *, max_events: int | None = None) -> Timeline:
     """Time ``program`` on its chip with its API's compiler model (or with ``params``).
 
     Beyond ``max_events`` executions (:data:`MAX_EVENTS` if not given) the figures are extended from the first of them: a guess that a program whose

@@ -52,14 +52,15 @@ class CurrentFrontEnd:
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace, again without renaming where a result must keep its own buffer, and roll loops."""
         keep: frozenset[Site] = frozenset()
+        flatten: frozenset[Site] = frozenset()
         for _ in range(100):
             self.session.reset()
-            trace = CurrentTrace(self.session, keep)
+            trace = CurrentTrace(self.session, keep, flatten)
             activate(trace)
             try:
                 return reroll(self._once(trace, function, arguments))
             except Retrace as again:
-                keep |= again.keep
+                keep, flatten = keep | again.keep, flatten | again.flatten
             finally:
                 deactivate()
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)
@@ -71,7 +72,16 @@ class CurrentFrontEnd:
         for name, argument in arguments.items():
             values[name] = argument
             if isinstance(argument, TensorSpec):
-                tensor = declare(trace, argument.shape, argument.dtype, Space.HBM, name=name, role=Role.INPUT, scope=())
+                tensor = declare(
+                    trace,
+                    argument.shape,
+                    argument.dtype,
+                    Space.HBM,
+                    name=name,
+                    role=Role.INPUT,
+                    scope=(),
+                    site=("argument", name, 0, 0),
+                )
                 inputs.append(tensor.access.buffer)
                 values[name] = tensor
         target = function.function if isinstance(function, Kernel) else function

@@ -8,7 +8,6 @@ from enum import Enum, IntEnum
 from types import SimpleNamespace
 from typing import Any, cast
 
-import ml_dtypes
 import numpy as np
 
 from acceld.nki.current.registers import register_alloc
@@ -249,7 +248,8 @@ def namespace() -> dict[str, object]:
         ).split()
         if name in legacy
     }
-    types = {name: dtypes.NAMED[name] for name in dtypes.NAMED if name != "bool"} | {"bool_": dtypes.NAMED["bool"]}
+    types = dict(dtypes.EVERY)
+    types["bool_"] = types.pop("bool")
     own = {
         "affine_range": _unrolled("nl.affine_range"),
         "sequential_range": _unrolled("nl.sequential_range"),
@@ -275,7 +275,6 @@ def namespace() -> dict[str, object]:
         "private_hbm": memory.PRIVATE_HBM,
         "shared_hbm": memory.SHARED_HBM,
         "tile_size": TileSize(),
-        "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
     unary = {name: _wrapped(name, language._unary(name)) for name in UNARY}

@@ -73,9 +73,14 @@ def dma_transpose(
     emit("dma_transpose", Engine.DMA, [tensor(dst, "dst", "dma_transpose")], [source], axes=order)
 
 
-def tensor_copy(dst: object, src: object, engine: object = None, name: str | None = None) -> None:
-    """dst = src on chip."""
+def tensor_copy(
+    dst: object, src: object, engine: object = None, name: str | None = None, *, dtype: object = None
+) -> None:
+    """dst = src on chip. ``dtype`` is an argument of NKI 0.2 that changes nothing: the destination has its type."""
     target = destination(dst, "tensor_copy")
+    if dtype is not None:
+        trace = current()
+        trace.builder.notice(trace.line(), "tensor_copy takes no dtype since NKI 0.3: the destination's type counts")
     emit("copy", engine_of(engine), [target], [fitted(src, target.shape, "src", "tensor_copy")])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from acceld.nki.current.tensor import NkiTensor
-from acceld.nki.errors import UnsupportedCall
 from acceld.nki.frontend.state import Trace, current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Access, LoopKind
@@ -13,10 +12,8 @@ from acceld.nki.session import Session, Site
 class CurrentTrace(Trace):
     """A trace whose tensors have the current API's methods and whose programs share their HBM tensors."""
 
-    def __init__(self, session: Session, keep: frozenset[Site]) -> None:
-        super().__init__(session, frozenset(), keep, frozenset())
-        self.shared_tensors: list[Tensor] = []
-        self._shared_next: int | None = None
+    def __init__(self, session: Session, keep: frozenset[Site], flatten: frozenset[Site]) -> None:
+        super().__init__(session, frozenset(), keep, flatten)
 
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
         """A view with the current API's methods."""
@@ -25,20 +22,6 @@ class CurrentTrace(Trace):
     def reaches(self, tensor: Tensor) -> bool:
         """Whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
         return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) is LoopKind.DYNAMIC)
-
-    def next_program(self) -> None:
-        """From here on, tensors in shared HBM are those the first program declared, in order."""
-        self._shared_next = 0
-
-    def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
-        """The tensor the first program declared at this place."""
-        if self._shared_next is None:
-            return None
-        if self._shared_next >= len(self.shared_tensors):
-            raise UnsupportedCall("programs of one launch declare different tensors in shared HBM", line=self.line())
-        known = self.shared_tensors[self._shared_next]
-        self._shared_next += 1
-        return known
 
 
 def current_trace() -> CurrentTrace:

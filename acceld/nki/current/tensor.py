@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.state import current
+from acceld.nki.frontend.state import Retrace, current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.ops import FLOAT_DTYPES
 from acceld.nki.program import Access, Affine, Indirect, Space, TileDim
@@ -116,7 +116,7 @@ class NkiTensor(Tensor):
         """Strides in elements of the flattened tensor (of one partition, on chip) as steps of the buffer's axes."""
         buffer, line = self.declared, current().line()
         on_chip = self.space is not Space.HBM
-        if not self.whole:
+        if not self._covers_its_buffer():
             raise UnsupportedCall(".ap() of a slice", line=line, hint="take .ap() of the whole tensor with an offset")
         shape = buffer.shape
         lead = 1 if on_chip else 0
@@ -142,6 +142,21 @@ class NkiTensor(Tensor):
             dims.append(TileDim(count, tuple(steps)))
         return Access(buffer.id, tuple(Affine(n) for n in start), tuple(dims))
 
+    def _covers_its_buffer(self) -> bool:
+        """Whether the view is all of its buffer in C order, whatever its shape."""
+        if self.whole:
+            return True
+        buffer, access = self.declared, self.access
+        if access.indirect or access.elements != buffer.elements or any(s.const or s.terms for s in access.start):
+            return False
+        step = 1
+        for dim in reversed(access.dims):
+            linear = sum(a * b for a, b in zip(dim.steps, buffer.strides, strict=True))
+            if dim.count > 1 and linear != step:
+                return False
+            step *= dim.count
+        return True
+
     def _walk(
         self,
         stride: int,
@@ -159,10 +174,14 @@ class NkiTensor(Tensor):
             if stride % unit == 0 and start[lead + d] + stride // unit * (count - 1) < sizes[d]:
                 steps[lead + d] = stride // unit
                 return
+        trace = current()
+        site = trace.sites[self.access.buffer]
+        if site not in trace.flatten:
+            raise Retrace(flatten=frozenset({site}))
         raise UnsupportedCall(
-            f".ap() of {self.label}: stride {stride} x {count} runs across more than one axis of {self.declared.shape}",
-            line=current().line(),
-            hint="reshape the tensor so that each pair of the pattern walks one axis",
+            f".ap() of {self.label}: {count} elements {stride} apart do not fit {self.declared.shape}",
+            line=trace.line(),
+            hint="a pair of the pattern must stay inside the tensor",
         )
 
     def _offset(self, value: object, dim: int) -> Indirect:

@@ -18,6 +18,7 @@ from acceld.nki.numerics import (
     Array,
     combine,
     fold,
+    negated,
 )
 from acceld.nki.ops import REDUCE_OPS
 from acceld.nki.spaces import reduced_axes
@@ -108,7 +109,7 @@ def tensor_reduce(context: Context) -> Step:
             if out is not None and out.ndim == values.ndim:
                 function(values, axis=-1, keepdims=True, out=out)
                 if negate:
-                    np.negative(out, out=out)
+                    negated(out, out)
                 return
         if isinstance(window, Mask):
             if identity is None:

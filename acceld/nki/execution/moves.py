@@ -12,7 +12,7 @@ from acceld.nki.execution.elementwise import alu
 from acceld.nki.execution.machine import Env, crash
 from acceld.nki.execution.tiles import Tile
 from acceld.nki.execution.windows import Mask, Window
-from acceld.nki.numerics import BITWISE, Array, combine, is_integer, write
+from acceld.nki.numerics import BITWISE, NUMPY_DTYPES, Array, combine, is_integer, write
 from acceld.nki.ops import REDUCE_OPS
 
 
@@ -34,6 +34,24 @@ def copier(src: Tile, dst: Tile) -> Step:
 def copy(context: Context) -> Step:
     """dst = src, on chip or to one partition's copies."""
     return copier(context.src(0), context.dst())
+
+
+def bitcast(context: Context) -> Step:
+    """dst = the bits of src."""
+    src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
+    was, becomes = NUMPY_DTYPES[src.dtype], NUMPY_DTYPES[dst.dtype]
+    line = context.instruction.line
+
+    def run(env: Env, window: Window) -> None:
+        if window is not None:
+            raise context.unsupported("a mask")
+        values = np.ascontiguousarray(src.raw(env, None).astype(was, copy=False))
+        rows = values.reshape(values.shape[0], -1)
+        if rows.shape[1] * was.itemsize % becomes.itemsize:
+            crash(f"{rows.shape[1]} {src.dtype} are no whole number of {dst.dtype}", "shape", line)
+        dst.put(env, None, rows.view(becomes).reshape(dst.shape))
+
+    return run
 
 
 def dma_copy(context: Context) -> Step:
@@ -170,6 +188,7 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "dma_compute": dma_compute,
     "dma_transpose": copy,
     "copy": copy,
+    "bitcast": bitcast,
     "broadcast_partition": copy,
     "memset": memset,
     "shuffle": shuffle,

@@ -167,7 +167,7 @@ def transpose(context: Context) -> Step:
 
 
 def matmul_mx(context: Context) -> Step:
-    """Product of MXFP8 operands: four values an element along K, one power-of-two scale for each eight elements'
+    """Product of MXFP8 or MXFP4 operands: four values an element along K, one power-of-two scale for each eight elements'
     partitions by four values (a block of 32)."""
     dst = context.dst(0, arranged=False)
     operands = [context.src(number, arranged=False) for number in range(4)]
@@ -188,14 +188,29 @@ def matmul_mx(context: Context) -> Step:
     return run
 
 
-_MX_FORMATS = {"float8_e5m2_x4": "float8_e5m2", "float8_e4m3fn_x4": "float8_e4m3fn"}
+_MX_FORMATS = {
+    "float8_e5m2_x4": "float8_e5m2",
+    "float8_e4m3fn_x4": "float8_e4m3fn",
+    "float4_e2m1fn_x4": "float4_e2m1fn",
+}
+_FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+"""What the three lower bits of a float4_e2m1fn say; the fourth is the sign."""
+
+
+def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
+    """The four values of each packed element, along a new last axis; the first is in the lowest bits."""
+    if dtype == "float4_e2m1fn_x4":
+        nibbles = (flat[..., None] >> np.array([0, 4, 8, 12], flat.dtype)) & 15
+        signs = np.where(nibbles & 8, -1.0, 1.0)
+        return np.asarray((signs * _FLOAT4[nibbles & 7]).astype(real))
+    return np.asarray(flat.view(NUMPY_DTYPES[_MX_FORMATS[dtype]]).astype(real).reshape(*flat.shape, 4))
 
 
 def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> Array:
     """Packed values (P, F) times their scales as reals (4 P, F). ``scales`` are biased exponents, one for each
     group of eight partitions, held in the group's first partitions."""
     flat = np.ascontiguousarray(packed.reshape(packed.shape[0], -1))
-    parts = flat.view(NUMPY_DTYPES[_MX_FORMATS[dtype]]).astype(real).reshape(*flat.shape, 4)
+    parts = _unpacked(flat, dtype, real)
     rows = np.arange(flat.shape[0]) // 8
     table = scales.reshape(scales.shape[0], -1).astype(np.int64)
     picked = table[rows] if table.shape[0] * 8 == flat.shape[0] else table[(rows // 4) * 32 + rows % 4]

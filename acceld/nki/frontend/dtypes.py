@@ -46,26 +46,41 @@ NAMED: dict[str, Any] = {
     "uint32": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
-"""Every type the legacy API has, by its name in programs."""
+"""Every type both API generations have, by its name in programs."""
+
+CURRENT: dict[str, Any] = {
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "float8_e5m2_x4": NamedType("float8_e5m2_x4", 4),
+    "float8_e4m3fn_x4": NamedType("float8_e4m3fn_x4", 4),
+    "float4_e2m1fn_x4": NamedType("float4_e2m1fn_x4", 2),
+}
+"""Types the current API has beside those."""
+
+EVERY = NAMED | CURRENT
 
 
 def dtype_name(value: object) -> str:
     """The program's name of a type a kernel gave. LegalityError for one that NKI does not have."""
     if isinstance(value, NamedType):
         return value.name
-    if isinstance(value, str) and value in NAMED:
+    legacy = current().session.api == "nki_legacy"
+    known = NAMED if legacy else EVERY
+    if isinstance(value, str) and value in known:
         return value
     try:
         name = str(np.dtype(cast("Any", value)).name)
     except TypeError:
         name = str(value)
-    name = {"float8_e4m3fn": "float8_e4m3", "bool_": "bool"}.get(name, name)
-    if name not in NAMED:
+    name = {"bool_": "bool"}.get(name, name)
+    if legacy and name == "float8_e4m3fn":  # what numpy calls it; the legacy API has one format of four and three bits
+        name = "float8_e4m3"
+    if name not in known:
         raise LegalityError(
             f"dtype {name} is not supported by NKI",
             rule="dtype",
             line=current().line(),
-            hint=f"use one of {', '.join(NAMED)}",
+            hint=f"use one of {', '.join(known)}",
         )
     return name
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend import dtypes, names
 from acceld.nki.frontend.index import Expr, Predicate
-from acceld.nki.frontend.placement import fresh, mark_produced, rename
+from acceld.nki.frontend.placement import declare, fresh, mark_produced, rename
 from acceld.nki.frontend.state import Trace, current
-from acceld.nki.frontend.tensor import Tensor
+from acceld.nki.frontend.tensor import ParDim, Tensor
 from acceld.nki.frontend.views import conform
+from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.program import Affine, Attr, Engine, Pattern, Space, TileDim
 
 COMPARING = frozenset(
@@ -271,6 +272,31 @@ def unary(name: str, x: object, *, dtype: object = None, mask: object = None) ->
     return result(
         "activation", Engine.SCALAR, tile.shape, kind, [tile, 0.0, 1.0], attrs={"func": function}, mask=patterns
     )
+
+
+def bitcast(tile: Tensor, dtype: str) -> Tensor:
+    """The bits of ``tile`` as a type of another width, which may be read only."""
+    trace = current()
+    if tile.space is Space.HBM:
+        raise UnsupportedCall(
+            f"a view of a tensor in HBM as {dtype}, which is not as wide as {tile.dtype_name}",
+            line=trace.line(),
+            hint="load it first, and take the view of the tile",
+        )
+    size = tile.shape[-1] * DTYPE_BYTES[tile.dtype_name]
+    if tile.ndim < 2 or size % DTYPE_BYTES[dtype]:
+        raise LegalityError(
+            f"{size} bytes of {tile.label} are no whole number of {dtype}", rule="shape", line=trace.line()
+        )
+    partition = tile.declared.partition_axis
+    axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
+    shape = [*tile.shape[:-1], size // DTYPE_BYTES[dtype]]
+    made = declare(trace, [ParDim(n) if k == axis else n for k, n in enumerate(shape)], dtype, Space.SBUF)
+    order = [axis, *(k for k in range(tile.ndim) if k != axis)]
+    src, dst = (t.like(replace(t.access, dims=tuple(t.access.dims[k] for k in order))) for t in (tile, made))
+    trace.emit("bitcast", Engine.SYNC, [dst], [src])
+    trace.read_only.add(made.access.buffer)
+    return made
 
 
 def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:

@@ -347,6 +347,11 @@ class Predicate:
             raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in unknown))
         return True
 
+    @property
+    def holds_everywhere(self) -> bool:
+        """Whether the mask leaves nothing out."""
+        return all(_decide(expr, cmp) is True for expr, cmp in self.terms)
+
     def _cut_loops(self) -> None:
         """Trace again with the loops cut where the undecided comparisons change, if each depends on one loop only."""
         trace = current()

@@ -163,7 +163,7 @@ def static_cast(input_data: object, dtype: object, **kwargs: Any) -> Tensor:
 def finfo(dtype: object) -> Any:
     """``nl.finfo``: limits of a float type."""
     limits: Any = ml_dtypes.finfo  # untyped
-    return limits(dtypes.NAMED[dtypes.dtype_name(dtype)])
+    return limits(dtypes.EVERY[dtypes.dtype_name(dtype)])
 
 
 def dropout(x: object, rate: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:

@@ -15,7 +15,7 @@ from acceld.nki.frontend.placement import declare, mark_produced
 from acceld.nki.frontend.state import Trace, current
 from acceld.nki.frontend.tensor import ParDim, Tensor
 from acceld.nki.frontend.views import conform
-from acceld.nki.program import Access, Affine, Engine, LoopKind, Role, Space
+from acceld.nki.program import Access, Affine, Attr, Engine, LoopKind, Role, Space
 from acceld.nki.session import call_site
 
 MAX_CONSTANT_BYTES = 64 * 2**20
@@ -169,7 +169,7 @@ def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Te
     trace = current()
     array = np.asarray(constant)
     if dtype is not None:
-        array = array.astype(dtypes.NAMED[dtypes.dtype_name(dtype)])
+        array = array.astype(dtypes.EVERY[dtypes.dtype_name(dtype)])
     elif array.dtype == np.float64:
         array = array.astype(np.float32)
     elif array.dtype == np.int64:
@@ -222,12 +222,18 @@ def partitions_fit(shape: tuple[int, ...], call: str) -> None:
         )
 
 
-def load(src: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
+def _outside(mode: object) -> dict[str, Attr]:
+    """The attribute for ``mode=nisa.oob_mode...``, which AWS's own kernels pass to nl.load and nl.store."""
+    return {"oob": "skip"} if getattr(mode, "name", mode) == "skip" else {}
+
+
+def load(src: object, *, mask: object = None, dtype: object = None, mode: object = None, **kwargs: Any) -> Tensor:
     """``nl.load``: HBM to a new SBUF tile, cast where ``dtype`` asks for it."""
     tensor = in_hbm(src, "src", "load")
     partitions_fit(tensor.shape, "load")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    return result("dma_copy", Engine.DMA, tensor.shape, kind, [tensor], mask=masked(mask, tensor.shape))
+    patterns = masked(mask, tensor.shape)
+    return result("dma_copy", Engine.DMA, tensor.shape, kind, [tensor], attrs=_outside(mode), mask=patterns)
 
 
 def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
@@ -242,7 +248,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
     return result("dma_transpose", Engine.DMA, shape, kind, [tensor], attrs={"axes": (1, 0)}, mask=patterns)
 
 
-def store(dst: object, value: object, *, mask: object = None, **kwargs: Any) -> None:
+def store(dst: object, value: object, *, mask: object = None, mode: object = None, **kwargs: Any) -> None:
     """``nl.store``: a tile to HBM, one in PSUM through SBUF. LegalityError where the shapes differ."""
     trace = current()
     target = in_hbm(dst, "dst", "store")
@@ -270,7 +276,7 @@ def store(dst: object, value: object, *, mask: object = None, **kwargs: Any) -> 
         placed, tile = target, wide
     if trace.builder.buffers[target.access.buffer].role is Role.INPUT:
         trace.written_inputs.add(target.access.buffer)
-    trace.emit("dma_copy", Engine.DMA, [placed], [tile], mask=masked(mask, tile.shape))
+    trace.emit("dma_copy", Engine.DMA, [placed], [tile], attrs=_outside(mode), mask=masked(mask, tile.shape))
 
 
 def memset(

@@ -89,6 +89,8 @@ class Trace:
         """Iterations before which a loop is cut in two, by place; None where loops are never cut."""
         self.offsets: dict[int, int] = {}
         """For a loop that is a piece of one in the source, the iterations before it."""
+        self.in_later_piece = False
+        """Whether an iteration that is a piece of its own is traced, other than the first."""
         self.trips: dict[int, int] = {}
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()
@@ -99,6 +101,8 @@ class Trace:
         self.writes: dict[int, list[tuple[int, Access]]] = {}
         self.aliases: dict[int, list[Alias]] = {}
         """By buffer, the renamed results that were read in a loop they were not made in."""
+        self.read_only: set[int] = set()
+        """Buffers that hold other tensors' bits."""
         self.written_inputs: set[int] = set()
         self.lazy_candidates: dict[int, Slot] = {}
         self.engines_written: set[int] = set()
@@ -195,7 +199,9 @@ class Trace:
             self.builder.notice(line, text)
         for start, end in itertools.pairwise(edges):
             if end - start == 1 and len(edges) > 2:
+                self.in_later_piece = start > 0
                 yield from self._unrolled(numbers, range(start, end))
+                self.in_later_piece = False
             elif end > start:
                 yield from self._symbolic(name, numbers[start:end], kind, site, line, start)
 
@@ -336,6 +342,12 @@ class Trace:
 
     def written(self, access: Access, op: str) -> None:
         """Note that ``op`` writes ``access`` here; Retrace where a renamed result is still needed in a later iteration."""
+        if access.buffer in self.read_only:
+            raise UnsupportedCall(
+                "a write through a view of another width",
+                line=self.line(),
+                hint="declare the tensor with the narrower type, or write the tile before taking the view",
+            )
         for alias in self.aliases.get(access.buffer, ()):
             opened = set(self.scope) - set(alias.scope)
             if any(opened & set(read) for read in alias.reads) and overlaps(access, alias.access):

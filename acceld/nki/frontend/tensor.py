@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from acceld.nki.builder import Slot
-from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import dtypes
 from acceld.nki.frontend.state import Alias, current
 from acceld.nki.ops import DTYPE_BYTES
@@ -82,7 +82,7 @@ class Tensor:
 
     @property
     def dtype(self) -> Any:
-        return dtypes.NAMED[self.dtype_name]
+        return dtypes.EVERY[self.dtype_name]
 
     @property
     def itemsize(self) -> int:
@@ -180,10 +180,12 @@ class Tensor:
         return views.reshape(self, tuple(operator.index(n) for n in wanted))
 
     def view(self, dtype: object) -> Tensor:
-        """The same bits as another type of the same width."""
+        """The same bits as another type; of another width only to be read."""
         name = dtypes.dtype_name(dtype)
         if DTYPE_BYTES[name] != DTYPE_BYTES[self.dtype_name]:
-            raise UnsupportedCall(f"view of {self.dtype_name} as {name}: the widths differ", line=current().line())
+            from acceld.nki.frontend import elementwise
+
+            return elementwise.bitcast(self, name)
         return self.like(replace(self.access, dtype=name))
 
     def astype(self, dtype: object) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.grids import DynamicSlice
-from acceld.nki.frontend.index import Expr, as_int, broadcast
+from acceld.nki.frontend.index import Expr, Predicate, as_int, broadcast
 from acceld.nki.frontend.state import Retrace, Trace, current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.ops import FLOAT_DTYPES
@@ -36,6 +36,14 @@ def select(tensor: Tensor, key: object) -> Tensor:
     keys = list(key) if isinstance(key, tuple) else [key]
     if len(keys) == 1 and keys[0] is Ellipsis:
         return tensor
+    if len(keys) == 1 and isinstance(keys[0], Predicate):
+        if keys[0].holds_everywhere:
+            return tensor
+        raise UnsupportedCall(
+            f"a tile of {tensor.label} indexed with a mask",
+            line=trace.line(),
+            hint="pass the condition as mask= of the instruction",
+        )
     _check_open(trace, keys)
     if any(k is Ellipsis for k in keys):
         at = next(i for i, k in enumerate(keys) if k is Ellipsis)
@@ -193,6 +201,11 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
         raise UnsupportedCall("an index tile for a reshaped dimension", line=trace.line())
+    index = index.like(
+        replace(
+            index.access, dims=tuple(dim if any(dim.steps) else _tile_dim(1, dim.steps) for dim in index.access.dims)
+        )
+    )
     long = [k for k, count in enumerate(index.shape) if count > 1]
     if len(long) > 1:
         raise UnsupportedCall("an index tile with two axes", line=trace.line(), hint="index with a (P, 1) tile")

@@ -55,6 +55,8 @@ class Placement:
         if prod(blocks) > MAX_BLOCKS:
             raise UnsupportedCall(f"an explicit allocation of {prod(blocks)} blocks", line=trace.line())
         width = free * DTYPE_BYTES[dtype]
+        if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
+            return None  # the kernel's own arithmetic on addresses ran once for each piece of its loop
         places = [self._locate(index, partitions, width) for index in itertools.product(*map(range, blocks))]
         for partition, offset in places:
             self._check(trace, partition, offset, partitions, width)

@@ -44,6 +44,7 @@ class LegacyFrontEnd:
         nl = ApiModule("neuronxcc.nki.language", session, language.namespace())
         nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace())
         constants = ApiModule("neuronxcc.nki.language.constants", session, {"sizeinbytes": dtypes.sizeinbytes})
+        isa_constants = ApiModule("neuronxcc.nki.isa.constants", session, isa.namespace())
         typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
         allocators = ApiModule("neuronxcc.nki.compiler", session, compiler.namespace())
         launchers = {name: Launcher(name) for name in ("jit", "baremetal", "benchmark", "profile", "trace")}
@@ -60,7 +61,9 @@ class LegacyFrontEnd:
             },
         )
         top = ApiModule("neuronxcc", session, {"nki": nki})
-        modules = {module.__name__: module for module in (top, nki, nl, constants, nisa, typing, allocators)}
+        modules = {
+            module.__name__: module for module in (top, nki, nl, constants, nisa, isa_constants, typing, allocators)
+        }
         return modules | {"nki.language.constants": constants}
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:

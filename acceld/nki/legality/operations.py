@@ -43,6 +43,7 @@ class Operations(Checker):
             "matmul": self._matmul,
             "matmul_mx": self._matmul,
             "transpose": self._transpose,
+            "bitcast": self._bitcast,
             "tensor_tensor": self._tensor_tensor,
             "tensor_reduce": self._tensor_reduce,
             "partition_reduce": self._partition_reduce,
@@ -62,6 +63,14 @@ class Operations(Checker):
         special = self._special.get(instruction.op)
         if special is not None:
             special(instruction)
+
+    def _bitcast(self, instruction: Instruction) -> None:
+        src, dst = instruction.srcs[0], instruction.dsts[0]
+        if not isinstance(src, Access):
+            return
+        sizes = [free_elements(one.shape) * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
+        if src.shape[:1] != dst.shape[:1] or sizes[0] != sizes[1]:
+            self._add("shape", instruction, f"{sizes[0]} bytes of each partition read as {sizes[1]}")
 
     def _matmul(self, instruction: Instruction) -> None:
         stationary, moving = instruction.srcs[0], instruction.srcs[1]

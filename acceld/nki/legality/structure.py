@@ -130,6 +130,7 @@ _TILES_ONLY: dict[str, tuple[int, ...]] = {
     "dma_copy": (0,),
     "dma_transpose": (0,),
     "copy": (0,),
+    "bitcast": (0,),
     "copy_predicated": (0, 1),
     "shuffle": (0,),
     "broadcast_partition": (0,),

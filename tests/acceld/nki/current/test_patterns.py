@@ -1,0 +1,105 @@
+"""Explicit access patterns, views and packed types of the current API."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from acceld.nki.execute import execute
+from acceld.nki.tracing import TensorSpec, trace
+from acceld.nki.verify import verify
+from tests.acceld.nki.current.test_current import PRELUDE, drawn, ran, traced
+
+
+def test_a_pattern_of_a_reshaped_tensor_counts_in_its_flat_order() -> None:
+    (x,) = drawn((256, 32))
+    program = traced(
+        """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((64, 32, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((64, 32, 4), dtype=x.dtype, buffer=nl.sbuf)
+    blocks = x.reshape((4, 64, 32))
+    nisa.dma_copy(dst=tile, src=blocks.ap(pattern=[[32, 64], [1, 32], [64 * 32, 4]], offset=0))
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+""",
+        (256, 32),
+    )
+    assert np.array_equal(ran(program, [x]), x.reshape(4, 64, 32).transpose(1, 2, 0))
+
+
+def test_a_pattern_may_run_across_axes() -> None:
+    (x,) = drawn((64, 6, 10))
+    program = traced(
+        """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((64, 12), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((64, 6, 10), dtype=x.dtype, buffer=nl.sbuf)
+    part = nl.ndarray((64, 12), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_copy(dst=part, src=tile.ap(pattern=[[60, 64], [5, 12]], offset=0))
+    nisa.dma_copy(dst=out, src=part)
+    return out
+""",
+        (64, 6, 10),
+    )
+    assert np.array_equal(ran(program, [x]), x.reshape(64, 60)[:, ::5])
+
+
+def test_the_two_formats_of_four_exponent_bits_are_not_one() -> None:
+    x = np.linspace(-448, 448, 64, dtype=np.float32).reshape(2, 32)
+    program = traced(
+        """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=nl.float32, buffer=nl.sbuf)
+    small = nl.ndarray(x.shape, dtype=nl.float8_e4m3fn, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_copy(dst=small, src=tile)
+    nisa.tensor_copy(dst=tile, src=small)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+""",
+        (2, 32),
+    )
+    assert np.array_equal(ran(program, [x]), x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
+
+
+def test_products_of_float4_unpack_the_lowest_bits_first() -> None:
+    rng = np.random.default_rng(3)
+    levels = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+
+    def packed(columns: int) -> tuple[np.ndarray, np.ndarray]:
+        codes = rng.integers(0, 16, (32, columns, 4))
+        values = np.where(codes & 8, -1.0, 1.0) * levels[codes & 7]
+        return (codes << np.array([0, 4, 8, 12])).sum(axis=2).astype(np.uint16), values
+
+    a, left = packed(16)
+    b, right = packed(64)
+    scales = [rng.integers(124, 130, (4, n)).astype(np.uint8) for n in (16, 64)]
+    body = """
+@nki.jit
+def kernel(a, b, sa, sb):
+    out = nl.ndarray((16, 64), dtype=nl.float32, buffer=nl.shared_hbm)
+    tiles = []
+    for x in (a, b, sa, sb):
+        dtype = nl.float4_e2m1fn_x4 if x.dtype == nl.uint16 else x.dtype
+        tile = nl.ndarray(x.shape, dtype=dtype, buffer=nl.sbuf)
+        nisa.dma_copy(dst=tile, src=x.view(dtype))
+        tiles.append(tile)
+    acc = nl.ndarray((16, 64), dtype=nl.float32, buffer=nl.psum)
+    nisa.nc_matmul_mx(acc, tiles[0], tiles[1], tiles[2], tiles[3])
+    done = nl.ndarray((16, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.tensor_copy(dst=done, src=acc)
+    nisa.dma_copy(dst=out, src=done)
+    return out
+"""
+    arrays = [a, b, *scales]
+    program = trace(PRELUDE + body, [TensorSpec(x.shape, x.dtype.name) for x in arrays], api="nki", chip="trn3")
+    assert verify(program) == ()
+    weights = [np.repeat(2.0 ** (s.astype(np.float64) - 127), 8, axis=0)[..., None] for s in scales]
+    expected = np.einsum("kiq,kjq->ij", left * weights[0], right * weights[1])
+    np.testing.assert_allclose(execute(program, arrays)[0], expected, rtol=1e-6)
