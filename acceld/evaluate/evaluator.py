@@ -7,8 +7,6 @@ search gate (one secret data set of the run) -> strict gate (fresh seeds, every 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -26,7 +24,7 @@ from acceld.evaluate.distributions import OWN
 from acceld.evaluate.floors import Floors
 from acceld.evaluate.gates import DEAR_S, Seeds, Trial, judge_errors, published_trials, search_trial, strict_trials
 from acceld.evaluate.jail import Level
-from acceld.evaluate.queue import SlotQueue
+from acceld.evaluate.queue import SlotQueue, slots_of
 from acceld.evaluate.sandbox import SandboxReport, probe_level
 from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Status
 from acceld.roofline import floor_us, percent_of_attainable, percent_of_peak
@@ -100,7 +98,7 @@ class Judge:
         self._workload_folders = tuple(workload_folders)
         self._highest = highest
         self._children: Children | None = None
-        self._queue = SlotQueue(_slots(config), config.queue_size)
+        self._queue = SlotQueue(slots_of(config), config.queue_size)
         self._running: set[asyncio.Task[Any]] = set()
         self._seeds: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
@@ -468,14 +466,3 @@ def _tightness(check: Check) -> float:
 def _close(case: _Case) -> None:
     if case.traced is not None:
         case.traced.close()
-
-
-def _slots(config: EvaluateConfig) -> int:
-    if config.slots:
-        return config.slots
-    free = 0.0
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo", encoding="ascii") as file:
-        amounts = {line.split(":")[0]: int(line.split()[1]) for line in file}
-        free = amounts["MemAvailable"] / 2**20
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, int(free // config.memory_gib) if free else 1))

@@ -6,12 +6,16 @@ Submitting waits when the queue is full, so that model spending slows down with 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+
+from acceld.config import EvaluateConfig
 
 
 @dataclass(order=True, slots=True)
@@ -85,3 +89,15 @@ class SlotQueue:
             "waiting": len(waiting),
             "oldest_waiting_s": max((time.monotonic() - one.since for one in waiting), default=0.0),
         }
+
+
+def slots_of(config: EvaluateConfig) -> int:
+    """Evaluations at the same time: as configured, else as many as there are cores and memory for."""
+    if config.slots:
+        return config.slots
+    free = 0.0
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/meminfo", encoding="ascii") as file:
+        amounts = {line.split(":")[0]: int(line.split()[1]) for line in file}
+        free = amounts["MemAvailable"] / 2**20
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(free // config.memory_gib) if free else 1))
