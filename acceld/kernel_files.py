@@ -24,19 +24,20 @@ def load_kernel(
     """The kernel in ``path`` with its import closure, as a person gives it.
 
     The closure holds the modules below the kernel's folder (or its package's root) that it imports, directly or not,
-    by path relative to that root. UsageError where the file can not be read or is no text.
+    by path relative to that root, as then is its own file name. UsageError where the file can not be read or is no text.
     """
     text = read(path)
     root = package_root(path)
+    closure = dict(_closure(path, text, root))
     return Kernel(
         text=text,
         api=api,
         entry=entry,
         grid=grid,
         lnc=lnc,
-        filename=path.name,
+        filename=str(path.resolve().relative_to(root)) if closure else path.name,
         trusted=True,
-        closure=dict(_closure(path, text, root)),
+        closure=closure,
     )
 
 
@@ -103,6 +104,8 @@ def _imported(importer: Path, source: str, root: Path) -> Iterator[Path]:
                 yield from _module(root, alias.name.split("."))
         elif isinstance(node, ast.ImportFrom):
             base = root if not node.level else importer.parents[node.level - 1]
+            if node.level and (base / "__init__.py").is_file():
+                yield (base / "__init__.py").resolve()
             parts = node.module.split(".") if node.module else []
             yield from _module(base, parts)
             for alias in node.names:

@@ -84,7 +84,7 @@ def _facts(arguments: argparse.Namespace) -> tuple[list[DraftArgument], list[Dra
             given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
     given += [drafts.parse_scalar(text) for text in arguments.scalar]
     if arguments.reference:
-        facts = drafts.reference_facts(Path(arguments.reference), [a.name for a in given])
+        facts = drafts.reference_facts(Path(arguments.reference), given)
         return list(facts.arguments), list(facts.outputs)
     if not given:
         raise UsageError(
@@ -121,8 +121,9 @@ def _write(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        (fresh / BASELINE_FILES[kernel.api]).write_text(kernel.text, encoding="utf-8")
-        for name, text in kernel.closure.items():
+        # With modules of its own the kernel keeps its place among them: relative imports depend on it.
+        baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
+        for name, text in {**kernel.closure, baseline: kernel.text}.items():
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)
             (fresh / name).write_text(text, encoding="utf-8")
         if arguments.reference:
@@ -133,7 +134,7 @@ def _write(
             folder.name,
             given,
             outputs,
-            baselines={kernel.api: BASELINE_FILES[kernel.api]},
+            baselines={kernel.api: baseline},
             reference="reference.py" if arguments.reference else None,
             entry=kernel.entry,
             grid=kernel.grid,

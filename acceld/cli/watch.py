@@ -65,7 +65,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, home: H
     async def judged(kernel: Kernel, gate: Gate) -> Evaluation:
         from acceld.evaluate.base import EvaluationRequest, Priority
 
-        found = next(one.workload for one in files if one.watched.path.name == kernel.filename)
+        found = next(one.workload for one in files if one.watched.path.name == Path(kernel.filename).name)
         return await judge.evaluate(
             EvaluationRequest(
                 kernel=kernel,
@@ -257,7 +257,7 @@ class _Runs:
 
     async def start(self, kernel: Kernel, usd: float | None) -> int:
         """Start a search from the text as it is."""
-        found = next(one for one in self._files if one.watched.path.name == kernel.filename)
+        found = next(one for one in self._files if one.watched.path.name == Path(kernel.filename).name)
         spec = {
             "workload": found.workload.name,
             "workload_folder": str(found.workload.folder),

@@ -76,7 +76,7 @@ def _trace(raw: dict[str, Any]) -> Any:
     return trace(
         raw["source"],
         [_argument(one) for one in raw["arguments"]],
-        filename=raw["filename"],
+        filename=str(_ROOT / raw["filename"]) if raw["closure"] else raw["filename"],
         entry=raw["entry"] or None,
         grid=tuple(raw["grid"]),
         lnc=raw["lnc"],

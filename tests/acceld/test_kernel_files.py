@@ -24,7 +24,7 @@ def test_the_closure_follows_relative_and_absolute_imports(tmp_path: Path) -> No
     kernel = write(tmp_path / "ops" / "kernel.py", "import torch\nfrom ops.tiles import x\nfrom .sizes import P\n")
     loaded = load_kernel(kernel, api="nki_legacy")
     assert set(loaded.closure) == {"ops/__init__.py", "ops/tiles.py", "ops/sizes.py"}
-    assert loaded.trusted and loaded.filename == "kernel.py"
+    assert loaded.trusted and loaded.filename == "ops/kernel.py"
     assert package_root(kernel) == tmp_path.resolve()
 
 

@@ -122,3 +122,21 @@ def test_a_state_folder_that_can_not_be_made_is_an_error_that_says_so(
     given = ["--arg", "a=128x64:float32", "--arg", "b=128x64:float32"]
     assert main(words + (["--workload", "silu"] if command == "verify" else given)) == 2
     assert "state folder" in capsys.readouterr().err
+
+
+def test_a_kernel_inside_a_package_keeps_its_relative_imports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = tmp_path / "ops"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "sizes.py").write_text("COLUMNS = 64\n")
+    text = KERNEL.replace("import torch", "import torch\nfrom .sizes import COLUMNS").replace(
+        "arange(64)", "arange(COLUMNS)"
+    )
+    (package / "add.py").write_text(text)
+    shapes = ["--arg", "a=128x64:float32", "--arg", "b=128x64:float32"]
+    home = ["--home", str(tmp_path / "state"), "--json"]
+    assert main(["init", str(package / "add.py"), "--output", str(tmp_path / "w" / "add"), *shapes, *home]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "passed"
+    assert (tmp_path / "w" / "add" / "ops" / "add.py").read_text() == text
