@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -45,16 +46,16 @@ class Client:
             raise not_running(home)
         self.home = home
         self.pid: int = told["pid"]
-        self._socket: str = told["socket"]
-        self._token = home.token()
+        self.socket_path = Path(told["socket"])
+        self.token = home.token()
         self._timeout_s = timeout_s
         self._checked = False
 
     @classmethod
-    def at(cls, home: Home, socket_path: str, token: str, *, timeout_s: float = 30.0) -> Client:
+    def at(cls, home: Home, socket_path: Path, token: str, *, timeout_s: float = 30.0) -> Client:
         """A client of a server that is not the folder's daemon, such as one over its history alone."""
         made = cls.__new__(cls)
-        made.home, made.pid, made._socket, made._token = home, 0, socket_path, token
+        made.home, made.pid, made.socket_path, made.token = home, 0, socket_path, token
         made._timeout_s, made._checked = timeout_s, True
         return made
 
@@ -68,8 +69,8 @@ class Client:
         if not self._checked:
             self._checked = True
             check_version(self.send("GET", "/v1/hello"))
-        connection = _UnixConnection(self._socket, self._timeout_s)
-        headers = {"Authorization": f"Bearer {self._token}"}
+        connection = _UnixConnection(str(self.socket_path), self._timeout_s)
+        headers = {"Authorization": f"Bearer {self.token}"}
         text = None
         if method != "GET":
             headers["Content-Type"] = "application/json"

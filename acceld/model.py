@@ -152,6 +152,10 @@ class Check:
     detail: str = ""
 
 
+OWN_ORACLE = "against the float64 execution of the workload's own kernel"
+"""Detail of a check that passed where the workload has no reference to be held against."""
+
+
 @dataclass(frozen=True, slots=True)
 class Correctness:
     """How far a kernel's outputs are from the reference's."""
@@ -169,6 +173,11 @@ class Correctness:
     def passed(self) -> bool:
         """Whether every check passed."""
         return all(check.passed for check in self.checks)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether a reference that is no kernel was the oracle."""
+        return not any(check.detail == OWN_ORACLE for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +390,8 @@ class SearchParameters:
     """The memory holds this run's insights alone, so that runs can be compared."""
     max_usd_per_percent: float | None = None
     """Stop when the next percent is expected to cost more than this."""
+    from_reference: bool = False
+    """There is no kernel to start from: the executor writes the first one from the reference."""
     candidates: int | None = None
     """Stop once so many candidates have been judged; the last iteration is cut to fit."""
 

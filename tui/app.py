@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from textual.app import App, SuspendNotSupported, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from acceld.alerts import Alert, Manner, alert_of, announcement
 from acceld.errors import AcceldError, DaemonError
 from tui.client import Client, event_of
 from tui.console import ConsoleView
@@ -86,6 +87,7 @@ class ConsoleApp(Steering, App[None]):
         refresh_hz: float = 8.0,
         theme: str = "acceld",
         keymap: Mapping[str, str] | None = None,
+        notify: Manner = "bell",
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
@@ -97,6 +99,7 @@ class ConsoleApp(Steering, App[None]):
         self.hello: Mapping[str, Any] = {}
         self._run = run
         self._clock = clock
+        self._manner = notify
         self._refresh_s = 1.0 / max(0.5, refresh_hz)
         self._history: list[str] = []
         self._loaded: set[int] = set()
@@ -156,8 +159,8 @@ class ConsoleApp(Steering, App[None]):
                 await self._connect()
                 tries = 0
                 async for batch in self.client.events(self.console_view.seq):
-                    for event in batch:
-                        self.console_view.apply(event)
+                    fresh = [event for event in batch if self.console_view.apply(event)]
+                    self.tell([alert for event in fresh if (alert := alert_of(event)) is not None])
                 raise DaemonError("the daemon closed the connection")
             except AcceldError as error:
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
@@ -259,6 +262,16 @@ class ConsoleApp(Steering, App[None]):
                     subprocess.run([*words, str(file)], check=False)
             except (SuspendNotSupported, OSError) as error:
                 self.notify(f"{words[0]}: {error}", severity="error")
+
+    def tell(self, alerts: Sequence[Alert]) -> None:
+        """Say what happened in the console, and to a person who looks elsewhere; several at once as one."""
+        if not alerts:
+            return
+        last = next((alert for alert in reversed(alerts) if alert.bad), alerts[-1])
+        more = f" (and {len(alerts) - 1} more)" if len(alerts) > 1 else ""
+        self.notify(last.text + more, title=last.title, severity="warning" if last.bad else "information")
+        if self._driver is not None:
+            self._driver.write(announcement(last, self._manner, in_tmux="TMUX" in os.environ))
 
     def complain(self, error: AcceldError) -> None:
         """Say what went wrong, and what to do."""

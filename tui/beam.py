@@ -1,6 +1,6 @@
 """The visible lines of a run's tree of candidates. Pure.
 
-Shown without being asked: the path to the best, every candidate that was ever in a beam, and what waits or runs now.
+Shown without being asked: what comes from the baseline, the path to the best, every candidate that was ever in a beam, and what waits or runs now.
 The rest of each family is folded into one line that says what became of them, so that a tree of 100,000 candidates
 is a page long.
 """
@@ -65,6 +65,7 @@ def tree_lines(run: RunView, folding: Folding) -> list[TreeLine]:
         return _matching(run, folding)
     kept = kept_of(run)
     opened = {run.candidates[number].parent for number in kept if number in run.candidates}
+    opened.update(run.children.get(0, [])[:1])
     lines: list[TreeLine] = []
     stack: list[tuple[int, str, str]] = [(root, "", "") for root in reversed(run.children.get(0, []))]
     rests: dict[int, TreeLine] = {}

@@ -104,7 +104,7 @@ class ConsoleView:
             state=row.get("state") or "queued",
             message=row.get("message") or "",
             iteration=row.get("iteration") or 0,
-            iterations=search.get("iterations") or 0,
+            iterations=row.get("iterations") or search.get("iterations") or 0,
             baseline_us=row.get("baseline_latency_us"),
             best_us=row.get("best_latency_us"),
             speedup=row.get("speedup"),

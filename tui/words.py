@@ -34,6 +34,7 @@ STATE_GLYPHS: Mapping[str, str] = {
     "finished": "✓",
     "cancelled": "⊘",
     "failed": "✗",
+    "stopped": "■",
     "idle": "·",
     "busy": "▶",
     "lost": "✗",

@@ -83,6 +83,7 @@ def show(client: Any, number: int | None, *, replay: bool = False, theme: str | 
         refresh_hz=min(settings.refresh_hz, 4.0) if os.environ.get("SSH_CONNECTION") else settings.refresh_hz,
         theme=theme or settings.theme,
         keymap=keymap(settings.keys),
+        notify=settings.notify,
     )
     app.run()
     if app.return_code:
@@ -136,8 +137,8 @@ def _client(arguments: argparse.Namespace) -> Iterator[Any]:
         return
     with reading(arguments.home) as history:
         # The server over the file listens on a socket of its own, which the blocking client knows.
-        socket_path, token = history.client._socket, history.client._token
-        client = HttpClient(socket_path=Path(socket_path), token=token, where=f"{history.database}, read-only")
+        served = history.client
+        client = HttpClient(socket_path=served.socket_path, token=served.token, where=f"{history.database}, read-only")
         client.read_only = True
         yield client
 

@@ -52,7 +52,7 @@ def _served(home: Home) -> Iterator[Client]:
         try:
             async with HistoryServer(home.database) as server:
                 stopped = asyncio.Event()
-                place.update(socket=str(server.socket_path), token=server.token)
+                place.update(socket=server.socket_path, token=server.token)
                 place["stop"] = (asyncio.get_running_loop(), stopped)
                 ready.set()
                 await stopped.wait()

@@ -1,4 +1,4 @@
-"""``acceld import``: NKIBench's kernels as workloads, flashinfer-bench's results as history."""
+"""``acceld import``: NKIBench's kernels as workloads; AccelOpt's checkpoints and flashinfer-bench's traces as history."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from acceld.home import Home, find_home
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to read."""
     parser.add_argument(
-        "source", metavar="summary.json|DIR", help="NKIBench's summary, or a flashinfer-bench trace set"
+        "source",
+        metavar="summary.json|DIR",
+        help="NKIBench's summary, a checkpoint of AccelOpt, or a flashinfer-bench trace set",
     )
     parser.add_argument(
         "--into", metavar="DIR", default="workloads", help="for workloads: the folder (default: workloads)"
     )
+    parser.add_argument("--chip", choices=("trn1", "trn2"), help="for a checkpoint: what it was measured on")
     parser.add_argument("--only", metavar="NAME", help="cases whose name contains this")
     parser.add_argument("--json", action="store_true", help="print what was read as JSON")
 
@@ -37,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     if home.daemon() is not None:
         raise DaemonError("the history can not be added to while the daemon writes it", hint="acceld stop, then again.")
     home.prepare()
-    runs = asyncio.run(_results(source, home, arguments.only or ""))
+    runs = asyncio.run(_record(source, home, arguments.only or "", arguments.chip))
     if arguments.json:
         print_json({"runs": runs})
     else:
@@ -64,36 +67,26 @@ def _workloads(summary: Path, folder: Path, arguments: argparse.Namespace) -> in
     return 1 if refused else 0
 
 
-async def _results(source: Path, home: Home, only: str) -> list[dict[str, Any]]:
-    from acceld.model import Candidate, RunSpec, RunState, Status
-    from acceld.report.imports import METHOD, flashinfer
+async def _record(source: Path, home: Home, only: str, chip: str | None) -> list[Any]:
+    """What was written, a record a run."""
+    from acceld.report.checkpoints import checkpoints, is_checkpoint
+    from acceld.report.imports import flashinfer
+    from acceld.report.recording import record_checkpoint, record_results
     from store.database import Store
 
     store = await asyncio.to_thread(Store.open, home.database)
-    runs = []
+    runs: list[Any] = []
     try:
-        for one in flashinfer(source):
-            if only not in one.workload:
-                continue
-            spec = RunSpec(one.workload, chip=one.chip, api="imported", backend=one.backend, proposer="imported")
-            run = await store.create_run(spec)
-            await store.set_run_state(run.id, RunState.RUNNING)
-            passed = [entry for entry in one.results if entry[1].status is Status.PASSED]
-            passed.sort(key=lambda entry: -(entry[1].latency_us or 0.0))
-            others = [entry for entry in one.results if entry[1].status is not Status.PASSED]
-            first, best = None, None
-            for kernel, evaluation in (*passed, *others):
-                made = await store.write_candidate(Candidate(run.id, 0 if first is None else 1, kernel, first))
-                key = f"{METHOD}/{one.workload}/{one.chip}/{kernel.sha256}"
-                made = await store.write_evaluation(
-                    made, evaluation, workload=one.workload, backend=one.backend, chip=one.chip, key=key
+        if is_checkpoint(source):
+            if chip is None:
+                raise UsageError(
+                    "a checkpoint of AccelOpt does not say which chip it was measured on", hint="Add --chip trn1."
                 )
-                first = first or made.id
-                if evaluation.status is Status.PASSED:
-                    best = made
-                    await store.set_best(run.id, best.id)
-            await store.set_run_state(run.id, RunState.FINISHED, f"imported from {source}")
-            runs.append({"run": run.id, "workload": one.workload, "candidates": len(one.results)})
+            cases = [case for case in checkpoints(source, chip) if only in case.name]
+            runs += [await record_checkpoint(store, case, chip, str(source)) for case in cases]
+        else:
+            found = [one for one in flashinfer(source) if only in one.workload]
+            runs += [await record_results(store, one, str(source)) for one in found]
     finally:
         await store.close()
     return runs

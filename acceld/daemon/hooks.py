@@ -15,33 +15,29 @@ import os
 import shlex
 import signal
 
+from acceld.alerts import alert_of
 from acceld.config import HooksConfig
-from acceld.events import Event, EventKind
-from acceld.model import RunState, Status
+from acceld.events import Event
 from store import listing
 from store.database import Store
 
 log = logging.getLogger(__name__)
 
 LIMIT_S = 30.0
-SICK = frozenset({"sick", "lost", "failed"})
 
 
 def hook_for(event: Event, hooks: HooksConfig) -> tuple[str, str]:
     """Name and command of the hook that an event calls; both empty where it calls none."""
-    data = event.data
-    match event.kind:
-        case EventKind.BEST_CHANGED if data.get("speedup") is not None and data["speedup"] > 1:
+    alert = alert_of(event)
+    match alert.subject if alert else None:
+        case None:
+            return "", ""
+        case "win":
             return "on_best", hooks.on_best
-        case EventKind.RUN_STATE if RunState(data["state"]).ended:
+        case "end":
             return "on_end", hooks.on_end
-        case EventKind.BUDGET_LEVEL:
+        case _:
             return "on_alarm", hooks.on_alarm
-        case EventKind.DEVICE_STATE if data.get("state") in SICK:
-            return "on_alarm", hooks.on_alarm
-        case EventKind.CANDIDATE_EVALUATED if data["status"] == Status.SUSPECT:
-            return "on_alarm", hooks.on_alarm
-    return "", ""
 
 
 async def run_hooks(store: Store, hooks: HooksConfig) -> None:
@@ -56,7 +52,15 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
         if done is not None:
             continue
         run = await store.read(listing.run_row, event.run) if event.run else None
-        told = {"version": 1, "hook": name, "event": {"kind": event.kind, "data": dict(event.data)}, "run": run}
+        alert = alert_of(event)
+        text = f"{alert.title}: {alert.text}" if alert else ""
+        told = {
+            "version": 1,
+            "hook": name,
+            "text": text,
+            "event": {"kind": event.kind, "data": dict(event.data)},
+            "run": run,
+        }
         code = await run_command(command, json.dumps(told).encode())
         await store.done(entry, {"exit_code": code})
         if code != 0:

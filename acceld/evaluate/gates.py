@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.tolerance import Tolerance, tolerance_from
-from acceld.model import Check
+from acceld.model import OWN_ORACLE, Check
 from acceld.workloads import Precision, Workload
 
 FRESH_SEEDS = 5
@@ -125,6 +125,6 @@ def judge_errors(
         passed=not complaint,
         rel_l2=worst.rel_l2,
         tolerance=limit.rel_l2,
-        detail=complaint,
+        detail=complaint or ("" if workload.reference else OWN_ORACLE),
     )
     return Verdict(check, worst)

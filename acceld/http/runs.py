@@ -16,7 +16,6 @@ from acceld.search.outcome import outcome
 from store import listing, queries
 from store.rows import dump
 
-
 STOPPED = "stopped"
 """State of a run that was under way when its daemon ended. The next daemon goes on with it."""
 UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)

@@ -7,6 +7,7 @@ named there, and its kernels have not been judged here.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ METHOD = "flashinfer-bench"
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A definition with its solutions' verdicts, the slowest that passed first."""
+    """A definition on one workload, with its solutions' verdicts."""
 
     workload: str
     hardware: str
@@ -99,30 +100,40 @@ def write_workload(case: Case, folder: Path) -> Path:
 
 
 def flashinfer(folder: Path) -> list[Imported]:
-    """Definitions with the verdicts on their solutions, from a flashinfer-bench trace set or an export of ours."""
+    """Workloads with the verdicts on their solutions, from a flashinfer-bench trace set or an export of ours.
+
+    A definition that was tried on several sets of axes is several workloads, ``definition@uuid``.
+    """
     solutions: dict[str, Any] = {}
     for path in _files(folder, "solutions"):
         solutions.update({row["name"]: row for row in _rows(path) if "sources" in row})
-    by_definition: dict[tuple[str, str], list[tuple[Kernel, Evaluation]]] = {}
-    references: dict[tuple[str, str], float] = {}
+    found: dict[tuple[str, str, str], list[tuple[Kernel, Evaluation]]] = {}
+    references: dict[tuple[str, str, str], float] = {}
     for path in _files(folder, "traces"):
         for row in _rows(path):
             verdict, solution = row.get("evaluation"), solutions.get(row.get("solution") or "")
             if not verdict or not solution:
                 continue
-            key = (row["definition"], str(verdict["environment"]["hardware"]))
+            uuid = str((row.get("workload") or {}).get("uuid") or "")
+            key = (row["definition"], uuid, str(verdict["environment"]["hardware"]))
             kernel = _kernel(solution)
-            by_definition.setdefault(key, []).append((kernel, _evaluation(verdict, kernel, key[1])))
+            found.setdefault(key, []).append((kernel, _evaluation(verdict, kernel, key[2])))
             performance = verdict.get("performance") or {}
             if performance.get("reference_latency_ms"):
                 references[key] = performance["reference_latency_ms"] * 1000
-    if not by_definition:
+    if not found:
         raise UsageError(
             f"{folder} holds no trace with its solution", hint="It needs solutions and traces as JSON lines."
         )
+    sizes = Counter(name for name, _ in {(name, uuid) for name, uuid, _ in found})
     return [
-        Imported(name, hardware, tuple(results), references.get((name, hardware)))
-        for (name, hardware), results in sorted(by_definition.items())
+        Imported(
+            name if sizes[name] == 1 else f"{name}@{uuid[:8]}",
+            hardware,
+            tuple(results),
+            references.get((name, uuid, hardware)),
+        )
+        for (name, uuid, hardware), results in sorted(found.items(), key=lambda entry: entry[0])
     ]
 
 

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Sequence
 
 from acceld import figures
+from acceld.model import OWN_ORACLE
 from acceld.report.facts import RunFacts
 from acceld.report.page import verdict
 
@@ -34,6 +35,8 @@ def markdown(runs: Sequence[RunFacts]) -> str:
             f"{label}; candidates: {counts or 'none'}; model cost {figures.usd(facts.costs.get('cost_usd'))}",
             "",
         ]
+        if o["has_reference"] is False:
+            parts += [f"No reference: results are judged {OWN_ORACLE}.", ""]
         if o["wins"]:
             parts += [
                 f"- {w['title'] or w['rule']}: {figures.speedup(w['speedup'])} over its parent" for w in o["wins"]

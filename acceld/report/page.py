@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from acceld import figures
+from acceld.model import OWN_ORACLE
 from acceld.report import svg
 from acceld.report.facts import RunFacts
 
@@ -102,6 +103,8 @@ def _one(facts: RunFacts) -> Iterable[str]:
     yield f'<p class="verdict{"" if facts.improved else " same"}"><b>{escape(verdict(facts))}</b></p>'
     label = "Simulated: no chip ran this." if o["source"] == "simulated" else "Measured on the device."
     yield f'<p class="faint">{label} Method {escape(o["method"] or "unknown")}, API {escape(o["api"])}, proposals by {escape(o["proposer"])}.</p>'
+    if o["has_reference"] is False:
+        yield f'<p class="faint">No reference: results are judged {escape(OWN_ORACLE)}.</p>'
     cards = [
         (figures.speedup(o["speedup"]), "speed-up"),
         (

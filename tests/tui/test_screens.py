@@ -105,6 +105,19 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
         await pilot.pause(0.2)
         shown = str(app.screen.query_one("#context", Line).render())
         assert "100 µs" in shown and "8.12x" in shown
+        (toast,) = app._notifications
+        assert (toast.title, toast.message) == ("new best kernel", "r3: c2001 100 µs, 8.12x")
+
+
+async def test_beside_the_tree_stands_what_the_candidate_changed() -> None:
+    async with console().run_test(size=(160, 50)) as pilot:
+        await pilot.press("2", "B")
+        change = pilot.app.screen.query_one("#change", LineList)
+        await until(pilot, lambda: str(change.border_title).startswith("Change from c"))
+        assert change.keys
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert not change.display
 
 
 async def test_a_filter_narrows_the_list_and_escape_clears_it() -> None:

@@ -187,9 +187,19 @@ class ConsoleScreen(Screen[None]):
 
 
 def best_line(run: RunView, width: int) -> str:
-    """Speed-up of the best so far, from baseline to now, as a sparkline."""
+    """Speed-up of the best so far over the candidates, the oldest left, as a sparkline."""
     base = run.baseline_us
-    return sparkline([base / best.latency_us for best in run.bests], width) if base else ""
+    if not base or not run.bests:
+        return ""
+    first, last = next(iter(run.candidates)), next(reversed(run.candidates))
+    cells = max(1, min(width, len(run.candidates)))
+    values, place = [], 0
+    for cell in range(cells):
+        upto = last if cell == cells - 1 else first + (last - first) * cell // (cells - 1)
+        while place + 1 < len(run.bests) and run.bests[place + 1].candidate <= upto:
+            place += 1
+        values.append(base / run.bests[place].latency_us)
+    return sparkline(values, cells)
 
 
 def _money(run: RunView, row: RunRow | None) -> str:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Container
+from textual.containers import Container, Vertical
+from textual.timer import Timer
 
 from acceld import figures
 from tui.beam import Folding, TreeLine, tree_lines
 from tui.palette import said
 from tui.screens.base import ConsoleScreen, best_line
+from tui.screens.runs import QUIET
 from tui.state import CandidateView, RunView
 from tui.widgets.bars import bar, fitted
+from tui.widgets.code import colored, diff_lines
 from tui.widgets.frame import Line, Panel
 from tui.widgets.lines import LineList
-from tui.words import status_word
+from tui.words import age, clock, level_of, sentence, state_word, status_word
 
 PEAK = 7
 """Cells of percent of peak, which goes first where it is narrow."""
 FIGURES = 9 + 1 + 6 + 1 + PEAK + 1 + 13
 """Cells of latency, speed-up, percent of peak and status."""
 NARROW = 66
+RESTS_S = 0.15
+"""How long the cursor stays before a candidate's text is asked for."""
 
 
 def figures_width(width: int) -> int:
@@ -60,16 +65,23 @@ class BeamScreen(ConsoleScreen):
         self._lines: dict[Hashable, TreeLine] = {}
         self._path: frozenset[int] = frozenset()
         self._beam: frozenset[int] = frozenset()
+        self._changed: tuple[int | None, list[Text]] = (None, [])
+        self._resting: Timer | None = None
 
     def body(self) -> Iterable[Any]:
         with Container(id="split"):
             yield LineList(id="tree", empty="No candidate yet: the baseline is judged first.")
-            yield Panel(self._details, id="details")
+            with Vertical(id="side"):
+                yield Panel(self._details, id="details")
+                yield LineList(id="change", pointer=False, empty="The same text.")
+            yield Panel(self._now, id="now")
         yield Line(self._summary, id="summary")
 
     def on_mount(self) -> None:
         super().on_mount()
         self.query_one("#tree").focus()
+        self.query_one("#change").can_focus = False
+        self.query_one("#now").border_title = "Now"
 
     @property
     def _folding(self) -> Folding:
@@ -95,6 +107,8 @@ class BeamScreen(ConsoleScreen):
         self._select(tree.key)
         self.query_one("#summary").refresh()
         self.query_one("#details").refresh()
+        self.query_one("#now").refresh()
+        self._show_change()
 
     def _header(self, width: int) -> Text:
         peak = f"{'% peak':>6} " if width >= NARROW else ""
@@ -183,7 +197,10 @@ class BeamScreen(ConsoleScreen):
             parent = run.candidates.get(node.parent or 0)
             if parent and parent.latency_us:
                 change = 100 * (parent.latency_us / node.latency_us - 1)
-                text.append(f"  {change:+.1f} % over c{parent.id}", palette.good if change > 0 else palette.muted)
+                gain = f"  {change:+.1f} % over c{parent.id}"
+                if len(text.plain.splitlines()[-1]) + len(gain) > width:
+                    gain = f"  {change:+.1f} %"
+                text.append(gain, palette.good if change > 0 else palette.muted)
             text.append("\n")
         if node.percent_of_peak is not None:
             text.append(bar(node.percent_of_peak, 100, min(24, width - 16)), palette.primary)
@@ -216,7 +233,49 @@ class BeamScreen(ConsoleScreen):
                 for child in children
                 if (us := run.candidates[child].latency_us) and node.latency_us and us < node.latency_us
             )
-            text.append(f"\n{len(children)} children, {better} faster\n", palette.muted)
+            text.append(
+                f"\n{len(children)} {'child' if len(children) == 1 else 'children'}, {better} faster\n", palette.muted
+            )
+
+    def _show_change(self) -> None:
+        """The diff against the parent, where there is room for it, once the cursor rests."""
+        pane, number = self.query_one("#change", LineList), self.console_app.candidate
+        if number is None or number == self._changed[0] or not pane.display:
+            return
+        if self._resting is not None:
+            self._resting.stop()
+        self._resting = self.set_timer(RESTS_S, lambda: self.fetch(f"/v1/candidates/{number}", self._take))
+
+    def _take(self, facts: Mapping[str, Any]) -> None:
+        pane, parent = self.query_one("#change", LineList), facts.get("parent")
+        if facts.get("parent_text"):
+            lines = diff_lines(facts["parent_text"], facts.get("text") or "", self.palette)[2:]
+        else:
+            lines = colored(facts.get("text") or "", self.palette)
+        self._changed = (facts["id"], lines)
+        pane.border_title = f"Change from c{parent}" if parent else "Source"
+        pane.show(range(len(lines)), lambda key, width: lines[key].copy() if isinstance(key, int) else Text(""))
+        pane.scroll_home(animate=False)
+
+    def _now(self, width: int, height: int) -> Text:
+        """Devices, what waits, and what this run did last."""
+        palette, app, run = self.palette, self.console_app, self.run_view
+        state, text = app.state, Text()
+        for name in sorted(state.devices)[: height // 4]:
+            device = state.devices[name]
+            text.append(fitted(state_word(device.state), 8).ljust(9), palette.state(device.state))
+            doing = f"c{device.candidate} {age(app.now - device.since)}" if device.candidate else ""
+            text.append(fitted(f"{name}  {doing}", width - 9) + "\n")
+        if run is None:
+            return text
+        calls = f", {len(run.running_calls)} model calls" if run.running_calls else ""
+        text.append(f"{len(state.queue)} waiting{calls}\n\n", palette.muted)
+        room = max(1, height - len(text.plain.splitlines()) - 1)
+        happened = [event for event in state.log if event.run == run.id and event.kind not in QUIET][: -room - 1 : -1]
+        for event in happened:
+            text.append(f"{clock(event.at)} ", palette.muted)
+            text.append(fitted(sentence(event), width - 9) + "\n", palette.level(level_of(event)))
+        return text
 
     def filtered(self, text: str) -> None:
         self._folding.query = text
@@ -230,6 +289,7 @@ class BeamScreen(ConsoleScreen):
     def _moved(self, message: LineList.Moved) -> None:
         self._select(message.key)
         self.query_one("#details").refresh()
+        self._show_change()
 
     @on(LineList.Chosen, "#tree")
     def _chosen(self) -> None:

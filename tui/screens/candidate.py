@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from acceld.model import Status
 from tui.palette import said
 from tui.screens.base import ConsoleScreen
 from tui.widgets.bars import bar, fitted
-from tui.widgets.code import colored
+from tui.widgets.code import colored, diff_lines
 from tui.widgets.frame import Line, Panel
 from tui.widgets.lines import LineList
 from tui.words import SHORT, tokens
@@ -133,15 +132,7 @@ class CandidateScreen(ConsoleScreen):
                 return [said("loading", palette.muted)]
         if not other:
             return [said(f"There is no {self._against} to compare with.", palette.muted)]
-        lines = difflib.unified_diff(
-            other.splitlines(),
-            (self.facts.get("text") or "").splitlines(),
-            self._against,
-            f"c{self.facts['id']}",
-            lineterm="",
-        )
-        styles = {"+": palette.added, "-": palette.removed, "@": palette.primary}
-        found = [said(line, styles.get(line[:1], palette.text)) for line in lines]
+        found = diff_lines(other, self.facts.get("text") or "", palette, self._against, f"c{self.facts['id']}")
         return found or [said("The same text.", palette.muted)]
 
     def _ask_other(self) -> None:
@@ -281,8 +272,11 @@ class CandidateScreen(ConsoleScreen):
         if cost:
             known = sum(value or 0.0 for value in cost)
             text.append(f"{len(cost)} calls, {figures.usd(known)}{'+?' if None in cost else ''}\n", palette.muted)
+        children = len(facts.get("children") or ())
         text.append(f"parent c{facts['parent']}, " if facts.get("parent") else "", palette.muted)
-        return text.append(f"{len(facts.get('children') or ())} children, it {facts.get('iteration')}", palette.muted)
+        return text.append(
+            f"{children} {'child' if children == 1 else 'children'}, it {facts.get('iteration')}", palette.muted
+        )
 
     # -- keys ----------------------------------------------------------------------------------------------------
 

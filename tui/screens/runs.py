@@ -14,6 +14,7 @@ from acceld import figures
 from tui.console import RunRow
 from tui.palette import said
 from tui.screens.base import ConsoleScreen, best_line
+from tui.state import RunView
 from tui.widgets.columns import Column, header, line
 from tui.widgets.frame import Panel
 from tui.widgets.lines import LineList
@@ -144,7 +145,7 @@ class RunsScreen(ConsoleScreen):
             text.append(f"c{run.best.candidate}\n", palette.accent)
             text.append("speed-up  ", palette.muted)
             text.append(f"{figures.speedup(run.baseline_us / run.best.latency_us)}\n", palette.good)
-            text.append("% of peak ", palette.muted).append(f"{figures.percent(run.best.percent_of_peak)}\n\n")
+            text.append("% of peak ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
             text.append(best_line(run, width), palette.good).append("\n")
             text.append("best so far, baseline to now\n\n", palette.muted)
         counts = run.counts
@@ -184,6 +185,14 @@ class RunsScreen(ConsoleScreen):
         key = self.query_one("#runs", LineList).key
         if key is not None:
             self.console_app.copy(f"r{key}", "run")
+
+
+def _percent_of_peak(run: RunView) -> float | None:
+    """Of the best, from the event that named it or from its row."""
+    if run.best is None:
+        return None
+    node = run.candidates.get(run.best.candidate)
+    return run.best.percent_of_peak if node is None or node.percent_of_peak is None else node.percent_of_peak
 
 
 QUIET = frozenset(

@@ -57,6 +57,8 @@ async def test_candidates_are_held_against_the_kernel_itself(
     finally:
         await judge.stop(1.0)
     assert found.status is status, found.failure
+    assert found.correctness is not None
+    assert not found.correctness.has_reference or status is not Status.PASSED
 
 
 async def test_a_kernel_that_can_not_be_traced_can_not_be_an_oracle(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from acceld.errors import BudgetError, DaemonError, StoreError, UsageError
 from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer, Server
 from acceld.http.service import log_lines
+from acceld.model import RunState
 from store.database import Store
 from tests.store import records
 
@@ -30,6 +31,26 @@ async def filled(path: Path) -> None:
 def client_of(server: HistoryServer) -> HttpClient:
     """A client of a history server."""
     return HttpClient(socket_path=server.socket_path, token=server.token)
+
+
+async def test_a_run_that_a_daemon_left_is_stopped_and_can_be_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    store = await asyncio.to_thread(Store.open, path)
+    left = await store.create_run(records.SPEC)
+    await store.set_run_state(left.id, RunState.RUNNING)
+    paused = await store.create_run(records.SPEC)
+    await store.set_run_state(paused.id, RunState.PAUSED)
+    await store.close()
+    async with HistoryServer(path) as server:
+        client = client_of(server)
+        states = {row["id"]: row["state"] for row in (await client.get("/v1/runs"))["runs"]}
+        assert states == {left.id: "stopped", paused.id: "paused"}
+        assert (await client.get(f"/v1/runs/{left.id}"))["state"] == "stopped"
+        assert (await client.get(f"/v1/runs/{left.id}/outcome"))["state"] == "stopped"
+        for asked, found in (("stopped", [left.id]), ("running", []), ("stopped,paused", [paused.id, left.id])):
+            rows = (await client.get("/v1/runs", state=asked))["runs"]
+            assert [row["id"] for row in rows] == found, asked
+        await client.close()
 
 
 async def test_every_reading_route_answers_without_a_daemon(tmp_path: Path) -> None:

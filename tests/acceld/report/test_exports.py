@@ -12,6 +12,7 @@ import pytest
 
 from acceld.cli.main import main
 from acceld.model import FLASHINFER_STATUS
+from acceld.report.imports import flashinfer
 from acceld.report.scrub import scrubbed
 from store.database import Store
 from tests.store.records import small_run
@@ -108,6 +109,16 @@ def test_an_imported_history_has_the_figures_it_was_given(
     assert main(["history", "--home", str(tmp_path / "other"), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["baseline_latency_us"], row["best_latency_us"], row["source"]) == (100.0, 80.0, "simulated")
+
+
+def test_a_definition_tried_on_two_workloads_is_two_runs(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "fi"
+    exported(home, folder, "flashinfer")
+    rows = [json.loads(line) for line in (folder / "traces.jsonl").read_text().splitlines()]
+    other = [{**row, "workload": {**row["workload"], "uuid": "0123456789"}} for row in rows]
+    (folder / "traces.jsonl").write_text("\n".join(json.dumps(row) for row in [*rows, *other]))
+    names = {one.workload for one in flashinfer(folder)}
+    assert len(names) == 2 and any(name.endswith("@01234567") for name in names)
 
 
 def test_cases_of_nkibench_become_workloads(tmp_path: Path) -> None:
