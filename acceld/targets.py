@@ -30,6 +30,8 @@ def _target(backend: str, source: Source, **chips: tuple[str, ...]) -> Target:
 
 
 SIMULATOR = "simulator"
+NEURON = ("neuron_legacy", "neuron")
+"""Backends that run on Trainium."""
 GPUS = ("h100", "h200", "a100", "b200", "l40s", "l4")
 HOST = "host"
 """The chip of the machine the daemon runs on: its CPU."""

@@ -3,9 +3,9 @@
 A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process beside its data, so
 no artefact can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol that makes its times and
 outputs believable; a :class:`Driver` brings what differs between backends. The three functions it names run in other
-processes than the daemon:
+processes than the daemon; their modules are loaded before the fork, since a jail has no files to import from:
 
-* **builder** (jailed, no data): ``build(job) -> Built``. Raises :class:`BuildRefused`.
+* **builder** (jailed, no data): ``build(job) -> Built``; ``job["scratch"]`` is a folder it may write to. Raises :class:`BuildRefused`.
 * **worker** (jailed, with data): ``prepare(job, artefact) -> call``, where ``artefact`` is the path the built bytes
   lie at. ``call(inputs, outputs)`` runs the kernel once and returns when every output is complete; arrays are views
   of memory shared with the judge. It returns None, or the microseconds its own device clock says (never believed,
@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from acceld.errors import AcceldError
 from acceld.model import Failure, Kernel
+from acceld.roofline import Peaks
 
 Job = Mapping[str, Any]
 """What a child is told of kernel and workload: JSON-able; see :func:`job_of`."""
@@ -88,8 +90,6 @@ class Driver(Protocol):
     """``module:function`` of the worker's ``prepare``."""
     reference: str
     """``module:function`` that computes expected outputs; empty: the workload's own reference."""
-    preload: tuple[str, ...]
-    """Modules the zygotes load before they fork, since a jail has no files to import from."""
 
     def check(self, api: str | None = None) -> None:
         """DeviceError where this machine can not do it (for ``api``, or at all), with what to install."""
@@ -113,6 +113,18 @@ class Driver(Protocol):
 
     def settings(self, api: str) -> Mapping[str, Any]:
         """What builder and worker are told besides kernel and workload: compiler, flags. Part of the artefact's key."""
+        ...
+
+    def learn(self, folder: Path) -> None:
+        """Measure what this machine can do, or read what was measured and kept in ``folder``. May take seconds."""
+        ...
+
+    def peaks(self, chip: str) -> Peaks | None:
+        """Rates that good kernels reach, for percentages; None where they are not known."""
+        ...
+
+    def limits(self, chip: str) -> Peaks | None:
+        """Rates that no kernel can exceed: one that seems to is suspect."""
         ...
 
     def sdk(self, api: str) -> str:

@@ -60,7 +60,7 @@ def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
     packages = [package for python in interpreters for package in _packages(python)]
     profiler = shutil.which("neuron-explorer") or shutil.which("neuron-profile") or ""
     devices = tuple(sorted(str(path) for path in Path("/dev").glob("neuron[0-9]*")))
-    return NeuronTools(interpreters, tuple(packages), profiler, devices, _instance())
+    return NeuronTools(interpreters, tuple(packages), profiler, devices, instance())
 
 
 def _interpreters() -> Iterator[str]:
@@ -80,7 +80,8 @@ def _packages(python: str) -> Iterator[NeuronPackage]:
             yield NeuronPackage(name, state["version"], state["real"], python)
 
 
-def _instance() -> str:
+def instance() -> str:
+    """The instance type as the firmware tells it, such as ``trn1.32xlarge``; empty where it does not."""
     try:
         return PRODUCT.read_text(encoding="ascii").strip()
     except OSError:

@@ -39,6 +39,13 @@ class EvaluationRequest:
     gate: Gate = Gate.SEARCH
     priority: Priority = Priority.SEARCH
     useful_below_us: float | None = None
+    against: tuple[Kernel, ...] = ()
+    """Kernels it is held against, its parent first, then the run's baseline: measured in turn with it where the gate is
+    ``STRICT``, and the parent's prediction decides where ``screen`` is on. They are not part of the key."""
+    screen: bool = False
+    """Do not measure what the simulator finds clearly slower than the parent."""
+    rival: Kernel | None = None
+    """The kernel to beat: where latencies are measured, both are timed by turns at the strict gate."""
     context: str = ""
     """Versions of what decides a verdict besides the kernel: the workload's content, the performance model."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,19 @@ class Floors:
     def _numpy_path(self, loaded: Workload) -> Path:
         return self._folder / f"{loaded.hash[:24]}-numpy.json"
 
+    def known_baseline(self, loaded: Workload, api: str, chip: str, variant: str) -> Errors | None:
+        """The stored worst errors of the workload's baseline; None before they were measured."""
+        stored = _read(self._baseline_path(loaded, api, chip))
+        return Errors(*stored[variant]) if variant in stored else None
+
+    def learn_baseline(self, loaded: Workload, api: str, chip: str, variant: str, worst: Errors) -> None:
+        """Store the worst errors of an accepted baseline."""
+        path = self._baseline_path(loaded, api, chip)
+        _write(path, {**_read(path), variant: worst.plain()})
+
+    def _baseline_path(self, loaded: Workload, api: str, chip: str) -> Path:
+        return self._folder / f"{loaded.hash[:24]}-{api}-{chip}.json"
+
     async def of_baseline(
         self, children: Children, loaded: Workload, request: EvaluationRequest, data: DataSet, trial: Trial
     ) -> Errors | None:
@@ -77,7 +91,7 @@ class Floors:
         None where the workload has no baseline in this API, it does not run, or it is wrong by the published tolerance
         itself (a wrong baseline must not excuse itself).
         """
-        path = self._folder / f"{loaded.hash[:24]}-{request.kernel.api}-{request.chip}.json"
+        path = self._baseline_path(loaded, request.kernel.api, request.chip)
         stored = _read(path)
         if trial.variant in stored:
             return Errors(*stored[trial.variant])
@@ -106,6 +120,29 @@ class Floors:
         stored[trial.variant] = worst.plain()
         _write(path, stored)
         return worst
+
+    def of_device(self, loaded: Workload, backend: str, chip: str, variant: str) -> Errors | None:
+        """The stored errors of the workload's baseline on a device; None before they were measured."""
+        stored = _read(self._device_path(loaded, backend, chip))
+        return Errors(*stored[variant]) if variant in stored else None
+
+    def learn_device(
+        self, loaded: Workload, backend: str, chip: str, variant: str, errors: Sequence[Errors], data: DataSet
+    ) -> Errors | None:
+        """Store the baseline's worst errors on a device; None where it is wrong itself and must not excuse others."""
+        worst = errors[0]
+        for found in errors[1:]:
+            worst = worst.worst(found)
+        noise = max(floor.rel_l2 for floor in data.floors)
+        if not worst.finite or worst.rel_l2 > max(loaded.tolerance, _LEAST_MULTIPLE * noise):
+            log.warning("the baseline of %s is wrong on %s inputs on %s: %.3g", loaded.name, variant, chip, worst.rel_l2)
+            return None
+        path = self._device_path(loaded, backend, chip)
+        _write(path, {**_read(path), variant: worst.plain()})
+        return worst
+
+    def _device_path(self, loaded: Workload, backend: str, chip: str) -> Path:
+        return self._folder / f"{loaded.hash[:24]}-{backend}-{chip}.json"
 
 
 def _write(path: Path, stored: dict[str, Any]) -> None:

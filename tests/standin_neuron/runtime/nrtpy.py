@@ -1,7 +1,9 @@
 """Stand-in for nrtpy: the documented classes and arguments."""
 
+import base64
 import json
 import os
+import time
 
 if os.environ.get("ACCELD_STANDIN") != "1":
     raise ImportError("a stand-in of the tests must not be used outside them")
@@ -37,20 +39,50 @@ class BenchmarkResult:
 class NrtpyModel:
     """A loaded NEFF."""
 
+    program = None
+    latency_ms = 0.5
+
     @classmethod
     def load_from_neff(cls, neff_path, name=None, core_id=0, cc_enabled=False, rank_id=0, world_size=1):
         """Load."""
         made = cls()
         with open(neff_path) as file:
-            made.input_tensors_info = dict.fromkeys(json.load(file)["inputs"])
+            neff = json.load(file)
+        made.input_tensors_info = dict.fromkeys(neff["inputs"])
+        if "program" in neff:
+            made.read(base64.b64decode(neff["program"]))
         return made
 
+    def read(self, program):
+        """A kernel that can be computed takes as long as the simulator says."""
+        from acceld.nki.codec import decode
+        from acceld.nki.timeline import timeline
+
+        self.program = decode(program)
+        self.latency_ms = timeline(self.program).latency_us / 1000
+
+    def scenario(self):
+        """What goes wrong: said by the environment, or by the name of the kernel's function."""
+        return os.environ.get("STANDIN_SCENARIO") or wrong(self.program)
+
     def __call__(self, inputs, outputs=None, save_trace=False, ntff_name=None):
-        if os.environ.get("STANDIN_SCENARIO") == "oob":
+        scenario = self.scenario()
+        if scenario == "oob":
             raise NrtError("NRT Error NRT_EXEC_OOB(1006): Failed to execute model")
+        if scenario == "nan":
+            raise NrtError("NRT Error NRT_EXEC_COMPLETED_WITH_NUM_ERR(1003): Failed to execute model")
+        if scenario == "hang":
+            time.sleep(600)
+        if scenario == "crash":
+            os.kill(os.getpid(), 9)
         if save_trace:
             with open(ntff_name, "w") as file:
                 json.dump({"ticks": 20}, file)
+        if self.program is not None:
+            from acceld.nki.execute import execute
+
+            results = execute(self.program, [one.value.copy() for one in inputs.values()])
+            return {f"output_{n}": NrtpyTensor(one, f"output_{n}") for n, one in enumerate(results)}
         left, right = inputs.values()
         return {"output_0": NrtpyTensor(left.value + right.value, "output_0")}
 
@@ -58,5 +90,12 @@ class NrtpyModel:
         """Time on the device."""
         if mode not in ("device", "host"):
             raise ValueError("mode is device or host")
-        lost = os.environ.get("STANDIN_SCENARIO") == "lost events"
-        return BenchmarkResult([0.0 if lost else 0.5 + 0.001 * (n % 3) for n in range(benchmark_iter)])
+        lost = self.scenario() == "lost events"
+        times = [0.0 if lost else self.latency_ms * (1 + 0.002 * (n % 3)) for n in range(benchmark_iter)]
+        return BenchmarkResult(times)
+
+
+def wrong(program):
+    """The scenario that a program's entry names: ``kernel_crash`` crashes."""
+    entry = getattr(program, "entry", "")
+    return entry[len("kernel_") :].replace("_", " ") if entry.startswith("kernel_") else ""
