@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from acceld.config import Config
@@ -15,6 +16,7 @@ from acceld.errors import AcceldError, ConfigError, UsageError
 from acceld.evaluate.base import EvaluationRequest, Evaluator
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.evaluator import Judge
+from acceld.evaluate.neuron.judge import NeuronJudge
 from acceld.evaluate.router import Router
 from acceld.events import EventKind
 from acceld.home import Home
@@ -31,7 +33,7 @@ from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
-from acceld.targets import SIMULATOR, TARGETS
+from acceld.targets import NEURON, SIMULATOR, TARGETS
 from acceld.workloads import Workload, load_workload, workload
 from store.calls import spent_by_role
 from store.database import Store
@@ -64,7 +66,10 @@ class Builder:
             spent_today_usd=await self._store.spent_usd(since=today, settled=True),
             on_level=self._tell_level,
         )
-        self._router = Router(SIMULATOR, {SIMULATOR: self._simulator})
+        makers: dict[str, Callable[[], Evaluator]] = {SIMULATOR: self._simulator}
+        for backend in NEURON:
+            makers[backend] = partial(self._neuron, backend)
+        self._router = Router(SIMULATOR, makers)
         return Parts(
             evaluator=self._router,
             make_search=self.search,
@@ -76,6 +81,18 @@ class Builder:
     def _simulator(self) -> Evaluator:
         folders = self._config.paths.workloads
         return Judge(self._config.evaluate, self._home.path, workload_folders=folders, on_start=self._tell_started)
+
+    def _neuron(self, backend: str) -> Evaluator:
+        return NeuronJudge(
+            backend,
+            self._config.evaluate,
+            self._config.devices,
+            self._home.path,
+            partial(self._router.ready, SIMULATOR),
+            workload_folders=self._config.paths.workloads,
+            on_start=self._tell_started,
+            on_notice=self._store.notice,
+        )
 
     async def close(self) -> None:
         """Close connections to models, once what has to be told has been told."""
