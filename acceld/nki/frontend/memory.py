@@ -274,8 +274,6 @@ def store(dst: object, value: object, *, mask: object = None, mode: object = Non
                 line=trace.line(),
             )
         placed, tile = target, wide
-    if trace.builder.buffers[target.access.buffer].role is Role.INPUT:
-        trace.written_inputs.add(target.access.buffer)
     trace.emit("dma_copy", Engine.DMA, [placed], [tile], attrs=_outside(mode), mask=masked(mask, tile.shape))
 
 

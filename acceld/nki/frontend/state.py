@@ -19,6 +19,7 @@ from acceld.nki.program import (
     LoopKind,
     Operand,
     Pattern,
+    Role,
     Space,
 )
 from acceld.nki.session import Session, Site, call_site, loop_variable
@@ -277,6 +278,8 @@ class Trace:
         if self.broken is not None:
             raise self.broken
         self.session.check_deadline()
+        targets = (dst.access.buffer for dst in dsts)
+        self.written_inputs.update(one for one in targets if self.builder.buffers[one].role is Role.INPUT)
         self.sequence += 1
         operands: list[Operand] = []
         for src in srcs:

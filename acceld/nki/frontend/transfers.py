@@ -25,7 +25,7 @@ from acceld.nki.frontend.names import engine_of, reduce_op
 from acceld.nki.frontend.state import current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.frontend.views import conform
-from acceld.nki.program import Attr, Engine, Role, Space
+from acceld.nki.program import Attr, Engine, Space
 
 
 class DgeMode(IntEnum):
@@ -73,8 +73,6 @@ def transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], cal
                 f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}", rule="shape", line=trace.line()
             )
         placed, src = dst, source
-    if trace.builder.buffers[dst.access.buffer].role is Role.INPUT:
-        trace.written_inputs.add(dst.access.buffer)
     accumulates = "rmw" in attrs
     trace.emit(
         "dma_copy",

@@ -245,3 +245,21 @@ def test_the_surface_is_mostly_there() -> None:
     for module in ("nki.isa", "nki.language"):
         refused = {name: state for name, state in states[module].items() if state != "supported"}
         assert len(refused) <= 4 and all(":" in state for state in refused.values()), refused
+
+
+def test_an_argument_is_updated_in_place_and_returned() -> None:
+    body = """
+@nki.jit
+def kernel(cache, new):
+    old = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    more = nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.sbuf)
+    nisa.dma_copy(dst=old, src=cache)
+    nisa.dma_copy(dst=more, src=new)
+    nisa.tensor_tensor(dst=old, data1=old, data2=more, op=nl.add)
+    nisa.dma_copy(dst=cache, src=old)
+    return cache
+"""
+    cache, new = drawn((128, 64), (128, 64))
+    program = traced(body, (128, 64), (128, 64))
+    assert program.buffers[program.outputs[0]].written_input
+    np.testing.assert_array_equal(ran(program, [cache, new]), cache + new)
