@@ -8,7 +8,7 @@ reference of a workload is imported only by :func:`load_reference`, :func:`make_
 from acceld.workloads.checks import MetamorphicPair, metamorphic_pair
 from acceld.workloads.discovery import find_workloads, workload
 from acceld.workloads.inputs import make_inputs, supported_distributions
-from acceld.workloads.loading import load_workload
+from acceld.workloads.loading import hidden_shapes, load_workload
 from acceld.workloads.oracle import (
     Reference,
     kernel_inputs,
@@ -23,6 +23,7 @@ from acceld.workloads.records import (
     Argument,
     ArraySpec,
     DeclaredWork,
+    Definition,
     Distribution,
     DistributionState,
     Metamorphic,
@@ -39,6 +40,7 @@ __all__ = [
     "Argument",
     "ArraySpec",
     "DeclaredWork",
+    "Definition",
     "Distribution",
     "DistributionState",
     "Metamorphic",
@@ -49,6 +51,7 @@ __all__ = [
     "Variant",
     "Workload",
     "find_workloads",
+    "hidden_shapes",
     "kernel_inputs",
     "load_reference",
     "load_workload",

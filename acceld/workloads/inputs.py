@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from acceld.errors import WorkloadError, did_you_mean
 from acceld.workloads.oracle import load_reference
-from acceld.workloads.records import DISTRIBUTIONS, Argument, Workload
+from acceld.workloads.records import DISTRIBUTIONS, Argument, Distribution, Workload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +69,10 @@ def _own(workload: Workload, seed: int) -> Sequence[Any]:
             return [a.value if a.is_scalar else sample[a.name] for a in workload.arguments]
     if reference is None or reference.get_inputs is None:
         rng = np.random.default_rng(seed)
-        return [a.value if a.is_scalar else draw(a, rng) for a in workload.arguments]
+        drawn: dict[str, Any] = {}
+        for a in workload.arguments:
+            drawn[a.name] = a.value if a.is_scalar else draw(a, rng, drawn)
+        return list(drawn.values())
     before = np.random.get_state()  # the published inputs come from the global generator
     try:
         np.random.seed(seed % 2**32)
@@ -88,19 +92,52 @@ def _own(workload: Workload, seed: int) -> Sequence[Any]:
     return inputs
 
 
-def draw(argument: Argument, rng: np.random.Generator) -> NDArray[Any]:
-    """An array for ``argument`` from its declared distribution."""
+def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any] | None = None) -> NDArray[Any]:
+    """An array for ``argument`` from its declared distribution; ``earlier`` are the arguments before it.
+
+    Raises WorkloadError where the distribution can not be met (more distinct indices than there are numbers).
+    """
     import numpy as np
 
     how = argument.distribution
     assert how is not None, f"{argument.name} is a scalar"
-    if how.kind == "integers":
-        array: NDArray[Any] = rng.integers(int(how.low), int(how.high), argument.shape)
+    array: NDArray[Any]
+    if how.kind == "permutation":
+        array = _distinct(argument, int(how.high), rng)
+    elif how.kind == "indptr":
+        array = _ends_of_parts(argument, how, rng, earlier or {})
+    elif how.kind == "integers":
+        array = rng.integers(int(how.low), int(how.high), argument.shape)
     elif how.kind == "uniform":
         array = rng.uniform(how.low, how.high, argument.shape)
     else:
         array = rng.normal(how.mean, how.std, argument.shape)
     return (np.abs(array) if how.absolute else array).astype(numpy_dtype(argument.dtype))
+
+
+def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Whole numbers below ``below``, none twice, in any order."""
+    count = math.prod(argument.shape)
+    if count > below:
+        raise WorkloadError(f"argument {argument.name} wants {count} distinct numbers below {below}")
+    return rng.permutation(below)[:count].reshape(argument.shape)
+
+
+def _ends_of_parts(
+    argument: Argument, how: Distribution, rng: np.random.Generator, earlier: Mapping[str, Any]
+) -> NDArray[Any]:
+    """0, then where each part ends; the last end is ``how.high``."""
+    import numpy as np
+
+    parts = argument.shape[0] - 1
+    if how.over and how.over not in earlier:
+        raise WorkloadError(f"argument {argument.name} is to lie over {how.over!r}, which is no argument before it")
+    least = np.full(parts, int(how.low)) if not how.over else np.maximum(np.diff(earlier[how.over]), int(how.low))
+    rest = int(how.high) - int(least.sum())
+    if parts < 1 or rest < 0:
+        raise WorkloadError(f"argument {argument.name}: {int(how.high)} elements do not make {parts} parts that long")
+    lengths = least + rng.multinomial(rest, rng.dirichlet(np.ones(parts)))
+    return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:

@@ -18,6 +18,7 @@ from acceld.workloads.records import (
     Anchor,
     Argument,
     DeclaredWork,
+    Definition,
     Distribution,
     DistributionState,
     Metamorphic,
@@ -28,9 +29,11 @@ from acceld.workloads.records import (
 )
 
 FILE = "workload.toml"
+INDEX_KINDS = ("permutation", "indptr")
+"""Distributions of indices: no derived distribution changes them."""
 _TOP = (
     "name family description precision tolerance tags values arguments outputs distributions work baselines "
-    "variants anchors metamorphic reference kernel sample"
+    "variants anchors metamorphic reference kernel sample hidden flashinfer"
 ).split()
 
 
@@ -121,8 +124,11 @@ class _Table:
             raise self.fail(key, f"can not be worked out: {error}") from error
 
 
-def load_workload(folder: Path | str) -> Workload:
-    """The workload in ``folder``. Raises WorkloadError naming the file, the key and the nearest known key."""
+def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) -> Workload:
+    """The workload in ``folder``. Raises WorkloadError naming the file, the key and the nearest known key.
+
+    ``instead`` are other values for some of its symbols; the workload then has other shapes and another hash.
+    """
     folder = Path(folder)
     path = folder / FILE
     try:
@@ -134,12 +140,14 @@ def load_workload(folder: Path | str) -> Workload:
         raise WorkloadError(f"{path}: {error}") from error
     top = _Table(path, "", data)
     top.only(_TOP)
-    values = _values(top.table("values"))
+    values = {**_values(top.table("values")), **(instead or {})}
     arguments = _arguments(top.table("arguments"), values)
     names = [argument.name for argument in arguments]
     reference = _reference(top, folder)
     digest = hashlib.sha256(raw)
     digest.update(b"\0" + reference.read_bytes() if reference else b"")
+    for symbol, extent in sorted((instead or {}).items()):
+        digest.update(f"\0{symbol}={extent}".encode())
     kernel = top.table("kernel")
     kernel.only(("entry", "grid", "lnc", "mutates"))
     tolerance = top.number("tolerance", 2e-5)
@@ -172,7 +180,14 @@ def load_workload(folder: Path | str) -> Workload:
         lnc=kernel.whole("lnc", 1),
         mutates=kernel.texts("mutates"),
         sample=_file(top, "sample", folder) if "sample" in data else None,
+        hidden=_hidden(top, values),
+        definition=_definition(top.table("flashinfer"), values) if "flashinfer" in data else None,
     )
+
+
+def hidden_shapes(workload: Workload) -> tuple[Workload, ...]:
+    """The workload in each of the other shapes it declares."""
+    return tuple(load_workload(workload.folder, values) for values in workload.hidden)
 
 
 def _file(table: _Table, key: str, folder: Path) -> Path:
@@ -221,7 +236,7 @@ def _argument(name: str, table: _Table, values: Mapping[str, int]) -> Argument:
         name,
         shape,
         table.choice("dtype", DTYPE_BYTES, "float32"),
-        _distribution(table),
+        _distribution(table, values),
         None,
         _kernel_shape(table, shape, values),
     )
@@ -234,19 +249,28 @@ def _kernel_shape(table: _Table, shape: tuple[int, ...], values: Mapping[str, in
     return layout
 
 
-def _distribution(table: _Table) -> Distribution:
+def _distribution(table: _Table, values: Mapping[str, int]) -> Distribution:
     given = table.data.get("distribution", "normal")
     inner = _Table(table.path, table.where, {"kind": given} if isinstance(given, str) else given)
-    inner.only(("kind", "mean", "std", "low", "high", "absolute", "fixed"))
+    inner.only(("kind", "mean", "std", "low", "high", "absolute", "fixed", "over"))
+    kind = inner.choice("kind", ("normal", "uniform", "integers", *INDEX_KINDS))
     return Distribution(
-        inner.choice("kind", ("normal", "uniform", "integers")),
+        kind,
         inner.number("mean", 0.0),
         inner.number("std", 1.0),
-        inner.number("low", 0.0),
-        inner.number("high", 1.0),
+        _bound(inner, "low", 0.0, values),
+        _bound(inner, "high", 1.0, values),
         inner.flag("absolute"),
-        inner.flag("fixed"),
+        inner.flag("fixed") or kind in INDEX_KINDS,
+        inner.text("over", ""),
     )
+
+
+def _bound(table: _Table, key: str, default: float, values: Mapping[str, int]) -> float:
+    """A number, or an expression over the symbols."""
+    if isinstance(table.data.get(key), str):
+        return float(table.expression(key, table.data[key], values))
+    return table.number(key, default)
 
 
 def _outputs(table: _Table, values: Mapping[str, int]) -> tuple[Output, ...]:
@@ -297,7 +321,9 @@ def _variants(table: _Table, folder: Path) -> tuple[Variant, ...]:
     for name in table.data:
         one = table.table(name)
         one.only(("api", "file", "description"))
-        variants.append(Variant(name, one.choice("api", BASELINE_FILES), _file(one, "file", folder), one.text("description")))
+        variants.append(
+            Variant(name, one.choice("api", BASELINE_FILES), _file(one, "file", folder), one.text("description"))
+        )
     return tuple(variants)
 
 
@@ -326,6 +352,28 @@ def _anchors(top: _Table) -> tuple[Anchor, ...]:
             )
         )
     return tuple(anchors)
+
+
+def _hidden(top: _Table, values: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
+    found = []
+    for one in _array(top, "hidden"):
+        one.only(values)
+        found.append(_values(one))
+    return tuple(found)
+
+
+def _definition(table: _Table, values: Mapping[str, int]) -> Definition:
+    table.only(("definition", "op_type", "axes", "free", "shapes"))
+    given = table.table("axes")
+    axes = {axis: given.expression(axis, extent, values) for axis, extent in given.data.items()}
+    free = table.texts("free")
+    listed = table.table("shapes")
+    shapes = {name: listed.texts(name) for name in listed.data}
+    for where, named in (("free", free), *((f"shapes.{name}", shape) for name, shape in shapes.items())):
+        for axis in named:
+            if axis not in axes:
+                raise table.fail(where, f"names {axis!r}, which is no axis.", did_you_mean(axis, axes))
+    return Definition(table.text("definition"), table.text("op_type"), axes, frozenset(free), shapes)
 
 
 def _metamorphic(top: _Table, names: list[str]) -> tuple[Metamorphic, ...]:

@@ -15,17 +15,19 @@ from acceld.workloads.records import Workload
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "transform_nki_outputs")
+_FUNCTIONS = ("get_inputs", "forward", "transform_to_nki_inputs", "transform_nki_outputs", "forward_torch")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The four functions of a reference file; only ``forward`` must be there."""
+    """The functions of a reference file; only ``forward`` must be there."""
 
     forward: Callable[..., Any]
     get_inputs: Callable[[], Sequence[Any]] | None
     to_kernel: Callable[[Sequence[Any]], Sequence[Any]] | None
     from_kernel: Callable[[Any, Any], Any] | None
+    forward_torch: Callable[..., Any] | None = None
+    """``forward`` on tensors of torch, for a reference that runs on a GPU."""
 
 
 def load_reference(path: Path) -> Reference:
@@ -36,7 +38,11 @@ def load_reference(path: Path) -> Reference:
         near = did_you_mean("forward", [name for name in vars(module) if not name.startswith("_")])
         raise WorkloadError(f"{path}: there is no function 'forward'.", hint=near)
     return Reference(
-        found["forward"], found["get_inputs"], found["transform_to_nki_inputs"], found["transform_nki_outputs"]
+        found["forward"],
+        found["get_inputs"],
+        found["transform_to_nki_inputs"],
+        found["transform_nki_outputs"],
+        found["forward_torch"],
     )
 
 

@@ -21,6 +21,7 @@ DTYPE_BYTES: Mapping[str, int] = {
     "bfloat16": 2,
     "float16": 2,
     "float8_e4m3": 1,
+    "float8_e4m3fn": 1,
     "float8_e5m2": 1,
     "int32": 4,
     "int16": 2,
@@ -74,7 +75,12 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How the elements of an array are drawn: ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high)."""
+    """How the elements of an array are drawn.
+
+    ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high); two kinds are for indices: ``permutation`` (distinct
+    whole numbers below high) and ``indptr`` (0, then the ends of parts that together have high elements, each at least
+    low and at least as long as the same part of the argument ``over``).
+    """
 
     kind: str = "normal"
     mean: float = 0.0
@@ -85,6 +91,8 @@ class Distribution:
     """Elements are never negative; derived distributions keep to that."""
     fixed: bool = False
     """Derived distributions leave the array alone (an index, a mask)."""
+    over: str = ""
+    """For ``indptr``: an earlier argument of that kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +178,20 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """A workload as a public definition of flashinfer-bench: names its axes, and which of them are free."""
+
+    name: str
+    op_type: str
+    axes: Mapping[str, int]
+    """Every axis with its extent in this workload."""
+    free: frozenset[str]
+    """Axes whose extent differs from workload to workload."""
+    shapes: Mapping[str, tuple[str, ...]]
+    """Axes of each array argument and output, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """An operator with fixed shapes and everything needed to judge a kernel for it."""
 
@@ -200,6 +222,10 @@ class Workload:
     mutates: tuple[str, ...] = ()
     sample: Path | None = None
     """An .npz file that holds the arrays by argument name, instead of drawn ones."""
+    hidden: tuple[Mapping[str, int], ...] = ()
+    """Other values of the symbols, for shapes on which a kernel must be right too; it is never timed on them."""
+    definition: Definition | None = None
+    """What the workload is in flashinfer-bench, where it has it."""
 
     @property
     def dtype(self) -> str:

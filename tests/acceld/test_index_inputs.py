@@ -1,0 +1,134 @@
+"""Inputs that are indices, shapes beside the declared ones, and the names of flashinfer-bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acceld.errors import WorkloadError
+from acceld.workloads import (
+    Workload,
+    find_workloads,
+    hidden_shapes,
+    kernel_inputs,
+    load_workload,
+    make_inputs,
+    reference_outputs,
+    workload,
+)
+
+PAGED = "gqa_paged_prefill_causal_h32_kv4_d128"
+TRITON = sorted(name for name, one in find_workloads().items() if one.family == "triton")
+
+TOML = """
+description = "sums of parts"
+[values]
+PARTS = 4
+TOTAL = 40
+[arguments.first]
+shape = ["PARTS + 1"]
+dtype = "int32"
+distribution = { kind = "indptr", low = 2, high = "TOTAL // 2" }
+[arguments.second]
+shape = ["PARTS + 1"]
+dtype = "int32"
+distribution = { kind = "indptr", over = "first", high = "TOTAL" }
+[arguments.pages]
+shape = ["TOTAL"]
+dtype = "int32"
+distribution = { kind = "permutation", high = "TOTAL + 3" }
+[arguments.x]
+shape = ["TOTAL"]
+[outputs.out]
+shape = ["TOTAL"]
+[distributions]
+own = "declared"
+scaled_up = "declared"
+scaled_down = "declared"
+shifted = "declared"
+integers = "declared"
+row_scaled = "declared"
+sparse = "declared"
+special = "declared"
+[[hidden]]
+TOTAL = 24
+"""
+
+
+def written(folder: Path, toml: str = TOML) -> Workload:
+    (folder / "workload.toml").write_text(toml, encoding="utf-8")
+    (folder / "reference.py").write_text("def forward(first, second, pages, x):\n    return x\n", encoding="utf-8")
+    return load_workload(folder)
+
+
+@pytest.mark.parametrize("distribution", ["own", "scaled_up", "integers"])
+def test_indices_are_drawn_validly_and_no_distribution_changes_them(tmp_path: Path, distribution: str) -> None:
+    first, second, pages, _ = make_inputs(written(tmp_path), 7, distribution)
+    assert first.dtype == np.int32 and first[0] == 0 and first[-1] == 20 and (np.diff(first) >= 2).all()
+    assert second[0] == 0 and second[-1] == 40 and (np.diff(second) >= np.diff(first)).all()
+    assert len(set(pages.tolist())) == 40 and pages.min() >= 0 and pages.max() < 43
+    assert np.array_equal(first, make_inputs(written(tmp_path), 7)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('high = "TOTAL // 2"', "high = 5"), "do not make 4 parts"),
+        (('"TOTAL + 3"', '"TOTAL - 1"'), "40 distinct numbers below 39"),
+        (('over = "first"', 'over = "pages"'), "no argument before it"),
+    ],
+)
+def test_indices_that_can_not_be_drawn_are_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    broken = written(tmp_path, TOML.replace(*change))
+    with pytest.raises(WorkloadError, match=message):
+        make_inputs(broken, 1)
+
+
+def test_a_hidden_shape_is_the_same_workload_with_other_extents(tmp_path: Path) -> None:
+    one = written(tmp_path)
+    (other,) = hidden_shapes(one)
+    assert other.argument("x").shape == (24,) and one.argument("x").shape == (40,)
+    assert other.hash != one.hash and other.name == one.name
+    assert reference_outputs(other, make_inputs(other, 1))[0].shape == (24,)
+
+
+def test_a_hidden_shape_names_known_symbols_only(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="TOTALS"):
+        written(tmp_path, TOML.replace("TOTAL = 24", "TOTALS = 24"))
+
+
+@pytest.mark.parametrize("name", TRITON)
+def test_a_triton_workload_names_its_public_definition_axis_by_axis(name: str) -> None:
+    one = workload(name)
+    public = one.definition
+    assert public is not None and one.hidden and one.work is not None and one.baselines["triton"].is_file()
+    extents = {a.name: a.shape for a in one.arguments if not a.is_scalar} | {o.name: o.shape for o in one.outputs}
+    named = {array: tuple(public.axes[axis] for axis in axes) for array, axes in public.shapes.items()}
+    assert named == extents
+
+
+@pytest.mark.parametrize("name", TRITON)
+def test_a_triton_workloads_reference_is_finite_in_its_small_shapes(name: str) -> None:
+    for one in hidden_shapes(workload(name)):
+        for distribution in ("own", "special", "sparse"):
+            inputs = make_inputs(one, 5, distribution)
+            assert len(kernel_inputs(one, inputs)) == len(one.arguments)
+            assert all(np.isfinite(output).all() for output in reference_outputs(one, inputs))
+
+
+def test_causal_attention_ignores_later_keys() -> None:
+    small = hidden_shapes(workload(PAGED))[0]
+    inputs = make_inputs(small, 11)
+    before = reference_outputs(small, inputs)[0]
+    position = {argument.name: number for number, argument in enumerate(small.arguments)}
+    ends, pages = inputs[position["kv_indptr"]], inputs[position["kv_indices"]]
+    changed = inputs[position["v_cache"]].copy()
+    changed[pages[ends[1] - 1]] += 1
+    inputs[position["v_cache"]] = changed
+    after = reference_outputs(small, inputs)[0]
+    own = slice(0, int(inputs[position["qo_indptr"]][1]))
+    assert np.array_equal(before[own][:-1], after[own][:-1])
+    assert not np.allclose(before[own][-1], after[own][-1])
+    assert np.array_equal(before[own.stop :], after[own.stop :])
