@@ -112,6 +112,9 @@ def program_id(axis: int) -> object:
     """``nl.program_id``: this program's index along an axis of the launch grid."""
     ids = current().program_ids
     if not ids:
+        current().builder.notice(
+            current().line(), f"program_id({axis}) is 0 and one program runs: no launch grid was given (--grid)"
+        )
         return 0
     if not -len(ids) <= axis < len(ids):
         raise LegalityError(
