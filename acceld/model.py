@@ -380,6 +380,8 @@ class SearchParameters:
     """Stop after this many iterations without a better kernel; 0 never."""
     budget_usd: float | None = None
     time_limit_s: float | None = None
+    screen: bool = False
+    """On a device: do not measure what the simulator finds clearly slower than its parent, save for a sample."""
     planner: bool = True
     """False: the executor works straight from the kernel, without a plan."""
     fixer_usd: float | None = None

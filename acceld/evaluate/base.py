@@ -52,9 +52,8 @@ class EvaluationRequest:
     @property
     def key(self) -> str:
         """What makes two requests the same work: journalled so that none is done twice."""
-        return "/".join(
-            filter(None, (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256))
-        )
+        parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
+        return "/".join(filter(None, (*parts, "screened" if self.screen else "")))
 
 
 class Evaluator(Protocol):

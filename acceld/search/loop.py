@@ -307,6 +307,8 @@ class Search:
             candidate=candidate.id,
             gate=gate,
             priority=priority,
+            against=await self._against(candidate),
+            screen=self.parameters.screen and priority is Priority.SEARCH,
             context=self.parts.context,
         )
         store = self.parts.store
@@ -325,6 +327,13 @@ class Search:
             future.cancel()
             del self._inflight[request.key]
         return written
+
+    async def _against(self, candidate: Candidate) -> tuple[Kernel, ...]:
+        """What a device holds a candidate against: its parent and the baseline."""
+        if candidate.parent is None or self.spec.backend == "simulator":
+            return ()
+        parent = await self.parts.store.candidate(candidate.parent)
+        return (parent.kernel, self._need(self.baseline).kernel)
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
         return await self.parts.store.write_evaluation(
