@@ -44,6 +44,8 @@ class ReferenceFacts:
 
     arguments: tuple[DraftArgument, ...]
     outputs: tuple[DraftOutput, ...]
+    drawn: bool = False
+    """It has no ``get_inputs``: its arrays were drawn as they were described."""
 
 
 def parse_argument(text: str, place: int) -> DraftArgument:
@@ -73,11 +75,22 @@ import numpy as np
 spec = importlib.util.spec_from_file_location("reference", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-for name in ("get_inputs", "forward"):
-    if not callable(getattr(module, name, None)):
-        raise SystemExit(f"there is no function {name!r}")
+given = json.loads(sys.argv[2])
+if not callable(getattr(module, "forward", None)):
+    raise SystemExit("there is no function 'forward'")
 np.random.seed(0)
-inputs = list(module.get_inputs())
+def drawn(one):
+    if one["value"] is not None:
+        return one["value"]
+    if one["dtype"] == "bfloat16":
+        import ml_dtypes
+    return np.random.standard_normal(one["shape"]).astype(one["dtype"])
+if callable(getattr(module, "get_inputs", None)):
+    inputs = list(module.get_inputs())
+elif given:
+    inputs = [drawn(one) for one in given]
+else:
+    raise SystemExit("there is no function 'get_inputs', and no --arg says what it is called with")
 result = module.forward(*inputs)
 outputs = list(result) if isinstance(result, (tuple, list)) else [result]
 to_kernel = getattr(module, "transform_to_nki_inputs", None)
@@ -87,15 +100,21 @@ def facts(value):
         return {"value": float(value) if isinstance(value, (float, np.floating)) else int(value)}
     return {"shape": list(np.shape(value)), "dtype": np.asarray(value).dtype.name}
 print(json.dumps({"inputs": [facts(v) for v in inputs], "kernel": [facts(v) for v in kernel],
-                  "outputs": [facts(np.asarray(v)) for v in outputs]}))
+                  "outputs": [facts(np.asarray(v)) for v in outputs],
+                  "drawn": not callable(getattr(module, "get_inputs", None))}))
 """
 
 
-def reference_facts(path: Path, names: Sequence[str] = ()) -> ReferenceFacts:
-    """Run a reference (a person's own file) once in a child process. WorkloadError where it raises or is none."""
+def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> ReferenceFacts:
+    """Run a reference (a person's own file) once in a child process. WorkloadError where it raises or is none.
+
+    ``given`` names its arguments, and says what they are where the file has no ``get_inputs``.
+    """
+    names = [argument.name for argument in given]
+    told = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROBE, str(path.resolve())],
+            [sys.executable, "-c", _PROBE, str(path.resolve()), told],
             capture_output=True,
             text=True,
             timeout=REFERENCE_DEADLINE_S,
@@ -108,15 +127,15 @@ def reference_facts(path: Path, names: Sequence[str] = ()) -> ReferenceFacts:
         raise WorkloadError(f"{path}: {lines[-1] if lines else 'it ended without a word'}")
     raw = json.loads(done.stdout.splitlines()[-1])
     arguments = []
-    for place, (given, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):
+    for place, (drawn, kernel) in enumerate(zip(raw["inputs"], raw["kernel"], strict=True)):
         name = names[place] if place < len(names) else f"arg{place}"
-        if "value" in given:
-            arguments.append(DraftArgument(name, value=given["value"]))
+        if "value" in drawn:
+            arguments.append(DraftArgument(name, value=drawn["value"]))
         else:
-            shape, kernel_shape = tuple(given["shape"]), tuple(kernel["shape"])
-            arguments.append(DraftArgument(name, shape, given["dtype"], kernel_shape=kernel_shape))
+            shape, kernel_shape = tuple(drawn["shape"]), tuple(kernel["shape"])
+            arguments.append(DraftArgument(name, shape, drawn["dtype"], kernel_shape=kernel_shape))
     outputs = [DraftOutput(f"out{i}", tuple(o["shape"]), o["dtype"]) for i, o in enumerate(raw["outputs"])]
-    return ReferenceFacts(tuple(arguments), tuple(outputs))
+    return ReferenceFacts(tuple(arguments), tuple(outputs), raw["drawn"])
 
 
 def workload_toml(
@@ -131,8 +150,9 @@ def workload_toml(
     lnc: int = 1,
     mutates: Sequence[str] = (),
     sample: str = "",
+    drawn: bool = False,
 ) -> str:
-    """The commented text of workload.toml."""
+    """The commented text of workload.toml; ``drawn`` says that no ``get_inputs`` makes its arrays."""
     tolerance = 2e-5 if all(a.dtype in ("", "float32") for a in arguments) else 2e-2
     lines = [
         f'name = "{name}"',
@@ -155,7 +175,7 @@ def workload_toml(
         lines += [f"shape = {list(argument.shape)}", f'dtype = "{argument.dtype}"']
         if argument.kernel_shape and argument.kernel_shape != argument.shape:
             lines.append(f"kernel_shape = {list(argument.kernel_shape)}     # the same elements in the same order")
-        if reference is None:
+        if reference is None or drawn:
             lines.append('distribution = { kind = "normal", std = 1.0 }')
     for output in outputs:
         lines += ["", f"[outputs.{output.name}]", f"shape = {list(output.shape)}", f'dtype = "{output.dtype}"']

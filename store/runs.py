@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from acceld.errors import StoreError
@@ -204,6 +206,34 @@ def intend(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[
 def done(tx: Transaction, entry: int, result: Any) -> None:
     """A side effect has been made."""
     tx.update("journal", entry, state="done", result=dump(result), ended_at=tx.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one finished iteration took."""
+
+    cost_usd: float | None
+    """Models' calls; None where a price is unknown."""
+    judged_s: float
+    """Seconds that candidates were on devices."""
+    speedup: float
+    """Of the best so far, over the baseline."""
+
+
+def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
+    """What each finished iteration of a run took, in order."""
+    rows = connection.execute(
+        "SELECT i.speedup, "
+        "(SELECT sum(cost_usd) FROM llm_calls WHERE run = i.run AND iteration = i.iteration) AS cost_usd, "
+        "(SELECT count(*) FROM llm_calls WHERE run = i.run AND iteration = i.iteration AND cost_usd IS NULL) AS unpriced, "
+        "(SELECT sum(ended_at - started_at) FROM candidates WHERE run = i.run AND iteration = i.iteration) AS judged_s "
+        "FROM iterations i WHERE i.run = ? AND i.ended_at IS NOT NULL ORDER BY i.iteration",
+        (run,),
+    )
+    return [
+        Spent(None if row["unpriced"] else row["cost_usd"] or 0.0, row["judged_s"] or 0.0, row["speedup"] or 1.0)
+        for row in rows
+    ]
 
 
 def recover(tx: Transaction, reason: str) -> list[int]:

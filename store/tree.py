@@ -145,7 +145,11 @@ def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
         },
     )
     if candidate.parent is None:
-        tx.execute("UPDATE runs SET baseline = ? WHERE id = ? AND baseline IS NULL", (number, candidate.run))
+        tx.execute(
+            "UPDATE runs SET baseline = ? WHERE id = ? AND (baseline IS NULL OR "
+            "(SELECT status FROM candidates WHERE id = baseline) <> 'passed')",
+            (number, candidate.run),
+        )
     else:
         rollups.add(tx, "run_totals", {"run": candidate.run}, {"candidates": 1})
     tx.event(

@@ -12,6 +12,9 @@ from acceld.proposers.roles import RoleTable
 from acceld.search.forecast import Forecast, Habits, forecast
 from acceld.workloads import load_workload
 
+FIRST_LENGTH = 3
+"""How many times as long as its reference a first kernel is taken to be."""
+
 
 def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
     """Print calls, tokens, USD, device hours and time expected of a run. ConfigError where its models can not be used."""
@@ -64,8 +67,11 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
 
 def _forecast(spec: RunSpec, settings: Config) -> Forecast:
     workload = load_workload(spec.workload_folder)
-    kernel = spec.root.text if spec.root else workload.baselines[spec.api].read_text(encoding="utf-8")
     reference = workload.reference.read_text(encoding="utf-8") if workload.reference else ""
+    if spec.search.from_reference:
+        kernel = reference * FIRST_LENGTH
+    else:
+        kernel = spec.root.text if spec.root else workload.baselines[spec.api].read_text(encoding="utf-8")
     roles = RoleTable.from_config(settings) if spec.proposer == "llm" else None
     book = PriceBook()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from acceld import config, figures
 from acceld.cli.output import print_json, say
 from acceld.errors import BudgetError, UsageError, WorkloadError
+from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters
 from acceld.targets import APIS, CHIPS, TARGETS, Choice, choose
@@ -25,7 +26,24 @@ REASONS_SHOWN = 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Target and choices; what is not said comes from acceld.toml."""
-    parser.add_argument("target", metavar="WORKLOAD|KERNEL.py", help="a workload, or a kernel file with --workload")
+    parser.add_argument(
+        "target", metavar="WORKLOAD|KERNEL.py", nargs="?", help="a workload, or a kernel file with --workload"
+    )
+    parser.add_argument(
+        "--from-reference",
+        nargs="?",
+        const="",
+        metavar="REF.py",
+        help="have models write the first kernel: from this numpy reference, or from the workload's",
+    )
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=SHAPE:DTYPE",
+        help="with REF.py: an array it takes, in order",
+    )
+    parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--proposer", choices=("rules", "llm"))
     parser.add_argument("--preset", choices=tuple(PRESETS))
@@ -42,11 +60,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--patience", type=int, metavar="N", help="stop after N iterations without progress; 0 never")
     parser.add_argument("--target-percent", type=float, metavar="P", help="stop at this percent of attainable")
+    parser.add_argument(
+        "--max-usd-per-percent", type=float, metavar="USD", help="stop when the next percent would cost more"
+    )
+    parser.add_argument("--fixer-usd", type=float, metavar="USD", help="of the budget, what repairs may cost")
+    parser.add_argument("--candidates", type=_positive, metavar="N", help="stop once N candidates were judged")
+    parser.add_argument(
+        "--no-planner", action="store_true", help="the executor works straight from the kernel, without plans"
+    )
     parser.add_argument("--budget-usd", type=float, metavar="USD", help="cap on what models may cost")
     parser.add_argument("--time-limit-s", type=float, metavar="S")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument("--name", default="", help="a name for the run")
     parser.add_argument("--dry-run", action="store_true", help="print what it would take, and start nothing")
+    parser.add_argument(
+        "--show-prompts", action="store_true", help="print what would be sent to models, and send nothing"
+    )
     parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -67,6 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
         from acceld.cli.dry_run import dry_run
 
         return dry_run(spec, settings, as_json=arguments.json)
+    if arguments.show_prompts:
+        from acceld.cli.show_prompts import show_prompts
+
+        return show_prompts(spec, settings, find_home(arguments.home), as_json=arguments.json)
     home, client = connected(arguments.home)
     submitted = client.send("POST", "/v1/runs", as_body(spec))
     if not arguments.wait:
@@ -91,7 +124,10 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
     root, name = _target(arguments, where.api)
     found = workload(name, [Path(folder) for folder in settings.paths.workloads])
-    if root is None and where.api not in found.baselines:
+    if arguments.from_reference is not None:
+        if settings.search.proposer != "llm":
+            raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
+    elif root is None and where.api not in found.baselines:
         where = _baseline_choice(found, default, arguments)
     spec = RunSpec(
         workload=found.name,
@@ -118,11 +154,17 @@ def _baseline_choice(found: Workload, default: Choice, arguments: argparse.Names
     asked = arguments.api or arguments.backend or arguments.chip
     raise WorkloadError(
         f"workload {found.name} has no baseline for {asked}; it has {known}",
-        hint="choose one with --api, or give a kernel file with --workload",
+        hint="choose one with --api, give a kernel file with --workload, or have models write one: --from-reference",
     )
 
 
 def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str]:
+    if arguments.from_reference:
+        return None, _reference(arguments)
+    if arguments.arg or arguments.scalar:
+        raise UsageError("--arg and --scalar describe what a reference takes", hint="--from-reference REF.py")
+    if arguments.target is None:
+        raise UsageError("what is to be optimized?", hint="a workload (acceld workloads lists them) or a kernel file")
     path = Path(arguments.target)
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
@@ -141,10 +183,32 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
     )
 
 
+def _reference(arguments: argparse.Namespace) -> str:
+    """The workload whose reference a first kernel is written from."""
+    from acceld import drafts
+    from acceld.cli.reference import reference_workload
+
+    if arguments.target or arguments.workload:
+        raise UsageError("a reference file stands for itself", hint="acceld optimize --from-reference REF.py")
+    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+    given += [drafts.parse_scalar(text) for text in arguments.scalar]
+    place = find_home(arguments.home).path / "workloads"
+    return str(reference_workload(Path(arguments.from_reference), given, place))
+
+
 def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
     """Preset, then configuration where it says something, then flags."""
     settings = resolved.config.search
-    configured = ("seed", "patience", "fixer_steps", "target_percent", "time_limit_s", "strategy")
+    configured = (
+        "seed",
+        "patience",
+        "fixer_steps",
+        "target_percent",
+        "time_limit_s",
+        "strategy",
+        "show_simulated",
+        "max_usd_per_percent",
+    )
     base = PRESETS[settings.preset]
     base = replace(base, **{k: getattr(settings, k) for k in configured if f"search.{k}" in resolved.origins})
     given = {
@@ -159,6 +223,11 @@ def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> Sear
         "time_limit_s": arguments.time_limit_s,
         "strategy": arguments.strategy,
         "budget_usd": arguments.budget_usd if arguments.budget_usd is not None else resolved.config.budget.run_usd,
+        "fixer_usd": arguments.fixer_usd if arguments.fixer_usd is not None else resolved.config.budget.fixer_usd,
+        "max_usd_per_percent": arguments.max_usd_per_percent,
+        "candidates": arguments.candidates,
+        "planner": False if arguments.no_planner else None,
+        "from_reference": True if arguments.from_reference is not None else None,
     }
     base = replace(base, **{k: v for k, v in given.items() if v is not None})
     return replace(base, memory=memory_policy(arguments.memory or settings.memory, settings.proposer, base.beam_width))

@@ -23,7 +23,7 @@ from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import Run, RunSpec, SearchParameters
+from acceld.model import Kernel, Run, RunSpec, SearchParameters
 from acceld.nki.params import PARAMS_VERSION
 from acceld.proposers.base import Problem, Proposer
 from acceld.proposers.roles import RoleTable
@@ -34,7 +34,7 @@ from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
 from acceld.targets import NEURON, SIMULATOR, TARGETS
-from acceld.workloads import Workload, load_workload, workload
+from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
 from store.calls import spent_by_role
 from store.database import Store
 
@@ -103,7 +103,9 @@ class Builder:
     async def check(self, spec: RunSpec) -> None:
         """AcceldError where a run could not begin: asked before it is accepted."""
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
-        if spec.root is None:
+        if spec.search.from_reference:
+            _check_reference(found, spec)
+        elif spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
         await asyncio.to_thread(self._proposer, spec.proposer, spec.search)
         if spec.backend != SIMULATOR:
@@ -113,7 +115,7 @@ class Builder:
         """The search of a run. AcceldError where its workload, kernel or proposer can not be used."""
         spec = run.spec
         found = await asyncio.to_thread(self._workload, spec.workload, spec.workload_folder)
-        root = spec.root if spec.root is not None else await asyncio.to_thread(baseline_kernel, found, spec.api)
+        root = await asyncio.to_thread(_root, found, spec)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters)
@@ -141,7 +143,8 @@ class Builder:
             )
         await self._store.register_workload(found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
-        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context)
+        price = self._config.devices.usd_per_hour
+        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price)
         return Search(run, parts, control)
 
     def _workload(self, name: str, folder: str) -> Workload:
@@ -209,6 +212,22 @@ class Builder:
         self._telling.discard(task)
         if not task.cancelled() and isinstance(task.exception(), AcceldError):
             log.warning("a budget level could not be recorded: %s", task.exception())
+
+
+def _root(found: Workload, spec: RunSpec) -> Kernel:
+    """What a run starts from: a kernel that was given, the baseline, or a blank where the first one is written."""
+    if spec.search.from_reference:
+        entry = found.entry or "kernel"
+        return Kernel("", spec.api, entry, found.grid, found.lnc, BASELINE_FILES[spec.api])
+    return spec.root if spec.root is not None else baseline_kernel(found, spec.api)
+
+
+def _check_reference(found: Workload, spec: RunSpec) -> None:
+    """UsageError where no first kernel can be written from a reference."""
+    if spec.proposer != "llm":
+        raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
+    if found.reference is None:
+        raise UsageError(f"workload {found.name} has no reference to write a kernel from")
 
 
 def problem_of(found: Workload, chip: str, api: str) -> Problem:

@@ -53,7 +53,7 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
         hint = hints[name]
         if hint in (float, float | None) and isinstance(value, int) and not isinstance(value, bool):
             continue
-        if isinstance(value, bool) or not isinstance(value, hint):
+        if isinstance(value, bool) is not (hint is bool) or not isinstance(value, hint):
             raise UsageError(f"search.{name} = {value!r} is no {getattr(hint, '__name__', hint)}")
     try:
         return replace(preset, **asked)

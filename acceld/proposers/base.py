@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan
+from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan
 
 NO_PLAN = "straight from the kernel"
 """Title of what stands where a plan would, in a run without planner."""
@@ -62,6 +62,21 @@ class AttemptRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """Ask for a first kernel from the reference alone; from step 1 on, for its repair."""
+
+    problem: Problem
+    run: int
+    blank: Kernel
+    """A kernel without text: API, entry and file name of what is asked for."""
+    index: int
+    step: int
+    seed: int
+    earlier: tuple[tuple[str, Evaluation], ...] = ()
+    """This attempt's own earlier texts and verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
 class FixRequest:
     """Ask for a repair of a failed candidate."""
 
@@ -111,6 +126,10 @@ class Proposer(Protocol):
     """Whether ``fix`` can answer."""
     teaches: bool
     """Whether ``summarize`` can answer."""
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """The text of a first kernel, or None where this proposer writes none or the model gave no code."""
+        ...
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """The plan (id 0), or None where this proposer has no further one for the parent."""

@@ -24,7 +24,15 @@ from acceld.llm.errors import (
     LLMUnknownModel,
 )
 from acceld.model import Attempt, Insight, InsightKind, Kernel, Plan
-from acceld.proposers.base import NO_PLAN, AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.base import (
+    NO_PLAN,
+    AttemptRequest,
+    FirstRequest,
+    FixRequest,
+    PlanRequest,
+    Problem,
+    SummaryRequest,
+)
 from acceld.proposers.extraction import extract_kernel, parse_insight, parse_plan
 from acceld.proposers.fencing import LOG_CHARS, NOTE_CHARS, Data
 from acceld.proposers.prompts import Prompt, PromptLibrary
@@ -116,6 +124,27 @@ class LLMProposer:
             data={"cited": list(parsed.cited), "model": completion.model},
         )
 
+    async def first(self, request: FirstRequest) -> str | None:
+        """A first kernel from the reference; None where the model gave no code or repairs have no money left."""
+        values = self._problem_values(request.problem, request.blank)
+        del values["parent"]
+        earlier = [
+            f"version {number}: {verdict.status}\n{failure_lines(verdict, text)}\n\n{text}"
+            for number, (text, verdict) in enumerate(request.earlier, 1)
+        ]
+        values |= {
+            "earlier": _optional("Your earlier versions, which failed:", "earlier versions", "\n\n".join(earlier)),
+            "attempt_number": str(request.index + 1),
+        }
+        tags: Tags = {"run": request.run, "iteration": 0, "attempt": request.index, "step": request.step}
+        role: Role = "fixer" if request.step else "executor"
+        api, blank = request.problem.api, request.blank
+        try:
+            text, _ = await self._kernel(role, api, values, request.seed, tags, blank, name="first")
+        except RoleBudgetError:
+            return None
+        return text
+
     def _no_plan(self, request: PlanRequest) -> Plan:
         """What stands where a plan would: the executor decides itself what to change."""
         text = (
@@ -200,12 +229,12 @@ class LLMProposer:
         }
 
     async def _kernel(
-        self, role: Role, api: str, values: Values, seed: int, tags: Tags, kernel: Kernel
+        self, role: Role, api: str, values: Values, seed: int, tags: Tags, kernel: Kernel, *, name: str = ""
     ) -> tuple[str | None, str]:
         """A kernel's text, or None and why; asks once more where an answer holds none."""
-        answer = await self._ask(role, api, values, seed, tags)
+        answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMEmpty | LLMInterrupted):
-            answer = await self._ask(role, api, values, seed, tags | {"reask": 1})
+            answer = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name)
         if isinstance(answer, LLMError):
             return None, answer.message
         found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length")

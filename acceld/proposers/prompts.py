@@ -19,7 +19,7 @@ from acceld.errors import PromptError, did_you_mean
 from acceld.proposers.fencing import Data, delimiter, fenced
 
 SHARED = "shared"
-NAMES = ("planner", "executor", "fixer", "summarizer", "reask")
+NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first")
 APIS = ("nki_legacy", "nki", "triton")
 USER_MARK = "<!-- user -->"
 

@@ -55,3 +55,17 @@ def could_enter(candidate: Candidate, beam: tuple[Candidate, ...], width: int) -
     if latency is None:
         return False
     return len(beam) < width or rank(candidate) < rank(beam[-1])
+
+
+def is_untested(candidate: Candidate) -> bool:
+    """Whether it was only timed."""
+    return candidate.evaluation is not None and candidate.evaluation.status is Status.UNTESTED
+
+
+def first_distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
+    """The first ``count`` of them (all judged) with different programs."""
+    seen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        assert candidate.evaluation is not None
+        seen.setdefault(candidate.evaluation.program_sha256, candidate)
+    return list(seen.values())[:count]

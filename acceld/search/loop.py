@@ -28,12 +28,17 @@ from acceld.model import (
     Status,
 )
 from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, Proposer
-from acceld.search.beam import could_enter, is_selectable, rank, select
+from acceld.search.allowance import Allowance
+from acceld.search.beam import could_enter, first_distinct, is_selectable, is_untested, rank, select
+from acceld.search.beginning import first_kernel
 from acceld.search.control import RunControl
+from acceld.search.marginal import next_percent_usd
 from acceld.search.resume import OpenIteration
 from acceld.search.strategies import Schedule, derived_seed, schedule
 from acceld.search.teaching import Teacher
+from acceld.targets import SIMULATOR
 from store.database import Store
+from store.runs import spending
 
 FIXABLE = frozenset(
     {
@@ -71,9 +76,11 @@ class SearchParts:
     proposer: Proposer
     problem: Problem
     root: Kernel
+    """The baseline; without text where the run begins from the reference."""
     teacher: Teacher | None = None
     context: str = ""
     """Goes into each evaluation's key: what decides a verdict besides the kernel."""
+    device_usd_per_hour: float | None = None
 
 
 class Search:
@@ -94,6 +101,10 @@ class Search:
         self._history: dict[int, list[Plan]] = {}
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self._without_progress = 0
+        self._made = 0
+        """Candidates so far, repairs included, the baseline not."""
+        self._allowance = Allowance(None, 0, 0)
+        self._useful_below_us: float | None = None
         self._started = time.monotonic()
 
     async def run(self) -> RunState:
@@ -108,7 +119,7 @@ class Search:
                 await self._checkpoint()
                 self.iteration += 1
                 await self._iterate()
-                self._check_stop()
+                await self._check_stop()
             message = f"{self.schedule.iterations} iterations done"
         except* RunEnded as ended:
             end = _first(ended)
@@ -131,7 +142,9 @@ class Search:
     async def _start(self) -> None:
         """Judge the baseline, or take up what an earlier daemon left."""
         resumed = self._open_iteration.state
-        if resumed.baseline is None:
+        if self.parameters.from_reference and not (resumed.baseline and is_selectable(resumed.baseline)):
+            self.baseline = await self._first()
+        elif resumed.baseline is None:
             candidate = Candidate(run=self.run_record.id, iteration=0, kernel=self.parts.root, parent=None)
             self.baseline = await self.parts.store.write_candidate(candidate)
         else:
@@ -149,8 +162,25 @@ class Search:
             await self.parts.store.set_best(self.run_record.id, self.best.id)
         self.beam = resumed.beam or (self.baseline,)
         self.iteration = resumed.finished_iterations
+        if self.parameters.candidates is not None:
+            earlier = await self.parts.store.candidates(self.run_record.id)
+            self._made = sum(0 < one.iteration <= self.iteration for one in earlier)
         for plan in resumed.earlier_plans:
             self._history.setdefault(plan.parent, []).append(plan)
+
+    async def _first(self) -> Candidate:
+        """The first kernel, written from the reference."""
+
+        async def judge(candidate: Candidate) -> Candidate:
+            return await self._evaluate(candidate, Gate.SEARCH, Priority.BASELINE)
+
+        parts = self.parts
+        found = await first_kernel(
+            self.run_record, parts.problem, parts.proposer, parts.store, parts.root, judge, FIXABLE
+        )
+        if found is None:
+            raise RunEnded(RunState.FAILED, "no kernel written from the reference passes")
+        return found
 
     async def _iterate(self) -> None:
         """One iteration: everything in it, then selection and teaching."""
@@ -159,7 +189,9 @@ class Search:
         parents = tuple(p for p in parents if p.id not in self.control.vetoed) or (self._need(self.baseline),)
         parents += tuple(await self._branches(parents))
         await store.start_iteration(run.id, self.iteration, [parent.id for parent in parents])
-        insights = await self.parts.teacher.shown(self.iteration) if self.parts.teacher else ()
+        self._allowance = self._allowed(len(parents))
+        self._useful_below_us = self._useful(parents)
+        insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
         before = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         children: list[Candidate] = []
         async with asyncio.TaskGroup() as tasks:
@@ -172,8 +204,30 @@ class Search:
         children.sort(key=lambda child: child.order)
         await self._checkpoint()
         children = await self._select(parents, children)
+        if not children and self.parts.proposer.name == "rules":
+            raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._certify)
+
+    def _allowed(self, parents: int) -> Allowance:
+        """What each place of this iteration may make of what is left of the run's candidates."""
+        limit, plan = self.parameters.candidates, self.schedule
+        if limit is not None and self._made >= limit:
+            raise RunEnded(RunState.FINISHED, f"{limit} candidates were judged")
+        repairs = self.parameters.fixer_steps if self.parts.proposer.repairs else 0
+        return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, repairs)
+
+    def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
+        """The latency above which a candidate can not enter the beam whatever else comes; None where there is none.
+
+        What is slower is not run on data now; selection and teaching do so where they need it after all.
+        """
+        if self.schedule.latest or self.spec.backend != SIMULATOR:
+            return None
+        pins, vetoes = frozenset(self.control.pinned), frozenset(self.control.vetoed)
+        pool = {c.id: c for c in (self._need(self.baseline), *parents)}
+        beam = select(pool.values(), self.schedule.width, pinned=pins, vetoed=vetoes)
+        return rank(beam[-1])[0] if len(beam) == self.schedule.width else None
 
     async def _branches(self, parents: Iterable[Candidate]) -> list[Candidate]:
         known = {parent.id for parent in parents}
@@ -193,6 +247,9 @@ class Search:
     ) -> None:
         """One plan and everything that comes of it; children are appended as they are judged."""
         await self._checkpoint()
+        first = (place * self.schedule.plans + index) * self.schedule.attempts
+        if not self._allowance.of(first):
+            return
         plan = self._open_iteration.plan(self.iteration, parent.id, index)
         if plan is None:
             proposed = await self.parts.proposer.plan(
@@ -221,6 +278,9 @@ class Search:
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
         """One attempt at a plan, judged and, where the proposer repairs, repaired."""
         await self._checkpoint()
+        allowed = self._allowance.of((place * self.schedule.plans + plan.index) * self.schedule.attempts + index)
+        if not allowed:
+            return
         attempt = self._open_iteration.attempt(plan.id, index, None)
         if attempt is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, plan.index, index)
@@ -238,7 +298,7 @@ class Search:
             if evaluation.status not in FIXABLE or not self.parts.proposer.repairs:
                 children.append(child)
                 return
-            if step == self.parameters.fixer_steps:
+            if step + 1 >= min(allowed, self.parameters.fixer_steps + 1):
                 children.append(child)
                 return
             tries.append((attempt.text, evaluation))
@@ -277,6 +337,7 @@ class Search:
     async def _judge(self, parent: Candidate, place: int, plan: Plan, attempt: Attempt, step: int) -> Candidate:
         """Write the candidate (once) and evaluate it."""
         assert attempt.text is not None
+        self._made += 1
         child = self._open_iteration.candidate(attempt.id)
         if child is None:
             child = await self.parts.store.write_candidate(
@@ -292,11 +353,17 @@ class Search:
             )
         if child.evaluation is not None:
             return child
-        lazy = not self.parts.proposer.repairs and self.spec.backend == "simulator"
-        return await self._evaluate(child, Gate.TIMING if lazy else Gate.SEARCH, Priority.SEARCH)
+        lazy = not self.parts.proposer.repairs and self.spec.backend == SIMULATOR
+        gate = Gate.TIMING if lazy else Gate.SEARCH
+        return await self._evaluate(child, gate, Priority.SEARCH, self._useful_below_us)
 
-    async def _evaluate(self, candidate: Candidate, gate: Gate, priority: Priority) -> Candidate:
-        """Judge a candidate at a gate; the same work is done once, also by siblings at the same moment."""
+    async def _evaluate(
+        self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
+    ) -> Candidate:
+        """Judge a candidate at a gate; the same work is done once, also by siblings at the same moment.
+
+        One that is slower than ``useful_below_us`` is only timed, and stored as such.
+        """
         request = EvaluationRequest(
             kernel=candidate.kernel,
             workload=self.spec.workload,
@@ -307,26 +374,37 @@ class Search:
             candidate=candidate.id,
             gate=gate,
             priority=priority,
+            useful_below_us=useful_below_us,
             against=await self._against(candidate),
             screen=self.parameters.screen and priority is Priority.SEARCH,
             context=self.parts.context,
         )
-        store = self.parts.store
-        known = await store.find_evaluation(request.key)
-        if known is None and (running := self._inflight.get(request.key)) is not None:
-            known = await asyncio.shield(running)
-        if known is not None:
+        if (running := self._inflight.get(request.key)) is not None:
+            known: Evaluation | None = await asyncio.shield(running)
+            assert known is not None
             return await self._write(candidate, replace(known, id=0, reused=True), request)
         future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
         self._inflight[request.key] = future
         try:
-            evaluation = await self.parts.evaluator.evaluate(request)
-            written = await self._write(candidate, evaluation, request)
+            known = await self._known(request)
+            evaluation = known or await self.parts.evaluator.evaluate(request)
+            judged = evaluation if known is None else replace(known, id=0, reused=True)
+            written = await self._write(candidate, judged, request)
             future.set_result(evaluation)
         finally:
             future.cancel()
             del self._inflight[request.key]
         return written
+
+    async def _known(self, request: EvaluationRequest) -> Evaluation | None:
+        """An earlier verdict on the same work, or a timing that says enough."""
+        found = await self.parts.store.find_evaluation(request.key)
+        if found is not None or request.useful_below_us is None:
+            return found
+        timed = await self.parts.store.find_evaluation(replace(request, gate=Gate.TIMING).key)
+        if timed is None or timed.status is not Status.UNTESTED:
+            return None
+        return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
 
     async def _against(self, candidate: Candidate) -> tuple[Kernel, ...]:
         """What a device holds a candidate against: its parent and the baseline."""
@@ -336,6 +414,8 @@ class Search:
         return (parent.kernel, self._need(self.baseline).kernel)
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
+        if evaluation.status is Status.UNTESTED:  # not what the gate asks for, so it must not be found as that
+            request = replace(request, gate=Gate.TIMING)
         return await self.parts.store.write_evaluation(
             candidate,
             evaluation,
@@ -352,12 +432,12 @@ class Search:
         pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
         while True:
             beam = select(pool.values(), width, pinned=pins, vetoed=vetoes)
-            waiting = [c for c in sorted(pool.values(), key=rank) if _untested(c) and could_enter(c, beam, width)]
+            waiting = [c for c in sorted(pool.values(), key=rank) if is_untested(c) and could_enter(c, beam, width)]
             if waiting:
                 async with asyncio.TaskGroup() as tasks:
                     checks = [
                         tasks.create_task(self._evaluate(c, Gate.SEARCH, Priority.SEARCH))
-                        for c in _first_distinct(waiting, width)
+                        for c in first_distinct(waiting, width)
                     ]
                 pool |= {c.result().id: c.result() for c in checks}
                 continue
@@ -394,13 +474,19 @@ class Search:
         else:
             self._without_progress += 1
 
-    def _check_stop(self) -> None:
+    async def _check_stop(self) -> None:
         p, best = self.parameters, self._need(self.best)
         percent = best.evaluation.percent_of_attainable if best.evaluation else None
         if p.target_percent is not None and percent is not None and percent >= p.target_percent:
             raise RunEnded(RunState.FINISHED, f"reached {percent:.1f} % of attainable")
         if p.patience and self._without_progress >= p.patience:
             raise RunEnded(RunState.FINISHED, f"no better kernel in {p.patience} iterations")
+        if p.max_usd_per_percent is not None:
+            spent = await self.parts.store.read(spending, self.run_record.id)
+            next_usd = next_percent_usd(spent, self.parts.device_usd_per_hour)
+            if next_usd is not None and next_usd > p.max_usd_per_percent:
+                told = "more than was spent so far" if next_usd == float("inf") else f"{next_usd:.2f} USD"
+                raise RunEnded(RunState.FINISHED, f"the next percent would cost {told}")
 
     @property
     def _open_iteration(self) -> OpenIteration:
@@ -419,16 +505,3 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _untested(candidate: Candidate) -> bool:
-    return candidate.evaluation is not None and candidate.evaluation.status is Status.UNTESTED
-
-
-def _first_distinct(candidates: list[Candidate], count: int) -> list[Candidate]:
-    """The first ``count`` of them with different programs."""
-    seen: dict[str, Candidate] = {}
-    for candidate in candidates:
-        assert candidate.evaluation is not None
-        seen.setdefault(candidate.evaluation.program_sha256, candidate)
-    return list(seen.values())[:count]

@@ -37,7 +37,7 @@ def test_a_draft_from_a_reference_loads(tmp_path: Path) -> None:
         "def transform_to_nki_inputs(inputs):\n    x, eps, w = inputs\n    return [x.reshape(2, 2, 8), eps, w]\n",
         encoding="utf-8",
     )
-    facts = drafts.reference_facts(tmp_path / "reference.py", ["x"])
+    facts = drafts.reference_facts(tmp_path / "reference.py", [drafts.DraftArgument("x")])
     assert facts.arguments[0].kernel_shape == (2, 2, 8) and facts.arguments[1].value == 1e-5
     assert [output.shape for output in facts.outputs] == [(4, 2), (4, 8)]
     (tmp_path / "kernel_legacy.py").write_text("", encoding="utf-8")

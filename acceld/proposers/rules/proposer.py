@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from acceld.model import Attempt, Insight, Plan, Profile
-from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, SummaryRequest
+from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import Refusing, RuleRefused, Site, Variant
@@ -87,6 +87,10 @@ class RulesProposer:
         self._shapes = None if shapes is None else tuple(shapes)
         self._reading = asyncio.Lock()
         self._found: dict[tuple[str, str, float | None], list[Suggestion]] = {}
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """Rules only change kernels."""
+        return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """The plan for the best site that no earlier plan took, ``index`` places further on.

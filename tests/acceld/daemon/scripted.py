@@ -34,7 +34,7 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from store.database import Store
@@ -93,6 +93,10 @@ class TenthFaster:
     name = "rules"
     repairs = False
     teaches = False
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """Nothing."""
+        return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """A plan."""

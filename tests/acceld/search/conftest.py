@@ -29,7 +29,7 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from store.database import Store
@@ -86,6 +86,9 @@ class ListedProposer:
         self.notes = notes or [""] * len(factors)
         self.name = name
         self.plans_left = plans_left
+
+    async def first(self, request: FirstRequest) -> str | None:
+        return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         if self.plans_left <= 0:

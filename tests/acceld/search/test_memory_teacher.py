@@ -20,7 +20,7 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
 
@@ -76,6 +76,9 @@ class Summarizer:
     def __init__(self, alike: bool = False) -> None:
         self.alike = alike
         self.asked: list[SummaryRequest] = []
+
+    async def first(self, request: FirstRequest) -> str | None:
+        return None
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         return None

@@ -1,0 +1,52 @@
+"""Workload folders for references without a kernel: what ``optimize --from-reference REF.py`` searches on."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from acceld import drafts
+from acceld.drafts import DraftArgument
+from acceld.errors import UsageError, WorkloadError
+
+
+def reference_workload(path: Path, given: Sequence[DraftArgument], place: Path) -> Path:
+    """A workload folder under ``place`` for the reference in ``path``: the same reference and arguments, the same folder.
+
+    :raises UsageError: there is no such file, or the folder can not be written.
+    :raises WorkloadError: the reference does not run.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"can not read {path}: {error.strerror}") from error
+    digest = hashlib.sha256(text + repr(given).encode()).hexdigest()[:8]
+    folder = place / f"{path.stem}-{digest}"
+    if (folder / "workload.toml").is_file():
+        return folder
+    facts = drafts.reference_facts(path, given)
+    if given and [a.name for a in given] != [a.name for a in facts.arguments]:
+        raise WorkloadError(f"{path}: it takes {len(facts.arguments)} arguments, and {len(given)} were described")
+    toml = drafts.workload_toml(
+        path.stem,
+        facts.arguments,
+        facts.outputs,
+        baselines={},
+        reference="reference.py",
+        entry="kernel",
+        drawn=facts.drawn,
+    )
+    fresh = folder.with_name(f".{folder.name}.acceld")
+    try:
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir(parents=True)
+        (fresh / "reference.py").write_bytes(text)
+        (fresh / "workload.toml").write_text(toml, encoding="utf-8")
+        fresh.rename(folder)
+    except OSError as error:
+        raise UsageError(f"can not write {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder

@@ -1,0 +1,166 @@
+"""``acceld optimize --show-prompts``: what a run would send to whom, and nothing sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from acceld.cli.output import print_json, say
+from acceld.config import Config
+from acceld.errors import UsageError
+from acceld.home import Home
+from acceld.llm.client import Completion, CompletionRequest
+from acceld.llm.errors import LLMBadRequest
+from acceld.llm.settings import KEY_VARIABLES, ModelSettings
+from acceld.model import Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
+from acceld.proposers.base import (
+    AttemptRequest,
+    FirstRequest,
+    FixRequest,
+    PlanRequest,
+    Problem,
+    RewritePair,
+    SummaryRequest,
+)
+from acceld.proposers.llm import LLMProposer
+from acceld.proposers.prompts import PromptLibrary
+from acceld.proposers.roles import RoleTable
+from acceld.resources import prompts_folder
+from acceld.search.memory import Applicability, MemorySettings, shown
+from acceld.search.strategies import derived_seed
+from acceld.targets import SIMULATOR, TARGETS
+from acceld.workloads import BASELINE_FILES, Workload, load_workload
+
+PLAN = "(the planner's answer to the prompt above stands here)"
+CODE = "(the executor's answer to the prompt above stands here)\n"
+FAILURE = "(what the judge said of that answer stands here)"
+
+
+class Unsent:
+    """Keeps requests instead of sending them."""
+
+    def __init__(self) -> None:
+        self.requests: list[CompletionRequest] = []
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Nothing is answered."""
+        self.requests.append(request)
+        raise LLMBadRequest("it is only shown")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
+    """Print the first prompt of each role. UsageError for rules, which send nothing."""
+    if spec.proposer != "llm":
+        raise UsageError("rules propose: nothing is sent to anybody", hint="--proposer llm shows what models would get")
+    found = load_workload(spec.workload_folder)
+    requests = asyncio.run(_requests(spec, settings, home, found))
+    lines = [_line(request, settings) for request in requests]
+    if as_json:
+        print_json({"workload": spec.workload, "prompts": lines})
+        return 0
+    for line in lines:
+        print(
+            f"==== {line['role']} -> {line['model']} at {line['endpoint']}, at most {line['max_output_tokens']} tokens"
+        )
+        print(f"---- system\n{line['system']}\n---- user\n{line['user']}\n")
+    say("Nothing was sent. A run sends prompts of these forms, and nothing else: the reference, the kernels, profiles,")
+    say("verdicts and logs of its candidates, insights, hints; each model's key goes to that model's endpoint alone.")
+    return 0
+
+
+async def _requests(spec: RunSpec, settings: Config, home: Home, found: Workload) -> list[CompletionRequest]:
+    from acceld.daemon.build import problem_of
+    from acceld.evaluate.baselines import baseline_kernel
+
+    roles, client = RoleTable.from_config(settings), Unsent()
+    library = PromptLibrary([*map(Path, settings.paths.prompts), prompts_folder()])
+    search = spec.search
+    proposer = LLMProposer(
+        client, roles, library, plans=search.plans, fixer_steps=search.fixer_steps, planner=search.planner
+    )
+    problem = problem_of(found, spec.chip, spec.api)
+    if search.from_reference:
+        blank = Kernel("", spec.api, found.entry or "kernel", found.grid, found.lnc, BASELINE_FILES[spec.api])
+        await proposer.first(FirstRequest(problem, 1, blank, 0, 0, derived_seed(search.seed, 0, 0, 0)))
+    root = Kernel(CODE, spec.api) if search.from_reference else spec.root or baseline_kernel(found, spec.api)
+    evaluation = None if search.from_reference else await _verdict(root, spec, settings, home)
+    parent = Candidate(1, 0, root, None, evaluation=evaluation, id=1)
+    insights = _insights(problem, spec, settings, home)
+    seed = derived_seed(search.seed, 1, 0, 0)
+    plan = await proposer.plan(PlanRequest(problem, 1, 1, parent, 0, 0, seed, insights))
+    plan = plan or Plan(1, 1, 1, 0, PLAN)
+    await proposer.attempt(AttemptRequest(problem, plan, parent, 0, derived_seed(search.seed, 1, 0, 0, 0)))
+    failed = Evaluation(Status.COMPILE_ERROR, "", failure=Failure("rule", FAILURE))
+    child = Candidate(1, 1, Kernel(CODE, spec.api), 1, evaluation=failed, id=2)
+    if search.fixer_steps:
+        await proposer.fix(FixRequest(problem, plan, parent, child, failed, 1))
+    if search.memory not in ("off", ""):
+        await proposer.summarize(SummaryRequest(problem, 1, 1, RewritePair(parent, child, 1.0, True)))
+    return client.requests
+
+
+async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) -> Evaluation | None:
+    """The baseline's verdict, by simulation; None where it would have to be measured."""
+    if spec.backend != SIMULATOR:
+        return None
+    from acceld.evaluate.base import EvaluationRequest, Priority
+    from acceld.evaluate.evaluator import Judge
+
+    judge = Judge(settings.evaluate, home.path)
+    await judge.start()
+    try:
+        return await judge.evaluate(
+            EvaluationRequest(
+                kernel=kernel,
+                workload=spec.workload,
+                workload_folder=spec.workload_folder,
+                chip=spec.chip,
+                gate=Gate.TIMING,
+                priority=Priority.PERSON,
+            )
+        )
+    finally:
+        await judge.stop(0.0)
+
+
+def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
+    """What the memory would show in the first iteration."""
+    from store.connection import connect_reader
+    from store.queries import load_insights
+
+    search = spec.search
+    if search.memory in ("off", "") or not home.database.is_file():
+        return ()
+    memory = MemorySettings(
+        policy=search.memory,
+        capacity=search.memory_size,
+        show_simulated=search.show_simulated,
+        own=search.own_insights,
+    )
+    source = TARGETS[spec.backend].source
+    where = Applicability(0, spec.chip, spec.api, source=source, tags=problem.tags, dtype=problem.dtype)
+    with contextlib.closing(connect_reader(home.database)) as connection:
+        known = load_insights(connection)
+    return shown(known, where, memory, 1, derived_seed(search.seed, 1))
+
+
+def _line(request: CompletionRequest, settings: Config) -> dict[str, Any]:
+    model = ModelSettings.from_config(request.model, settings.models[request.model], settings.llm)
+    endpoint = model.base_url or f"{model.provider}'s own endpoint"
+    variable = model.key_env or ("" if model.base_url else KEY_VARIABLES[model.provider])
+    return {
+        "role": request.role,
+        "model": request.model,
+        "name": model.model,
+        "endpoint": endpoint,
+        "key_variable": variable,
+        "max_output_tokens": request.max_output_tokens,
+        "temperature": request.temperature,
+        "system": request.system,
+        "user": request.user,
+    }
