@@ -8,8 +8,8 @@ rolled program performs exactly the same operations in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from acceld.nki.program import (
     Access,
@@ -23,6 +23,7 @@ from acceld.nki.program import (
     Pattern,
     Program,
 )
+from acceld.nki.session import Site
 
 MARK = "*"
 """First character of the name of a loop that is one unrolled iteration."""
@@ -33,11 +34,35 @@ def mark(name: str) -> str:
     return MARK + name
 
 
-def reroll(program: Program) -> Program:
-    """The same program with marked iterations rolled or dissolved; loop and buffer ids are made dense again."""
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a marked iteration is a sample of: iteration ``position`` of ``count`` of the loop at ``site``.
+
+    ``group`` tells apart loops at one site.
+    """
+
+    group: int
+    position: int
+    count: int
+    site: Site
+
+
+class SamplesDiffer(Exception):
+    """The samples of the loop at ``site`` are not one iteration moved on by equal steps."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__("samples differ")
+        self.site = site
+
+
+def reroll(program: Program, samples: Mapping[int, Sample] | None = None) -> Program:
+    """The same program with marked iterations rolled or dissolved; loop and buffer ids are made dense again.
+
+    ``samples`` are the marked iterations that stand for more than themselves; SamplesDiffer where they do not.
+    """
     scopes = _narrowed_scopes(program)
     buffers = [replace(b, scope=scopes[b.id]) for b in program.buffers]
-    body = _Roller(buffers).body(program.body)
+    body = _Roller(buffers, samples or {}).body(program.body)
     return _renumbered(replace(program, buffers=tuple(buffers), body=body))
 
 
@@ -69,8 +94,9 @@ def _narrowed_scopes(program: Program) -> list[tuple[int, ...]]:
 class _Roller:
     """Works from the innermost iterations outwards."""
 
-    def __init__(self, buffers: list[Buffer]) -> None:
+    def __init__(self, buffers: list[Buffer], samples: Mapping[int, Sample]) -> None:
         self.buffers = buffers
+        self.samples = samples
         self.local: dict[int, list[int]] = {}
         for buffer in buffers:
             for loop in buffer.scope:
@@ -92,12 +118,36 @@ class _Roller:
                 following = inner[at + len(run)]
                 if not (isinstance(following, Loop) and _is_mark(following)):
                     break
-                if (following.name, following.line) != (node.name, node.line):
+                if (following.name, following.line) != (node.name, node.line) or self._group(following) != self._group(
+                    node
+                ):
                     break
                 run.append(following)
             at += len(run)
-            out.extend(self.rolled(run))
+            out.extend(self.rolled(run) if node.id not in self.samples else self.completed(run))
         return tuple(out)
+
+    def _group(self, loop: Loop) -> object:
+        sample = self.samples.get(loop.id)
+        return None if sample is None else (sample.group, sample.site)
+
+    def completed(self, run: list[Loop]) -> Iterator[Node]:
+        """The loop that the samples in ``run`` are of."""
+        samples = [self.samples[loop.id] for loop in run]
+        first, forms = samples[0], [_Form(self, loop) for loop in run]
+        starts = forms[0].constants
+        same = [form for form in forms if form.structure == forms[0].structure]
+        if len(same) < len(forms) or [s.position for s in samples[:2]] != [0, 1]:
+            raise SamplesDiffer(first.site)
+        steps = [b - a for a, b in zip(starts, forms[1].constants, strict=True)]
+        for sample, form in zip(samples, forms, strict=True):
+            if form.constants != [start + step * sample.position for start, step in zip(starts, steps, strict=True)]:
+                raise SamplesDiffer(first.site)
+        if samples[-1].position != first.count - 1:
+            raise SamplesDiffer(first.site)
+        advance = iter(steps)
+        body = tuple(_advanced(node, run[0].id, advance) for node in run[0].body)
+        yield replace(run[0], name=run[0].name.removeprefix(MARK), trips=first.count, body=body)
 
     def rolled(self, run: list[Loop]) -> Iterator[Node]:
         """Loops over the longest stretches of iterations that advance evenly; single ones dissolve."""

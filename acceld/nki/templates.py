@@ -21,6 +21,8 @@ Engines = Callable[[Instruction, CostModel], Engine]
 UNSHARED = frozenset({"random", "memset", "barrier", "print", "dropout"}) | FREE_OPS
 """Operations value numbering leaves alone."""
 
+_SKIPPED_LANE = 255
+
 
 @dataclass(slots=True)
 class Template:
@@ -188,9 +190,17 @@ def _template(
         signature = interned.setdefault(key2, len(interned))
     return Template(
         number, node, engine, costs, variants, reads, writes, inputs, signature,
-        accumulate or partial or node.op in ("copy_predicated", "match_replace8"), executions, first, store, _traffic(node, model),
+        accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=_keeps(node, space),
     )  # fmt: skip
+
+
+def _writes_in_part(node: Instruction) -> bool:
+    """Whether the operation itself leaves elements of its destination as they were."""
+    if node.op == "shuffle":
+        lanes = node.attr("lanes")
+        return isinstance(lanes, tuple) and _SKIPPED_LANE in lanes
+    return node.op in ("copy_predicated", "match_replace8", "local_gather")
 
 
 def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:

@@ -10,18 +10,20 @@ from types import ModuleType
 from typing import Any
 
 from acceld.nki.current import language
-from acceld.nki.current.state import CurrentTrace
+from acceld.nki.current.sampling import SAMPLE_AFTER
+from acceld.nki.current.state import CurrentTrace, SamplesWanted
 from acceld.nki.errors import LimitExceeded
 from acceld.nki.frontend.launch import Kernel, Launcher, bind, finish_outputs
 from acceld.nki.frontend.placement import declare
 from acceld.nki.frontend.state import Retrace, activate, deactivate
 from acceld.nki.program import LoopKind, Program, Role, Space
-from acceld.nki.reroll import mark, reroll
+from acceld.nki.reroll import SamplesDiffer, mark, reroll
 from acceld.nki.session import Session, Site
 from acceld.nki.shims import ApiModule
 from acceld.nki.tracing_types import TensorSpec
 
 MAX_PROGRAMS = 4096
+MAX_RETRACES = 200
 PRELUDE = """\
 import numpy as np
 import nki
@@ -53,14 +55,26 @@ class CurrentFrontEnd:
         """Trace, again without renaming where a result must keep its own buffer, and roll loops."""
         keep: frozenset[Site] = frozenset()
         flatten: frozenset[Site] = frozenset()
-        for _ in range(100):
+        unroll: frozenset[Site] = frozenset()
+        after: int | None = SAMPLE_AFTER
+        sampling = False
+        for _ in range(MAX_RETRACES):
             self.session.reset()
-            trace = CurrentTrace(self.session, keep, flatten)
+            trace = CurrentTrace(self.session, keep, flatten, unroll, {} if sampling else None)
+            trace.sampling_after = after
             activate(trace)
             try:
-                return reroll(self._once(trace, function, arguments))
+                return reroll(self._once(trace, function, arguments), trace.samples)
             except Retrace as again:
-                keep, flatten = keep | again.keep, flatten | again.flatten
+                keep, flatten, unroll = keep | again.keep, flatten | again.flatten, unroll | again.unroll
+            except SamplesWanted:
+                after, sampling = None, True
+            except SamplesDiffer as again:
+                unroll |= {again.site}
+            except Exception:
+                if not sampling:
+                    raise
+                sampling = False  # whatever it was, it must be judged on every iteration
             finally:
                 deactivate()
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)

@@ -10,18 +10,19 @@ from typing import Any, cast
 
 import numpy as np
 
+from acceld.nki.current import sampling
 from acceld.nki.current.registers import register_alloc
-from acceld.nki.current.state import current_trace
+from acceld.nki.current.state import CurrentTrace, current_trace
 from acceld.nki.current.tensor import Register
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.frontend import dtypes, elementwise, language, memory
 from acceld.nki.frontend.names import EngineName
 from acceld.nki.frontend.placement import declare
-from acceld.nki.frontend.state import MAX_TRIPS, Trace, current
+from acceld.nki.frontend.state import MAX_TRIPS, Retrace, current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, LoopKind, Space
-from acceld.nki.reroll import mark
-from acceld.nki.session import loop_variable
+from acceld.nki.reroll import Sample, mark
+from acceld.nki.session import Site, call_site, caller, loop_variable
 
 UNARY = (*(name for name in language.UNARY if name not in ("invert", "logical_not")), "gelu_apprx_sigmoid_dx")
 BINARY = (*language.BINARY, "abs_max", "abs_min")
@@ -68,10 +69,10 @@ class MatmulPerfMode(Enum):
     double_row = 1
 
 
-def _unrolled(function: str) -> Callable[..., Iterator[int]]:
+def _unrolled(function: str) -> Callable[..., Iterator[object]]:
     """A range whose iterations are marked, so that the program gets its loop back."""
 
-    def call(*args: Any, **kwargs: Any) -> Iterator[int]:
+    def call(*args: Any, **kwargs: Any) -> Iterator[object]:
         trace = current()
         bounds = [
             operator.index(cast("Any", a)) for a in (*args, *(kwargs[k] for k in ("stop", "step") if k in kwargs))
@@ -83,19 +84,27 @@ def _unrolled(function: str) -> Callable[..., Iterator[int]]:
                 rule="trip_limit",
                 line=trace.line(),
             )
-        return _iterations(trace, loop_variable() or "i", numbers)
+        return _iterations(current_trace(), loop_variable() or "i", numbers, call_site())
 
     call.__name__ = call.__qualname__ = function
     return call
 
 
-def _iterations(trace: Trace, name: str, numbers: range) -> Iterator[int]:
+def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
     line = trace.line()
-    for number in numbers:
+    sampled = trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll
+    group = trace.sequence
+    state: object = None
+    for position in sampling.positions(len(numbers)) if sampled else range(len(numbers)):
         trace.session.check_deadline()
         loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
+        if sampled and trace.samples is not None:
+            before, state = state, sampling.python_state(caller(), name)
+            if position > 1 and state != before:
+                raise Retrace(unroll=frozenset({site}))
+            trace.samples[loop] = Sample(group, position, len(numbers), site)
         try:
-            yield number
+            yield sampling.SampledIndex(numbers[position], frozenset({site})) if sampled else numbers[position]
         finally:
             if trace.scope and trace.scope[-1] == loop:
                 trace.close(loop)

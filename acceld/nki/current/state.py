@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from acceld.nki.builder import Slot
 from acceld.nki.current.tensor import NkiTensor
 from acceld.nki.frontend.state import Trace, current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Access, LoopKind
+from acceld.nki.reroll import Sample
 from acceld.nki.session import Session, Site
+
+
+class SamplesWanted(BaseException):
+    """The kernel is so long that it is traced again with samples; a BaseException, so that a kernel does not keep it."""
 
 
 class CurrentTrace(Trace):
     """A trace whose tensors have the current API's methods and whose programs share their HBM tensors."""
 
-    def __init__(self, session: Session, keep: frozenset[Site], flatten: frozenset[Site]) -> None:
-        super().__init__(session, frozenset(), keep, flatten)
+    def __init__(
+        self,
+        session: Session,
+        keep: frozenset[Site],
+        flatten: frozenset[Site],
+        unroll: frozenset[Site] = frozenset(),
+        samples: dict[int, Sample] | None = None,
+    ) -> None:
+        super().__init__(session, unroll, keep, flatten)
+        self.samples = samples
+        """By loop that is one sampled iteration, what it is a sample of; None where every iteration is traced."""
+        self.sampling_after: int | None = None
+        """Instructions after which to trace again with samples."""
+
+    def emit(self, *args: Any, **kwargs: Any) -> Slot:
+        """Append an instruction; Retrace where there are so many that samples are wanted."""
+        if self.sampling_after is not None and self.sequence > self.sampling_after:
+            raise SamplesWanted
+        return super().emit(*args, **kwargs)
 
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
         """A view with the current API's methods."""

@@ -1,0 +1,94 @@
+"""Long loops traced by samples give the program that all iterations give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from acceld.nki.current import frontend, sampling
+from acceld.nki.program import Program
+from tests.acceld.nki.current.test_current import drawn, ran, traced
+
+ROWS = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    {before}
+    for i in nl.affine_range(x.shape[0] // 16):
+        tile = nl.ndarray((16, 32), dtype=x.dtype, buffer=nl.sbuf)
+        for j in nl.affine_range(x.shape[1] // 32):
+            nisa.dma_copy(dst=tile, src=x[16 * i : 16 * (i + 1), nl.ds(32 * j, 32)])
+            {body}
+            nisa.dma_copy(dst=out[16 * i : 16 * (i + 1), nl.ds(32 * j, 32)], src=tile)
+    return out
+"""
+DOUBLED = "nisa.tensor_scalar(tile, tile, nl.multiply, 2.0)"
+SHAPE = (144, 288)
+
+
+@pytest.fixture
+def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Program, Program]]:
+    """A kernel traced in full, and with samples from the first instructions on."""
+
+    def trace_both(body: str) -> tuple[Program, Program]:
+        monkeypatch.setattr(frontend, "SAMPLE_AFTER", 10**9)
+        full = traced(body, SHAPE)
+        monkeypatch.setattr(frontend, "SAMPLE_AFTER", 2)
+        return full, traced(body, SHAPE)
+
+    return trace_both
+
+
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        ("pass", DOUBLED),
+        ("pass", "if i == 7:\n                " + DOUBLED),
+        ("pass", "if j % 3 == 1:\n                " + DOUBLED),
+        ("count = 0", "count += 1\n            if count == 40:\n                " + DOUBLED),
+        ("seen = []", "seen.append(1)\n            if len(seen) == 39:\n                " + DOUBLED),
+        ("scales = [1.0 + (k == 9) for k in range(99)]", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[j])"),
+        ("scales = {k: float(k) for k in range(99)}", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[i])"),
+        ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, float(i))"),
+        ("pass", "nisa.tensor_scalar(tile[:, : min(j + 1, 32)], tile[:, : min(j + 1, 32)], nl.multiply, 2.0)"),
+        ("pass", "for k in nl.affine_range(i + 1):\n                " + DOUBLED),
+        (
+            "box = nl.ndarray((16, 1), dtype=nl.float32)\n    nisa.memset(box, 2.0)",
+            "nisa.tensor_scalar(tile, tile, nl.multiply, box)",
+        ),
+    ],
+    ids=lambda text: text.split("\n")[0][:40],
+)
+def test_samples_stand_for_all_iterations(
+    both: Callable[[str], tuple[Program, Program]], before: str, body: str
+) -> None:
+    full, sampled = both(ROWS.format(before=before, body=body))
+    assert sampled.hash == full.hash
+
+
+def test_a_counter_on_an_object_is_noticed(both: Callable[[str], tuple[Program, Program]]) -> None:
+    body = "class Count:\n    n = 0\n" + ROWS.format(
+        before="count = Count()",
+        body="count.n = count.n + 1\n            if count.n == 40:\n                " + DOUBLED,
+    )
+    full, sampled = both(body)
+    assert sampled.hash == full.hash
+
+
+def test_an_error_of_a_late_iteration_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "SAMPLE_AFTER", 2)
+    body = ROWS.format(before="pass", body="if j == 5:\n                raise ValueError('unlucky')")
+    with pytest.raises(Exception, match="unlucky") as raised:
+        traced(body, SHAPE)
+    assert getattr(raised.value, "line", 0) == 16
+
+
+def test_a_long_kernel_runs_right_from_samples() -> None:
+    body = ROWS.format(before="pass", body=DOUBLED).replace("16", "8")
+    (x,) = drawn((384, 1024))
+    program = traced(body, (384, 1024))
+    assert 3 * 48 * 32 > sampling.SAMPLE_AFTER
+    assert len(list(program.walk())) == 3
+    assert np.array_equal(ran(program, [x]), 2 * x)
