@@ -54,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", choices=CHIPS)
     parser.add_argument("--api", choices=APIS)
     parser.add_argument("--backend", choices=tuple(TARGETS))
+    parser.add_argument(
+        "--screen", choices=("off", "simulator"), help="on a device: skip what the simulator finds clearly slower"
+    )
     parser.add_argument("--strategy", choices=("beam", "best_of_n", "reflexion", "random"))
     parser.add_argument("--memory", choices=("off", "fifo", "random", "value"))
     parser.add_argument("--fixer-steps", type=int, metavar="N")
@@ -117,7 +120,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     from acceld.workloads import workload
 
     flags = {"search.preset": arguments.preset, "search.proposer": arguments.proposer, "search.api": arguments.api}
-    flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend}
+    flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
     resolved = config.load(flags=flags)
     settings = resolved.config
     default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
@@ -228,6 +231,7 @@ def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> Sear
         "candidates": arguments.candidates,
         "planner": False if arguments.no_planner else None,
         "from_reference": True if arguments.from_reference is not None else None,
+        "screen": True if resolved.config.devices.screen == "simulator" else None,
     }
     base = replace(base, **{k: v for k, v in given.items() if v is not None})
     return replace(base, memory=memory_policy(arguments.memory or settings.memory, settings.proposer, base.beam_width))
