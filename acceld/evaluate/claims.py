@@ -26,7 +26,7 @@ class Claim:
 
 def false_claim(program: Program) -> Claim | None:
     """The first claim that does not hold; None where all do."""
-    return _grid(program) or _buffers(program) or _modes(program)
+    return _grid(program) or _buffers(program) or _modes(program) or _fills(program)
 
 
 def _grid(program: Program) -> Claim | None:
@@ -58,6 +58,20 @@ def _modes(program: Program) -> Claim | None:
                 mode = str(instruction.attr("perf_mode"))[:40]
                 message = f"perf_mode {mode!r} needs 8-bit operands and the current API, not {wide or program.api}"
                 return Claim("perf_mode", message, instruction.line)
+    return None
+
+
+def _fills(program: Program) -> Claim | None:
+    """A lazy fill costs nothing because it only declares: it stands where its buffer does, before all else."""
+    seen: set[int] = set()
+    for instruction, loops in program.walk():
+        if instruction.op == "memset" and instruction.attr("lazy"):
+            for dst in instruction.dsts:
+                scope = program.buffers[dst.buffer].scope
+                if instruction.mask or dst.buffer in seen or tuple(loop.id for loop in loops) != scope:
+                    message = "a lazy fill stands where its buffer is in use, not where it is declared"
+                    return Claim("forged_program", message, instruction.line)
+        seen.update(access.buffer for access in instruction.accesses)
     return None
 
 
