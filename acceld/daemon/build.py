@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 from acceld.config import Config
 from acceld.daemon.ledger import StoreJournal, StoreLedger
@@ -26,6 +27,7 @@ from acceld.llm.settings import ModelSettings
 from acceld.model import Kernel, Run, RunSpec, SearchParameters
 from acceld.nki.params import PARAMS_VERSION
 from acceld.proposers.base import Problem, Proposer
+from acceld.proposers.prompts import PromptLibrary
 from acceld.proposers.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
@@ -34,6 +36,7 @@ from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
 from acceld.targets import NEURON, SIMULATOR, TARGETS
+from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
 from store.calls import spent_by_role
 from store.database import Store
@@ -53,6 +56,8 @@ class Builder:
         self._keys = keys
         self._telling: set[asyncio.Task[int]] = set()
         self._models: Calls | None = None
+        self._former_models: list[Calls] = []
+        self._prompts: WeakSet[PromptLibrary] = WeakSet()
         self.budget: Budget
 
     async def parts(self) -> Parts:
@@ -69,14 +74,23 @@ class Builder:
         makers: dict[str, Callable[[], Evaluator]] = {SIMULATOR: self._simulator}
         for backend in NEURON:
             makers[backend] = partial(self._neuron, backend)
+        makers["cpu"] = self._cpu
         self._router = Router(SIMULATOR, makers)
         return Parts(
             evaluator=self._router,
             make_search=self.search,
             close=self.close,
+            reload=self.reload,
             set_budget=self.budget.open_run,
             check=self.check,
         )
+
+    def _cpu(self) -> Evaluator:
+        from acceld.backends.cpu.driver import CpuDriver
+        from acceld.evaluate.hosted.judge import HostedJudge
+
+        folders, tell = self._config.paths.workloads, self._tell_started
+        return HostedJudge(self._config.evaluate, self._home.path, CpuDriver(), workload_folders=folders, on_start=tell)
 
     def _simulator(self) -> Evaluator:
         folders = self._config.paths.workloads
@@ -97,8 +111,22 @@ class Builder:
     async def close(self) -> None:
         """Close connections to models, once what has to be told has been told."""
         await asyncio.gather(*self._telling, return_exceptions=True)
-        if self._models is not None:
-            await self._models.close()
+        for models in (*self._former_models, *([self._models] if self._models else [])):
+            await models.close()
+
+    def reload(self, found: Finding) -> None:
+        """Prompts hold from each run's next iteration on, caps at once, models and the rest for runs that begin."""
+        if found.prompts is not None:
+            for library in self._prompts:
+                library.offer(found.prompts)
+        if found.config is None:
+            return
+        old, self._config = self._config, found.config
+        caps = self._config.budget
+        self.budget.set_caps(caps.day_usd, caps.daemon_usd, caps.allow_unknown_price)
+        if (old.llm, old.models) != (self._config.llm, self._config.models) and self._models is not None:
+            self._former_models.append(self._models)
+            self._models = None
 
     async def check(self, spec: RunSpec) -> None:
         """AcceldError where a run could not begin: asked before it is accepted."""
@@ -156,17 +184,18 @@ class Builder:
         if name == "rules":
             from acceld.proposers.rules.proposer import RulesProposer
 
-            return RulesProposer()
+            return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
         from acceld.proposers.llm import LLMProposer
-        from acceld.proposers.prompts import PromptLibrary
 
-        folders = [*map(Path, self._config.paths.prompts), prompts_folder()]
+        prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
+        prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid
+        self._prompts.add(prompts)
         return LLMProposer(
             self._calls(),
             RoleTable.from_config(self._config),
-            PromptLibrary(folders),
+            prompts,
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
             planner=parameters.planner,

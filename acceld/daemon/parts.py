@@ -10,6 +10,7 @@ from acceld.daemon.runs import SearchMaker
 from acceld.evaluate.base import Evaluator
 from acceld.home import Home
 from acceld.model import RunSpec
+from acceld.watch.settings import Finding
 from store.database import Store
 
 
@@ -31,6 +32,8 @@ class Parts:
     """Close connections to models."""
     check: Callable[[RunSpec], Awaitable[None]] = _anything
     """Asked before a run is accepted. AcceldError where it could not begin."""
+    reload: Callable[[Finding], None] | None = None
+    """Take over what was saved to the settings and is valid."""
     set_budget: Callable[[int, float | None], None] | None = None
     """Change a run's cap in USD."""
 

@@ -84,6 +84,7 @@ def serve(
             keys=keys,
             listening=lambda: lock.announce(socket_path, version("acceld")),
             idle_exit_s=idle_exit_s,
+            folder=folder,
         )
         asyncio.run(_serve(daemon, ready_fd))
         return 0

@@ -23,6 +23,7 @@ from acceld.config import Config
 from acceld.daemon import specs, steering
 from acceld.daemon.hooks import run_hooks
 from acceld.daemon.parts import Parts, PartsMaker
+from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.errors import AcceldError, UsageError
@@ -34,6 +35,7 @@ from acceld.http.server import Server
 from acceld.model import Gate, RunState, Status
 from acceld.search.teacher import withdraw
 from acceld.targets import Choice, choose
+from acceld.watch.settings import Finding
 from store import listing
 from store.connection import JOURNAL_LIMIT_BYTES
 from store.database import Store
@@ -68,7 +70,9 @@ class Daemon:
         keys: Mapping[str, str] | None = None,
         listening: Callable[[], object] = lambda: None,
         idle_exit_s: float | None = None,
+        folder: Path | None = None,
     ) -> None:
+        """``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
         self.home = home
         self._config = config
         self._make_parts = make_parts
@@ -76,6 +80,7 @@ class Daemon:
         self._keys = dict(keys or {})
         self._listening = listening
         self._idle_exit_s = idle_exit_s
+        self._folder = folder
         self._started_at = time.time()
         self._started = time.monotonic()
         self._state = "starting"
@@ -91,6 +96,8 @@ class Daemon:
         self._parts: Parts
         self._runs: RunQueue
         self._tasks: asyncio.TaskGroup
+        self._hooks: asyncio.Task[None]
+        self._following: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Start, serve until told to stop, stop in order. Errors of starting are raised after what began has ended."""
@@ -129,13 +136,34 @@ class Daemon:
                     if (await self.store.run(run)).state is not RunState.PAUSED:
                         await self._runs.take_up(run)
                 watching = tasks.create_task(_guarded("watching the state folder", self._watch))
-                hooks = tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))
+                self._hooks = self._start_hooks()
+                if self._folder is not None:
+                    following = _guarded(
+                        "following the settings", follow_settings, self._folder, self._config, self.store, self._take
+                    )
+                    self._following = tasks.create_task(following)
                 self._state = "running"
                 self.ready.set()
                 await self._stop.wait()
                 watching.cancel()
                 await self._wind_down()
-                hooks.cancel()
+                self._hooks.cancel()
+                if self._following is not None:
+                    self._following.cancel()
+
+    def _start_hooks(self) -> asyncio.Task[None]:
+        return self._tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))
+
+    def _take(self, found: Finding) -> None:
+        """Take over what was saved and is valid."""
+        if self._parts.reload is not None:
+            self._parts.reload(found)
+        if found.config is None:
+            return
+        old, self._config = self._config, found.config
+        if old.hooks != self._config.hooks and self._state == "running":
+            self._hooks.cancel()
+            self._hooks = self._start_hooks()
 
     async def _greet(self) -> None:
         level = str(self._parts.evaluator.statistics().get("sandbox_level", ""))
@@ -308,6 +336,7 @@ class Daemon:
                 kernel=candidate.kernel,
                 workload=record.spec.workload,
                 workload_folder=record.spec.workload_folder,
+                backend=record.spec.backend,
                 chip=record.spec.chip,
                 run=run,
                 candidate=number,

@@ -85,6 +85,7 @@ class LLMProposer:
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """One plan; None where the models gave none."""
+        self._prompts.begin(request.iteration)
         if not self._planner:
             return self._no_plan(request)
         problem, parent = request.problem, request.parent

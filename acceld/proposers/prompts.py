@@ -99,6 +99,18 @@ class PromptLibrary:
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
         self._loaded: dict[tuple[str, str], PromptFile] = {}
+        self._newer: PromptLibrary | None = None
+        self._iteration = 0
+
+    def offer(self, newer: PromptLibrary) -> None:
+        """Use what ``newer`` has loaded from the next iteration on."""
+        self._newer = newer
+
+    def begin(self, iteration: int) -> None:
+        """An iteration begins: what was offered since the last one is taken over whole."""
+        if iteration != self._iteration and self._newer is not None:
+            self._folders, self._loaded, self._newer = self._newer._folders, dict(self._newer._loaded), None
+        self._iteration = iteration
 
     def get(self, api: str, name: str) -> PromptFile:
         """The file for one API. :raises PromptError: there is none, or it is malformed."""

@@ -97,6 +97,15 @@ class Budget:
         self._returned: dict[asyncio.Future[None], None] = {}
         self._day().spent = micro_usd(spent_today_usd)
 
+    def set_caps(self, day_usd: float | None, daemon_usd: float | None, allow_unknown_price: bool) -> None:
+        """Change the caps of the day and of the daemon; what has been spent stays."""
+        self._allow_unknown_price = allow_unknown_price
+        self._day_cap = self._day().cap = _cap(day_usd)
+        self._daemon.cap = _cap(daemon_usd)
+        for account in (self._day(), self._daemon):
+            account.told = {level for level in account.told if _used(account, level)}
+        self._wake()
+
     def open_run(self, run: int, cap_usd: float | None, spent_usd: float = 0.0) -> None:
         """Start or change a run's account; ``spent_usd`` is what it had spent before a restart."""
         account = self._runs.get(run)

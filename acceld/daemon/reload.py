@@ -1,0 +1,29 @@
+"""Follows saves of acceld.toml, prompts and workloads while the daemon runs, and says what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from acceld.config import Config
+from acceld.events import EventKind
+from acceld.watch.files import SavedFiles
+from acceld.watch.settings import Finding, SettingsFiles
+from store.database import Store
+
+STAGE = "settings"
+
+
+async def follow_settings(folder: Path, config: Config, store: Store, take: Callable[[Finding], None]) -> None:
+    """Hand each valid change to ``take``, and record every one, for ever. ``folder`` is where configuration begins."""
+    settings = SettingsFiles(folder, config)
+    files = await asyncio.to_thread(settings.files)
+    saved = await asyncio.to_thread(SavedFiles, files, quiet_s=config.watch.debounce_ms / 1000)
+    async for batch in saved.batches():
+        for found in await asyncio.to_thread(settings.judge, batch):
+            if found.good:
+                take(found)
+            told = {"path": str(found.path), "stage": STAGE, "text": found.text, "good": found.good}
+            await store.record(EventKind.WATCH, None, told)
+        saved.watch(await asyncio.to_thread(settings.files))

@@ -1,0 +1,119 @@
+"""The files that say how searches go: acceld.toml, prompts and workloads. Which they are, and whether they can be used.
+
+Each is validated whole: acceld.toml with every other source of configuration, a prompt with all others of its library,
+a workload with its reference. What can not be used changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acceld import config
+from acceld.errors import AcceldError
+from acceld.proposers.prompts import PromptLibrary
+from acceld.resources import prompts_folder
+from acceld.workloads import load_workload
+from acceld.workloads.discovery import workload_folders
+
+RESTART = ("evaluate.", "devices.", "daemon.", "paths.workloads")
+"""Beginnings of the keys that a daemon reads only when it starts."""
+AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", "hooks.", "paths.prompts")
+"""Beginnings of the keys that hold at once; the others are read when something begins: a run, a console, a watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What became of one thing that was saved."""
+
+    path: Path
+    text: str
+    good: bool
+    config: config.Config | None = None
+    """The new configuration, where acceld.toml was saved and is valid."""
+    prompts: PromptLibrary | None = None
+    """The new prompts, where a prompt was saved and all are valid."""
+
+
+@dataclass(slots=True)
+class SettingsFiles:
+    """The settings of one folder as they are in use."""
+
+    folder: Path
+    settings: config.Config
+    _workloads: Mapping[Path, Path] = field(default_factory=dict)
+
+    def files(self) -> set[Path]:
+        """What to watch; a file in a folder that exists may still be missing."""
+        own = config.project_file(self.folder) or self.folder / config.FILE_NAME
+        places = {path.resolve() for path in (own, config.user_file(os.environ)) if path is not None}
+        prompts = {path.resolve() for folder in self._prompt_folders() for path in folder.glob("*/*.md")}
+        self._workloads = {
+            path.resolve(): folder
+            for folder in workload_folders(self.settings.paths.workloads).values()
+            for path in (folder / "workload.toml", folder / "reference.py")
+            if path.is_file()
+        }
+        return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
+
+    def judge(self, saved: Iterable[Path]) -> list[Finding]:
+        """What became of these files, which are those of :meth:`files`."""
+        found: dict[object, Finding] = {}
+        for path in sorted(saved):
+            if path.name == config.FILE_NAME:
+                found["config"] = self._configuration(path)
+            elif path in self._workloads:
+                folder = self._workloads[path]
+                found[folder] = _workload(path, folder)
+            else:
+                found["prompts"] = self._prompts(path)
+        return list(found.values())
+
+    def _prompt_folders(self) -> list[Path]:
+        return [*map(Path, self.settings.paths.prompts), prompts_folder()]
+
+    def _configuration(self, path: Path) -> Finding:
+        try:
+            new = config.load(self.folder).config
+        except AcceldError as error:
+            return Finding(path, f"rejected, the old one stays: {error.message}", False)
+        keys = changed_keys(self.settings, new)
+        self.settings = new
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            when = "in force" if key.startswith(AT_ONCE) else "for what begins from now on"
+            groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
+        told = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
+        return Finding(path, told or "valid, and nothing changed", True, config=new)
+
+    def _prompts(self, path: Path) -> Finding:
+        library = PromptLibrary(self._prompt_folders())
+        problems = library.check()
+        if problems:
+            return Finding(path, f"rejected, the old prompts stay: {problems[0]}", False)
+        return Finding(path, "valid: used from each run's next iteration on", True, prompts=library)
+
+
+def _workload(path: Path, folder: Path) -> Finding:
+    try:
+        name = load_workload(folder).name
+    except AcceldError as error:
+        return Finding(path, f"rejected, no run can begin with it: {error.message}", False)
+    return Finding(path, f"workload {name} is valid: it is judged anew from now on", True)
+
+
+def changed_keys(old: config.Config, new: config.Config) -> list[str]:
+    """Dotted keys with other values."""
+    before, after = _flat(asdict(old)), _flat(asdict(new))
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        found |= _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
+    return found
