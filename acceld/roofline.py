@@ -114,24 +114,24 @@ WIRE_BYTES_PER_S: Mapping[str, float] = {
 
 def roofline_us(judged: Judged, chip: str) -> float | None:
     """The paper's least time in microseconds, or None."""
-    return _least_us(judged, PAPER_PEAKS.get(chip))
+    return least_us(judged, PAPER_PEAKS.get(chip))
 
 
 def percent_of_peak(judged: Judged, latency_us: float, chip: str) -> float | None:
     """The paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels, or None."""
-    least_us = roofline_us(judged, chip)
-    return None if least_us is None else 100 * least_us / latency_us
+    shortest_us = roofline_us(judged, chip)
+    return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
 def attainable_us(judged: Judged, chip: str) -> float | None:
     """Least time in microseconds at rates kernels reach in practice, or None."""
-    return _least_us(judged, ATTAINABLE_PEAKS.get(chip))
+    return least_us(judged, ATTAINABLE_PEAKS.get(chip))
 
 
 def percent_of_attainable(judged: Judged, latency_us: float, chip: str) -> float | None:
     """The attainable time as a percentage of ``latency_us``, or None."""
-    least_us = attainable_us(judged, chip)
-    return None if least_us is None else 100 * least_us / latency_us
+    shortest_us = attainable_us(judged, chip)
+    return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
 def floor_us(judged: Judged, chip: str) -> float | None:
@@ -143,7 +143,8 @@ def floor_us(judged: Judged, chip: str) -> float | None:
     return 1e6 * max(judged.work.hbm_bytes / wire, judged.work.matmul_flops / fastest)
 
 
-def _least_us(judged: Judged, peaks: Peaks | None) -> float | None:
+def least_us(judged: Judged, peaks: Peaks | None) -> float | None:
+    """Least time in microseconds of the declared work at the given rates, or None where something is not known."""
     work = judged.work
     if work is None or peaks is None:
         return None

@@ -33,6 +33,8 @@ SIMULATOR = "simulator"
 NEURON = ("neuron_legacy", "neuron")
 """Backends that run on Trainium."""
 GPUS = ("h100", "h200", "a100", "b200", "l40s", "l4")
+HOSTED = frozenset({"cpu", "cuda"})
+"""Backends whose kernels run with data in a process of this machine, timed from outside of it."""
 HOST = "host"
 """The chip of the machine the daemon runs on: its CPU."""
 

@@ -35,7 +35,7 @@ from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
-from acceld.targets import NEURON, SIMULATOR, TARGETS
+from acceld.targets import HOSTED, NEURON, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
 from store.calls import spent_by_role
@@ -171,6 +171,8 @@ class Builder:
             )
         await self._store.register_workload(found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
+        if spec.backend in HOSTED:
+            context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
         parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price)
         return Search(run, parts, control)

@@ -44,8 +44,6 @@ class EvaluationRequest:
     ``STRICT``, and the parent's prediction decides where ``screen`` is on. They are not part of the key."""
     screen: bool = False
     """Do not measure what the simulator finds clearly slower than the parent."""
-    rival: Kernel | None = None
-    """The kernel to beat: where latencies are measured, both are timed by turns at the strict gate."""
     context: str = ""
     """Versions of what decides a verdict besides the kernel: the workload's content, the performance model."""
 

@@ -30,6 +30,10 @@ NUMPY_COMPUTE = frozenset(
     "frompyfunc nditer".split()
 )
 """What a kernel would use of numpy to compute, read or hide its answer instead of the chip."""
+NUMPY_REACH = NUMPY_COMPUTE - frozenset(
+    "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod".split()
+)
+"""What a kernel in numpy, for which computing with numpy is the point, may not use: what reaches beyond arrays."""
 FRAMES = frozenset(
     "f_locals f_globals f_back f_code f_builtins gi_frame cr_frame ag_frame tb_frame tb_next func_globals mro ctypes "
     "modules meta_path path_hooks settrace setprofile".split()
@@ -42,8 +46,11 @@ _BASES = frozenset({"NamedTuple", "Enum", "IntEnum", "object", "Protocol", "Gene
 MAX_CHARACTERS = 1_000_000
 
 
-def check(text: str, filename: str = "kernel.py") -> Failure | None:
-    """The first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python."""
+def check(text: str, filename: str = "kernel.py", *, library: frozenset[str] = NUMPY_COMPUTE) -> Failure | None:
+    """The first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python.
+
+    ``library`` names what it may not use of numpy.
+    """
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
     try:
@@ -53,7 +60,7 @@ def check(text: str, filename: str = "kernel.py") -> Failure | None:
     except (ValueError, RecursionError, MemoryError) as error:
         return Failure("syntax", f"the source can not be parsed: {error}")
     try:
-        return min(_Reader(tree).findings(), key=lambda failure: failure.line, default=None)
+        return min(_Reader(tree, library).findings(), key=lambda failure: failure.line, default=None)
     except RecursionError:
         return Failure("syntax", "the source is nested too deep")
 
@@ -70,8 +77,9 @@ def canonical(text: str) -> str:
 
 
 class _Reader:
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, library: frozenset[str]) -> None:
         self.tree = tree
+        self.library = library
         self.modules = {"np", "numpy"}
         self.numpy = {"np", "numpy"}
 
@@ -109,7 +117,7 @@ class _Reader:
                 return _call(node)
             case ast.Constant(value=str(text)) if _HIDDEN_NAME.search(text):
                 return "dunder", f"the text {text[:60]!r} names an internal of Python", ""
-            case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()):
+            case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()) if "matmul" in self.library:
                 return "library", "the @ operator computes on the host, not on the chip", "use nisa.nc_matmul"
             case ast.ClassDef():
                 return _class(node)
@@ -128,7 +136,7 @@ class _Reader:
         if found is not None:
             return found
         for alias in node.names:
-            if (node.module or "").partition(".")[0] == "numpy" and alias.name in NUMPY_COMPUTE:
+            if (node.module or "").partition(".")[0] == "numpy" and alias.name in self.library:
                 return _library(f"numpy.{alias.name}")
             hidden = _name(alias.name) or (
                 ("dunder", f"{alias.name} is private", "") if alias.name[:1] == "_" else None
@@ -142,7 +150,7 @@ class _Reader:
             return "dunder", f"the attribute {node.attr} is internal", "use the public API"
         if node.attr in FRAMES:
             return "frames", f"the attribute {node.attr} reaches outside of the kernel", ""
-        if isinstance(node.value, ast.Name) and node.value.id in self.numpy and node.attr in NUMPY_COMPUTE:
+        if isinstance(node.value, ast.Name) and node.value.id in self.numpy and node.attr in self.library:
             return _library(f"numpy.{node.attr}")
         return None
 

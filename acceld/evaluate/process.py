@@ -231,9 +231,7 @@ class Zygote:
             self._slots.discard(slot)
         return outcome, reply
 
-    async def _run(
-        self, described: Mapping[str, Any], descriptors: Sequence[int], jail: Jail, slot: int
-    ) -> Outcome:
+    async def _run(self, described: Mapping[str, Any], descriptors: Sequence[int], jail: Jail, slot: int) -> Outcome:
         cgroup = self._make_cgroup(jail)
         control_read, control_write = os.pipe()
         status_read, status_write = os.pipe()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from acceld.model import Candidate, Status
+from acceld.model import Candidate, Source, Status
 
 
 def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, int]]:
@@ -18,6 +18,20 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
         return (float("inf"), float("inf"), "", candidate.order)
     instructions = evaluation.profile.counters.get("instruction_count", float("inf"))
     return (latency, instructions, evaluation.program_sha256, candidate.order)
+
+
+def beats(challenger: Candidate, best: Candidate) -> bool:
+    """Whether the challenger is faster; where both were measured, by more than their intervals and twice the resolution."""
+    latency_us, best_us = rank(challenger)[0], rank(best)[0]
+    band_us = max(_band_us(challenger), _band_us(best))
+    return latency_us < best_us - band_us if band_us else latency_us < best_us
+
+
+def _band_us(candidate: Candidate) -> float:
+    profile = candidate.evaluation.profile if candidate.evaluation else None
+    if profile is None or profile.latency_us is None or profile.source is Source.SIMULATED:
+        return 0.0
+    return max(profile.latency_us * (profile.interval_percent or 0.0) / 100, 2 * profile.resolution_us)
 
 
 def is_selectable(candidate: Candidate) -> bool:

@@ -29,7 +29,7 @@ from acceld.model import (
 )
 from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, Proposer
 from acceld.search.allowance import Allowance
-from acceld.search.beam import could_enter, first_distinct, is_selectable, is_untested, rank, select
+from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
 from acceld.search.beginning import first_kernel
 from acceld.search.control import RunControl
 from acceld.search.marginal import next_percent_usd
@@ -467,7 +467,7 @@ class Search:
 
     async def _set_best(self, head: Candidate) -> None:
         best = self._need(self.best)
-        if rank(head)[0] < rank(best)[0]:
+        if beats(head, best):
             self.best = head
             self._without_progress = 0
             await self.parts.store.set_best(self.run_record.id, head.id)

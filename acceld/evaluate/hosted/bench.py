@@ -1,0 +1,424 @@
+"""The children of a hosted backend as typed calls: build, deal inputs, time one kernel or two by turns, check outputs.
+
+Two zygotes: one for builders and workers, where judged code runs, and one for the workload's own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acceld.backends.hosted import Driver, Job, Lease, Rights
+from acceld.errors import WorkloadError
+from acceld.evaluate.correctness import Errors
+from acceld.evaluate.hosted.arena import Layout, memory_file
+from acceld.evaluate.hosted.oracle import errors_of
+from acceld.evaluate.hosted.referee import FINISHED, Plan
+from acceld.evaluate.jail import Jail, Level
+from acceld.evaluate.messages import BadMessage, clean, failure_from, pack, parse
+from acceld.evaluate.process import Outcome, Reply, SandboxError, Zygote
+from acceld.model import Failure, Status
+from acceld.workloads import Workload
+
+EMPTY = "acceld.evaluate.hosted.worker:empty"
+_ORACLE_S = 900.0
+_MOST_ARTEFACT = 64 << 20
+_MOST_RECORD = 4 << 20
+_ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
+"""Judged processes run as another user where the daemon is root, and must be able to read their own artefact."""
+_STATUSES = {
+    "output_shape": Status.INCORRECT_SHAPE,
+    "output_count": Status.INCORRECT_SHAPE,
+    "output_type": Status.INCORRECT_DTYPE,
+    "output_dtype": Status.INCORRECT_DTYPE,
+    "protocol": Status.REJECTED,
+}
+"""What a rule that a kernel broke while it ran is called as a status; every other one is a run-time error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A built kernel: where its bytes lie, their hash, and what its builder said."""
+
+    path: str
+    sha256: str
+    job: Job
+    log: str = ""
+    counters: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A stage that a kernel did not pass."""
+
+    status: Status
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One call's inputs: variant and seed. ``again``: the same inputs as an earlier call, to see whether outputs move."""
+
+    variant: str
+    seed: int
+    again: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {"variant": self.variant, "seed": self.seed, "again": self.again}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a session is run: most and fewest calls, and what it may take."""
+
+    calls: int
+    least: int
+    budget_s: float
+    call_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What the referee wrote of one worker; one entry a call. ``failed`` says why there are no more calls."""
+
+    wall_us: tuple[float, ...]
+    processor_us: tuple[float, ...]
+    claimed_us: tuple[float | None, ...]
+    unwritten: tuple[int, ...]
+    failed: Failed | None
+    outcome: Outcome
+
+    @property
+    def calls(self) -> int:
+        """Calls that were made in full."""
+        return len(self.wall_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One call held against the reference. ``moved``: how far a repeated call's outputs were from the first's."""
+
+    errors: tuple[Errors, ...] = ()
+    moved: tuple[Errors, ...] = ()
+    refused: str = ""
+
+
+class Kept:
+    """A memory file that is closed with its block."""
+
+    def __init__(self, name: str, size_bytes: int) -> None:
+        self.descriptor = memory_file(name, size_bytes)
+
+    def close(self) -> None:
+        """Free it."""
+        os.close(self.descriptor)
+
+
+class Bench:
+    """Starts and calls the children of one driver."""
+
+    def __init__(self, driver: Driver, level: Level, cgroup_folder: str, *, build_s: float, memory_bytes: int) -> None:
+        tasks = {
+            "build": "acceld.evaluate.hosted.worker:build",
+            "serve": "acceld.evaluate.hosted.worker:serve",
+            "referee": "acceld.evaluate.hosted.referee:referee",
+            "builder": driver.builder,
+            "worker": driver.worker,
+        }
+        oracle = {"deal": "acceld.evaluate.hosted.oracle:deal", "check": "acceld.evaluate.hosted.oracle:check"}
+        if driver.reference:
+            oracle["reference"] = driver.reference
+        self._driver = driver
+        self._level = level
+        self._build_s = build_s
+        self._memory_bytes = memory_bytes
+        self._judged = Zygote(tasks, level=level, cgroup_folder=cgroup_folder)
+        self._oracle = Zygote(oracle, level=level, cgroup_folder=cgroup_folder)
+        self._folder = Path()
+
+    async def start(self) -> None:
+        """Start both zygotes. SandboxError if one does not start."""
+        self._folder = await asyncio.to_thread(_private_folder)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._judged.start())
+            group.create_task(self._oracle.start())
+
+    async def stop(self) -> None:
+        """End both and remove what was built."""
+        await asyncio.gather(self._judged.stop(), self._oracle.stop())
+        await asyncio.to_thread(shutil.rmtree, self._folder, True)
+
+    async def build(self, job: Job) -> Artefact | Failed:
+        """The kernel's artefact, built in a jail without data."""
+        api = str(job["api"])
+        scratch, write = ("/tmp", ()) if self._level >= Level.L3 else await asyncio.to_thread(self._scratch)
+        request = json.dumps({"builder": self._driver.builder, "job": {**job, "scratch": scratch}}).encode()
+        jail = _jail(self._driver.building(api), self._build_s, write_paths=write)
+        outcome, reply = await self._judged.run("build", request, jail)
+        with reply:
+            if outcome.cause in ("deadline", "cpu"):
+                failure = Failure("build_deadline", f"building the kernel {outcome.text}")
+                return Failed(Status.TIMEOUT, failure)
+            try:
+                header, offset = parse(reply)
+                if "failure" in header:
+                    _, failure = failure_from(header)
+                    return Failed(Status.COMPILE_ERROR, failure)
+            except BadMessage:
+                return Failed(Status.COMPILE_ERROR, Failure("crash", f"building the kernel {outcome.text}"))
+            data = await asyncio.to_thread(reply.read, _MOST_ARTEFACT, offset)
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._folder / f"{api}-{digest}"
+        await asyncio.to_thread(_write, path, data)
+        return Artefact(str(path), digest, job, clean(header.get("log")), {}, outcome.wall_s)
+
+    def _scratch(self) -> tuple[str, tuple[str, ...]]:
+        folder = tempfile.mkdtemp(dir=self._folder)
+        os.chmod(folder, 0o777)  # only what may pass the folder above gets here
+        return folder, (folder,)
+
+    async def deal(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
+        """The inputs of every call; the caller closes them. WorkloadError where the workload is at fault."""
+        deck = Kept("acceld-deck", layout.input_bytes * len(draws))
+        try:
+            header = {
+                "workload": str(workload.folder),
+                "layout": layout.plain(),
+                "trials": [draw.plain() for draw in draws],
+            }
+            await self._ask(workload, "deal", header, deck.descriptor)
+        except BaseException:
+            deck.close()
+            raise
+        return deck
+
+    @staticmethod
+    def keep(layout: Layout, calls: int) -> Kept:
+        """Room for the outputs of every call; the caller closes it."""
+        return Kept("acceld-outputs", layout.output_bytes * calls)
+
+    async def check(
+        self, workload: Workload, layout: Layout, draws: Sequence[Draw], kept: Kept, floors: dict[str, Any]
+    ) -> list[Checked]:
+        """Each call's outputs held against the reference. ``floors`` gains those of variants it did not hold."""
+        header = {
+            "workload": str(workload.folder),
+            "layout": layout.plain(),
+            "trials": [draw.plain() for draw in draws],
+            "floors": floors,
+            "reference": self._driver.reference,
+            "repeats": any(draw.again for draw in draws),
+        }
+        answer = await self._ask(workload, "check", header, kept.descriptor)
+        floors.update(answer["floors"])
+        return [
+            Checked(
+                tuple(errors_of(one.get("errors", ()))), tuple(errors_of(one.get("moved", ()))), one.get("refused", "")
+            )
+            for one in answer["calls"]
+        ]
+
+    async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
+        jail = Jail(
+            memory_bytes=self._memory_bytes, wall_s=_ORACLE_S, cpu_s=int(_ORACLE_S), output_bytes=1 << 36, trusted=True
+        )
+        outcome, reply = await self._oracle.run(task, pack(header), jail, shared=[shared])
+        with reply:
+            try:
+                answer, _ = parse(reply)
+            except BadMessage as error:
+                raise WorkloadError(
+                    f"the reference of workload {workload.name!r} did not finish: it {outcome.text}",
+                    hint=f"See {workload.reference}.",
+                ) from error
+        if "error" in answer:
+            raise WorkloadError(clean(answer["error"]), hint=clean(answer.get("hint")))
+        return answer
+
+    async def time(
+        self,
+        entrants: Sequence[Artefact],
+        layout: Layout,
+        deck: Kept,
+        kept: Kept | None,
+        lease: Lease,
+        terms: Terms,
+        *,
+        mutates: tuple[int, ...] = (),
+    ) -> list[Timed]:
+        """Run one kernel, or two by turns, on the deck's inputs. The first one's outputs go to ``kept``."""
+        if len(entrants) == 1:
+            return [await self._serve(entrants[0], layout, deck, kept, lease, terms, mutates)]
+        first, second = _turns()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._by_turns(place, ends, artefact, layout, deck, into, lease, terms, mutates))
+                for place, (artefact, ends, into) in enumerate(
+                    zip(entrants, (first, second), (kept, None), strict=True)
+                )
+            ]
+        return [task.result() for task in tasks]
+
+    async def _by_turns(
+        self,
+        place: int,
+        ends: tuple[int, int],
+        artefact: Artefact,
+        layout: Layout,
+        deck: Kept,
+        kept: Kept | None,
+        lease: Lease,
+        terms: Terms,
+        mutates: tuple[int, ...],
+    ) -> Timed:
+        """One of two; its ends of the pipes are closed with it, so that the other one hears that it is gone."""
+        try:
+            return await self._serve(artefact, layout, deck, kept, lease, terms, mutates, place, ends)
+        finally:
+            for end in ends:
+                os.close(end)
+
+    async def empty(self, layout: Layout, lease: Lease, calls: int) -> Timed:
+        """What calls cost in which nothing is computed."""
+        job = {
+            "api": "", "text": "", "filename": "", "entry": "", "grid": [], "settings": {},
+            "arguments": [{"name": s.name, "shape": s.shape, "dtype": s.dtype} for s in layout.inputs],
+            "outputs": [],
+        }  # fmt: skip
+        deck = Kept("acceld-deck", layout.input_bytes * calls)
+        try:
+            terms = Terms(calls, calls, 60.0)
+            return await self._serve(Artefact("", "", job), layout, deck, None, lease, terms, ())
+        finally:
+            deck.close()
+
+    async def _serve(
+        self,
+        artefact: Artefact,
+        layout: Layout,
+        deck: Kept,
+        kept: Kept | None,
+        lease: Lease,
+        terms: Terms,
+        mutates: tuple[int, ...],
+        place: int | None = None,
+        turns: tuple[int, ...] = (),
+    ) -> Timed:
+        plan = Plan(
+            layout, terms.calls, terms.least, terms.budget_s, terms.call_s, self._build_s, place, mutates,
+            kept is not None,
+        )  # fmt: skip
+        empty = not artefact.path
+        request = {
+            "job": artefact.job,
+            "layout": layout.plain(),
+            "artefact": artefact.path,
+            "worker": EMPTY if empty else self._driver.worker,
+        }
+        rights = Rights() if empty else self._driver.running(str(artefact.job["api"]), artefact.path, lease)
+        wall_s = self._build_s + terms.budget_s + terms.call_s * (2 if place is None else 4)
+        jail = _jail(rights, wall_s, cores=(lease.index,) if self._driver.clock == "processor" else ())
+        with contextlib.ExitStack() as stack:
+            record = _descriptor(stack, os.memfd_create("acceld-record", os.MFD_CLOEXEC))
+            os.pwrite(record, json.dumps(plan.plain()).encode(), 0)
+            arena = _descriptor(stack, memory_file("acceld-arena", layout.size_bytes))
+            nothing = _descriptor(stack, os.memfd_create("acceld-nothing", os.MFD_CLOEXEC))
+            ring_out, ring_in = (_descriptor(stack, end) for end in os.pipe())
+            done_out, done_in = (_descriptor(stack, end) for end in os.pipe())
+            outcome, reply = await self._judged.run(
+                "serve",
+                json.dumps(request).encode(),
+                jail,
+                referee="referee",
+                shared=[arena, ring_out, done_in],
+                private=[record, deck.descriptor, kept.descriptor if kept else nothing, ring_in, done_out, *turns],
+            )
+            with reply:
+                said = os.pread(record, _MOST_RECORD, 0)
+                return _timed(outcome, reply, said)
+
+
+def _timed(outcome: Outcome, reply: Reply, said: bytes) -> Timed:
+    """The referee's record as a value. It is our own code that wrote it; the reply is the worker's."""
+    try:
+        record = json.loads(said)
+        wall = record["wall_ns"]
+    except (ValueError, KeyError) as error:
+        if outcome.cause in ("memory", "processes"):
+            record, wall = {"processor_ns": [], "claimed_us": [], "unwritten": [], "rule": "", "message": ""}, []
+        else:
+            raise SandboxError(f"the referee of a kernel left no record: it {outcome.text}") from error
+    return Timed(
+        tuple(one / 1000 for one in wall),
+        tuple(one / 1000 for one in record["processor_ns"]),
+        tuple(record["claimed_us"]),
+        tuple(record["unwritten"]),
+        _failed(outcome, reply, record),
+        outcome,
+    )
+
+
+def _failed(outcome: Outcome, reply: Reply, record: Mapping[str, Any]) -> Failed | None:
+    if outcome.cause == FINISHED:
+        if not record["rule"]:
+            return None
+        failure = Failure(record["rule"], record["message"])
+        return Failed(_STATUSES.get(failure.rule, Status.RUNTIME_ERROR), failure)
+    if outcome.cause in ("deadline", "cpu"):
+        return Failed(Status.TIMEOUT, Failure("deadline", f"running the kernel {outcome.text}"))
+    try:
+        header, _ = parse(reply)
+        _, failure = failure_from(header)
+        return Failed(_STATUSES.get(failure.rule, Status.RUNTIME_ERROR), failure)
+    except BadMessage:
+        rule = "memory" if outcome.cause == "memory" else "crash"
+        return Failed(Status.RUNTIME_ERROR, Failure(rule, f"the kernel's process {outcome.text}"))
+
+
+def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), cores: tuple[int, ...] = ()) -> Jail:
+    return Jail(
+        memory_bytes=rights.memory_bytes,
+        wall_s=wall_s,
+        cpu_s=int(wall_s) + 1,
+        processes=rights.processes,
+        execute=rights.execute,
+        read_paths=rights.read_paths,
+        write_paths=write_paths,
+        cores=cores,
+    )
+
+
+def _turns() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Two pipes between two referees: for each, what it hears from and what it tells to."""
+    first_hears, second_tells = os.pipe()
+    second_hears, first_tells = os.pipe()
+    return (first_hears, first_tells), (second_hears, second_tells)
+
+
+def _descriptor(stack: contextlib.ExitStack, descriptor: int) -> int:
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _private_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="acceld-hosted-"))
+    folder.chmod(_FOLDER_MODE)
+    return folder
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(data)
+    partial.chmod(_ARTEFACT_MODE)
+    partial.replace(path)

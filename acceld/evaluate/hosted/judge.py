@@ -1,0 +1,521 @@
+"""The judge of hosted kernels: policy, build, time beside a rival, check every timed call, then the strict gate.
+
+policy -> build (jailed, no data) -> same artefact? reuse -> search gate: calls on fresh inputs, timed by turns with the
+workload's baseline, every output checked -> strict gate: timed again with fresh inputs by turns with the rival, and in
+another process tried on every distribution.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from acceld.backends.hosted import Driver, Lease, job_of
+from acceld.config import EvaluateConfig
+from acceld.errors import DeviceError, UsageError, WorkloadError
+from acceld.evaluate import policy
+from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.correctness import NONE, Errors
+from acceld.evaluate.distributions import OWN, PAPER_SEEDS, strict_variants
+from acceld.evaluate.floors import Floors, NumpyFloor
+from acceld.evaluate.gates import Trial, fresh_seed, judge_errors
+from acceld.evaluate.hosted.arena import Layout, lay_out
+from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Failed, Terms, Timed
+from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of
+from acceld.evaluate.jail import Level
+from acceld.evaluate.queue import SlotQueue
+from acceld.evaluate.sandbox import SandboxReport, probe_level
+from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Status
+from acceld.roofline import least_us
+from acceld.workloads import Workload, load_workload, workload
+
+SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2)
+STRICT_TERMS = Terms(calls=40, least=11, budget_s=3.0)
+CHECK_CALL_S = 30.0
+_EMPTY_CALLS = 60
+_MOST_DECK_BYTES = 512 << 20
+_REMEMBERED = 1024
+_WORST = 1e9
+"""Stands for an error without bound in records, which hold finite numbers."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of an artefact on one workload."""
+
+    evaluations: dict[Gate, Evaluation] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Case:
+    """One evaluation under way."""
+
+    request: EvaluationRequest
+    workload: Workload
+    lease: Lease
+    artefact: Artefact | None = None
+    profile: Profile | None = None
+    checks: list[Check] = field(default_factory=list)
+    worst_row: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    published: bool | None = None
+
+
+class HostedJudge:
+    """Judges kernels that run with data on this machine. Implements :class:`acceld.evaluate.base.Evaluator`."""
+
+    def __init__(
+        self,
+        config: EvaluateConfig,
+        state_folder: Path,
+        driver: Driver,
+        *,
+        workload_folders: Iterable[Path | str] = (),
+        highest: Level = Level.L4,
+        on_start: Callable[[EvaluationRequest, str], Awaitable[None]] | None = None,
+    ) -> None:
+        """``on_start`` is told of each evaluation that gets a lease, with the lease's name."""
+        self._config = config
+        self._folder = state_folder
+        self._driver = driver
+        self._workload_folders = tuple(workload_folders)
+        self._highest = highest
+        self._on_start = on_start
+        self._floors = Floors(state_folder / "floors")
+        self._bench: Bench | None = None
+        self._leases: tuple[Lease, ...] = ()
+        self._queue = SlotQueue(1, config.queue_size)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
+        self._built: OrderedDict[tuple[str, str], Artefact | Failed] = OrderedDict()
+        self._overheads: dict[tuple[int, str], Overhead] = {}
+        self.report: SandboxReport | None = None
+
+    async def start(self) -> None:
+        """Find devices and the sandbox level, learn what this machine can do, start the children.
+
+        DeviceError where the machine lacks something, or the level is below the one the configuration demands.
+        """
+        await asyncio.to_thread(self._driver.check)
+        self._leases = tuple(await asyncio.to_thread(self._driver.leases))
+        self._queue = SlotQueue(len(self._leases), self._config.queue_size)
+        self.report = await probe_level(self._highest)
+        wanted = self._config.sandbox
+        if wanted != "auto" and self.report.level < Level[wanted]:
+            raise DeviceError(
+                f"the sandbox reaches {self.report.level.name}, [evaluate] sandbox demands {wanted}",
+                hint="`acceld doctor` shows what is missing.",
+            )
+        await asyncio.to_thread(self._driver.learn, self._folder)
+        self._bench = Bench(
+            self._driver,
+            self.report.level,
+            self.report.cgroup_folder,
+            build_s=self._config.build_s,
+            memory_bytes=int(self._config.memory_gib * 2**30),
+        )
+        await self._bench.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Let nothing new begin, give what runs ``grace_s``, then end every child and its tree."""
+        self._queue.close()
+        running = [task for task in self._running if task is not asyncio.current_task()]
+        if running:
+            _, late = await asyncio.wait(running, timeout=grace_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._bench is not None:
+            await self._bench.stop()
+            self._bench = None
+
+    def statistics(self) -> dict[str, object]:
+        """Depth and age of the queue, leases in use, sandbox level."""
+        level = self.report.level.name if self.report else ""
+        return {**self._queue.statistics(), "sandbox_level": level, "devices": [one.name for one in self._leases]}
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """Wait for a device, judge, and return the verdict.
+
+        WorkloadError for a workload that can not be used, DeviceError where something is missing here or the sandbox
+        forbids it, SandboxError where the harness broke.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            async with self._queue.place(request.priority) as slot:
+                lease = self._leases[slot]
+                if self._on_start is not None:
+                    await self._on_start(request, f"{self._driver.backend}:{lease.name}")
+                loaded = await asyncio.to_thread(self._load, request)
+                return await self._judge(_Case(request, loaded, lease))
+        finally:
+            self._running.discard(task)
+
+    def _load(self, request: EvaluationRequest) -> Workload:
+        if request.workload_folder:
+            return load_workload(request.workload_folder)
+        return workload(request.workload, self._workload_folders)
+
+    async def _judge(self, case: _Case) -> Evaluation:
+        kernel, assembled = case.request.kernel, self.report
+        assert assembled is not None
+        await asyncio.to_thread(self._driver.check, kernel.api)
+        if case.workload.reference is None and not self._driver.reference:
+            raise WorkloadError(f"workload {case.workload.name} has no reference to hold measured kernels against")
+        if not kernel.trusted:
+            if not (assembled.untrusted_allowed or self._config.allow_unsandboxed):
+                raise DeviceError(
+                    "no sandbox works here, so code that nobody vouches for is not run",
+                    hint="`acceld doctor` shows why. To run it all the same, set allow_unsandboxed in [evaluate].",
+                )
+            broken = await asyncio.to_thread(self._refused, kernel)
+            if broken is not None:
+                status = Status.COMPILE_ERROR if broken.rule == "syntax" else Status.REJECTED
+                return self._result(case, status, broken)
+        built = await self._build(kernel, case.workload)
+        if isinstance(built, Failed):
+            return self._result(case, built.status, built.failure)
+        case.artefact = built
+        case.seconds["build"] = built.seconds
+        strict = case.request.gate is Gate.STRICT
+        known = self._remember((case.workload.hash, case.request.chip, built.sha256))
+        stored = known.evaluations.get(Gate.STRICT if strict else Gate.SEARCH)
+        if stored is not None and not (strict and stored.status is Status.PASSED):
+            return replace(stored, source_sha256=kernel.sha256, reused=True)
+        evaluation = await self._measure(case, strict=strict)
+        known.evaluations[Gate.STRICT if strict else Gate.SEARCH] = evaluation
+        return evaluation
+
+    def _refused(self, kernel: Kernel) -> Failure | None:
+        if kernel.api == "numpy":
+            return policy.check(kernel.text, kernel.filename, library=policy.NUMPY_REACH)
+        return self._driver.refuse(kernel)
+
+    async def _build(self, kernel: Kernel, loaded: Workload) -> Artefact | Failed:
+        settings = dict(await asyncio.to_thread(self._driver.settings, kernel.api))
+        job = job_of(kernel, loaded.arguments, loaded.outputs, settings)
+        key = (json.dumps(job, sort_keys=True), kernel.sha256)
+        if key not in self._built:
+            self._built[key] = await self._need().build(job)
+            while len(self._built) > _REMEMBERED:
+                self._built.popitem(last=False)
+        return self._built[key]
+
+    async def _measure(self, case: _Case, *, strict: bool) -> Evaluation:
+        built = case.artefact
+        assert built is not None
+        layout = lay_out(built.job["arguments"], built.job["outputs"])
+        terms = _fitting(STRICT_TERMS if strict else SEARCH_TERMS, layout)
+        rival = await self._rival(case)
+        draws = [Draw(OWN, fresh_seed()) for _ in range(terms.calls)]
+        overhead = await self._overhead(layout, case.lease)
+        timed, rivals, checked = await self._session(case, layout, draws, terms, rival[1] if rival else None)
+        failed = self._failed(case, timed, draws, checked, await self._baseline_floors(case, layout, draws, checked))
+        if failed is not None:
+            return self._result(case, *failed)
+        found = measured(timed, rivals, overhead)
+        case.profile = self._profile(case, found, built, rival[0] if rival else None, overhead)
+        suspect = self._suspicion(case, found)
+        if suspect is not None:
+            return self._result(case, Status.SUSPECT, suspect, self._correctness(case, Gate.SEARCH))
+        if strict:
+            failed = await self._try_everything(case, layout)
+            if failed is not None:
+                return self._result(case, *failed)
+        return self._result(case, Status.PASSED, None, self._correctness(case, Gate.STRICT if strict else Gate.SEARCH))
+
+    async def _session(
+        self, case: _Case, layout: Layout, draws: Sequence[Draw], terms: Terms, rival: Artefact | None
+    ) -> tuple[Timed, Timed | None, list[Checked]]:
+        """Deal, time, and check what was written once both workers are dead."""
+        bench, loaded, built = self._need(), case.workload, case.artefact
+        assert built is not None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        deck = await bench.deal(loaded, layout, draws)
+        try:
+            kept = bench.keep(layout, len(draws))
+            try:
+                case.seconds["deal"] = case.seconds.get("deal", 0.0) + loop.time() - began
+                began = loop.time()
+                entrants = [built] if rival is None else [built, rival]
+                mutated = _mutated(loaded)
+                timed, *others = await bench.time(entrants, layout, deck, kept, case.lease, terms, mutates=mutated)
+                case.seconds["time"] = case.seconds.get("time", 0.0) + loop.time() - began
+                began = loop.time()
+                checked = await self._check(loaded, layout, draws[: timed.calls], bench, kept) if timed.calls else []
+                case.seconds["check"] = case.seconds.get("check", 0.0) + loop.time() - began
+            finally:
+                kept.close()
+        finally:
+            deck.close()
+        return timed, others[0] if others else None, checked
+
+    async def _check(
+        self, loaded: Workload, layout: Layout, draws: Sequence[Draw], bench: Bench, kept: Any
+    ) -> list[Checked]:
+        """As the bench's, with the noise floors that are known, learning those that are not."""
+        floors: dict[str, Any] = {}
+        for variant in {draw.variant for draw in draws}:
+            known = await asyncio.to_thread(self._floors.of_numpy, loaded, variant)
+            if known is not None:
+                plain = [one.plain() for one in known.floors]
+                floors[variant] = {"floors": plain, "refused": known.refused, "seconds": known.seconds}
+        before = set(floors)
+        checked = await bench.check(loaded, layout, draws, kept, floors)
+        for variant, one in floors.items():
+            if variant not in before:
+                learned = NumpyFloor(tuple(Errors(*f) for f in one["floors"]), one["refused"], one["seconds"])
+                await asyncio.to_thread(self._floors.learn_numpy, loaded, variant, learned)
+        return checked
+
+    def _failed(
+        self,
+        case: _Case,
+        timed: Timed,
+        draws: Sequence[Draw],
+        checked: Sequence[Checked],
+        baseline: dict[str, Errors],
+    ) -> tuple[Status, Failure, Correctness | None] | None:
+        """Why the kernel does not pass this session; None where every call was right. Adds to the case's checks."""
+        worst: dict[str, tuple[Check, int]] = {}
+        failure: Failure | None = None
+        for number, (draw, one) in enumerate(zip(draws, checked, strict=False)):
+            trial = Trial(draw.variant, draw.seed, published=draw.seed in PAPER_SEEDS)
+            if one.refused:
+                if draw.variant == OWN:
+                    raise WorkloadError(f"workload {case.workload.name!r} can not be checked: {one.refused}")
+                case.checks.append(Check(f"{draw.variant} (not tried: {one.refused})", True))
+                continue
+            numpy_floor = self._floors.of_numpy(case.workload, draw.variant)
+            assert numpy_floor is not None, "checking learned it"
+            noise = baseline.get(draw.variant)
+            verdict = judge_errors(case.workload, trial, one.errors, numpy_floor.floors, noise)
+            check = verdict.check
+            if draw.again:
+                check = _steady(one, numpy_floor.floors)
+            if trial.published:
+                case.published = (case.published is not False) and check.passed
+                continue
+            case.worst_row = max(case.worst_row, min(verdict.errors.worst_row, _WORST))
+            kept, count = worst.get(check.name, (check, 0))
+            worse = (kept.passed and not check.passed) or (
+                kept.passed == check.passed and (check.rel_l2 or 0.0) >= (kept.rel_l2 or 0.0)
+            )
+            worst[check.name] = (check if worse else kept, count + 1)
+            if failure is None and not check.passed:
+                missing = timed.unwritten[number]
+                text = f"{missing} elements of its outputs were never written" if missing else check.detail
+                failure = Failure("unwritten" if missing else "tolerance", f"{check.name}: {text}")
+        case.checks += [
+            _bounded(replace(check, name=f"{name} ({count} calls)" if count > 1 else name))
+            for name, (check, count) in worst.items()
+        ]
+        if timed.failed is not None:
+            return timed.failed.status, timed.failed.failure, None
+        if failure is not None:
+            return Status.INCORRECT_NUMERICAL, failure, self._correctness(case, Gate.SEARCH)
+        if not checked:
+            raise WorkloadError(f"no call of a kernel for {case.workload.name} was made")
+        return None
+
+    async def _try_everything(self, case: _Case, layout: Layout) -> tuple[Status, Failure, Correctness | None] | None:
+        """Every distribution, relation and published seed in a process of its own, and one call twice."""
+        again = Draw(OWN, fresh_seed())
+        draws = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
+        draws += [again, *(Draw(OWN, seed) for seed in PAPER_SEEDS), replace(again, again=True)]
+        terms = Terms(len(draws), len(draws), self._config.time_s, CHECK_CALL_S)
+        timed, _, checked = await self._session(case, layout, draws, terms, None)
+        return self._failed(case, timed, draws, checked, await self._baseline_floors(case, layout, draws, checked))
+
+    async def _baseline_floors(
+        self, case: _Case, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]
+    ) -> dict[str, Errors]:
+        """The baseline's own errors on variants where the kernel is beyond numpy's noise, measured the first time."""
+        request, loaded = case.request, case.workload
+        wanted: dict[str, Draw] = {}
+        known: dict[str, Errors] = {}
+        for draw, one in zip(draws, checked, strict=False):
+            numpy_floor = await asyncio.to_thread(self._floors.of_numpy, loaded, draw.variant)
+            if one.refused or numpy_floor is None or draw.seed in PAPER_SEEDS:
+                continue
+            trial = Trial(draw.variant, draw.seed)
+            if judge_errors(loaded, trial, one.errors, numpy_floor.floors, None).check.passed:
+                continue
+            stored = await asyncio.to_thread(
+                self._floors.known_baseline, loaded, request.kernel.api, request.chip, draw.variant
+            )
+            if stored is not None:
+                known[draw.variant] = stored
+            elif all(errors.finite for errors in one.errors):
+                wanted[draw.variant] = Draw(draw.variant, fresh_seed())
+        if not wanted or request.kernel.api not in loaded.baselines:
+            return known
+        built = await self._build(await asyncio.to_thread(baseline_kernel, loaded, request.kernel.api), loaded)
+        if isinstance(built, Failed):
+            return known
+        other = replace(case, artefact=built, checks=[], seconds={})
+        listed = list(wanted.values())
+        terms = Terms(len(listed), len(listed), self._config.time_s, CHECK_CALL_S)
+        timed, _, found = await self._session(other, layout, listed, terms, None)
+        if timed.failed is not None:
+            return known
+        for draw, one in zip(listed, found, strict=True):
+            worst = NONE
+            for errors in one.errors:
+                worst = worst.worst(errors)
+            floor = await asyncio.to_thread(self._floors.of_numpy, loaded, draw.variant)
+            noise = max((one.rel_l2 for one in floor.floors), default=0.0) if floor else 0.0
+            if worst.rel_l2 <= max(loaded.tolerance, 2 * noise):
+                known[draw.variant] = worst
+                await asyncio.to_thread(
+                    self._floors.learn_baseline, loaded, request.kernel.api, request.chip, draw.variant, worst
+                )
+        return known
+
+    async def _rival(self, case: _Case) -> tuple[Kernel, Artefact] | None:
+        """Whom to time by turns with: the parent, else the workload's baseline."""
+        api = case.request.kernel.api
+        kernel = next((one for one in case.request.against if one.api == api), None)
+        if kernel is None and api in case.workload.baselines:
+            kernel = await asyncio.to_thread(baseline_kernel, case.workload, api)
+        if kernel is None:
+            return None
+        built = await self._build(kernel, case.workload)
+        if isinstance(built, Failed) or case.artefact is None or built.sha256 == case.artefact.sha256:
+            return None
+        return kernel, built
+
+    async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
+        key = (lease.index, json.dumps(layout.plain()))
+        if key not in self._overheads:
+            self._overheads[key] = overhead_of(
+                await self._need().empty(layout, lease, _EMPTY_CALLS), self._driver.clock
+            )
+        return self._overheads[key]
+
+    def _profile(
+        self, case: _Case, found: Measured, built: Artefact, rival: Kernel | None, overhead: Overhead
+    ) -> Profile:
+        details: dict[str, Any] = {
+            "clock": found.clock,
+            "wall_us": found.wall_us,
+            "empty_us": overhead.plain(),
+            "device": case.lease.name,
+            "calls": len(found.samples_us),
+        }
+        if found.paired is not None and rival is not None:
+            details["paired"] = [found.paired.plain(rival.sha256)]
+        return Profile(
+            source=found.source,
+            chip=case.request.chip,
+            api=case.request.kernel.api,
+            latency_us=found.latency.middle,
+            method=f"doorbell, {found.clock} clock",
+            sdk=self._driver.sdk(case.request.kernel.api),
+            resolution_us=overhead.resolution_us,
+            interval_percent=found.latency.half_percent,
+            counters=dict(built.counters),
+            notes=tuple(built.log.splitlines()[:40]),
+            samples_us=found.samples_us,
+            details=details,
+        )
+
+    def _suspicion(self, case: _Case, found: Measured) -> Failure | None:
+        """What is wrong with the times themselves."""
+        if found.complaint:
+            return Failure("clocks", found.complaint, hint="Time it again on an idle machine, or by another method.")
+        shortest_us = least_us(case.workload, self._driver.limits(case.request.chip))
+        if shortest_us is not None and found.latency.middle < shortest_us:
+            message = f"{found.latency.middle:.4g} us is less than the {shortest_us:.4g} us that its declared work takes at least"
+            hint = "Either work is missing, or the workload declares too much. Check it by another method."
+            return Failure("below_floor", message, hint=hint)
+        return None
+
+    def _correctness(self, case: _Case, gate: Gate) -> Correctness:
+        worst = max((c for c in case.checks if c.rel_l2 is not None), key=_tightness, default=None)
+        return Correctness(
+            gate=gate,
+            rel_l2=worst.rel_l2 if worst and worst.rel_l2 is not None else 0.0,
+            tolerance=worst.tolerance if worst and worst.tolerance is not None else 0.0,
+            worst_row=case.worst_row,
+            checks=tuple(case.checks),
+            accelopt_verdict=case.published,
+        )
+
+    def _result(
+        self, case: _Case, status: Status, failure: Failure | None = None, correctness: Correctness | None = None
+    ) -> Evaluation:
+        assert self.report is not None
+        latency = case.profile.latency_us if case.profile else None
+        best = least_us(case.workload, self._driver.peaks(case.request.chip)) if latency else None
+        percent = None if best is None or latency is None else 100 * best / latency
+        return Evaluation(
+            status=status,
+            source_sha256=case.request.kernel.sha256,
+            program_sha256=case.artefact.sha256 if case.artefact else "",
+            failure=failure,
+            correctness=correctness,
+            profile=case.profile,
+            percent_of_peak=percent,
+            percent_of_attainable=percent,
+            sandbox_level=self.report.level.name,
+            seconds=dict(case.seconds),
+            log=case.artefact.log if case.artefact else "",
+        )
+
+    def _remember(self, key: tuple[str, str, str]) -> _Known:
+        known = self._known.pop(key, None) or _Known()
+        self._known[key] = known
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return known
+
+    def _need(self) -> Bench:
+        if self._bench is None:
+            raise DeviceError("the evaluator is not running", hint="start() it first")
+        return self._bench
+
+
+def _mutated(loaded: Workload) -> tuple[int, ...]:
+    """Positions, among the arrays, of arguments that the kernel may change."""
+    arrays = [argument.name for argument in loaded.arguments if not argument.is_scalar]
+    return tuple(arrays.index(name) for name in loaded.mutates)
+
+
+def _fitting(terms: Terms, layout: Layout) -> Terms:
+    """As many calls as the deck has room for."""
+    most = _MOST_DECK_BYTES // max(1, layout.input_bytes + layout.output_bytes)
+    if most < 3:
+        raise UsageError(
+            f"one call of this workload has {layout.input_bytes >> 20} MiB of inputs; that is too much to time here"
+        )
+    calls = min(terms.calls, most)
+    return replace(terms, calls=calls, least=min(terms.least, calls))
+
+
+def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
+    """Whether the same inputs gave the same outputs, but for rounding."""
+    moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
+    limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
+    detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"
+    return Check("repeated", not detail, min(moved, _WORST), limit, detail)
+
+
+def _bounded(check: Check) -> Check:
+    if check.rel_l2 is None or check.rel_l2 < _WORST:
+        return check
+    return replace(check, rel_l2=_WORST)
+
+
+def _tightness(check: Check) -> float:
+    assert check.rel_l2 is not None
+    return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2

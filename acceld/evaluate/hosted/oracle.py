@@ -1,0 +1,142 @@
+"""Inputs and verdicts of hosted kernels, in children that run the workload's code and never a candidate's.
+
+``deal`` makes the inputs of every call before the worker starts; ``check`` computes what the outputs should have been
+once the worker is dead, from the same seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.errors import WorkloadError
+from acceld.evaluate.correctness import Errors, compare
+from acceld.evaluate.distributions import NOISY, inputs_of
+from acceld.evaluate.hosted.arena import Layout, Slot, numpy_dtype
+from acceld.evaluate.hosted.worker import function
+from acceld.evaluate.messages import send, unpack
+from acceld.workloads import Workload, kernel_inputs, load_workload, reference_outputs
+
+DECK, KEPT = 5, 5
+"""The descriptor of the inputs in ``deal``, and that of the outputs in ``check``."""
+_LARGEST = 3e38
+
+
+def deal(request: bytes, reply: int) -> None:
+    """Write the inputs of every call, one after the other, in the kernel's layout; answer ``{}`` or ``{"error"}``."""
+    raw, _ = unpack(request)
+    layout = Layout.from_plain(raw["layout"])
+    try:
+        workload, cursor = load_workload(raw["workload"]), 0
+        for trial in raw["trials"]:
+            inputs = kernel_inputs(workload, inputs_of(workload, trial["seed"], trial["variant"]))
+            arrays = [one for one in inputs if isinstance(one, np.ndarray)]
+            for slot, array in zip(layout.inputs, arrays, strict=True):
+                view = memoryview(np.ascontiguousarray(array).tobytes())
+                if len(view) != slot.size_bytes:
+                    raise WorkloadError(f"argument {slot.name} of {workload.name} has {len(view)} bytes of inputs")
+                while view:
+                    written = os.pwrite(DECK, view, cursor)
+                    view, cursor = view[written:], cursor + written
+    except WorkloadError as error:
+        send(reply, {"error": error.message, "hint": error.hint})
+    else:
+        send(reply, {})
+
+
+def check(request: bytes, reply: int) -> None:
+    """Hold the kept outputs of every call against the reference; answer errors and noise floors, by call."""
+    raw, _ = unpack(request)
+    layout = Layout.from_plain(raw["layout"])
+    try:
+        workload = load_workload(raw["workload"])
+        with np.errstate(all="ignore"):
+            send(reply, {"calls": _judged(workload, layout, raw), "floors": raw["floors"]})
+    except WorkloadError as error:
+        send(reply, {"error": error.message, "hint": error.hint})
+
+
+def _judged(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
+    """One record a call: ``errors`` by output, or ``refused``. Adds the floors it learns to ``raw["floors"]``."""
+    expect: Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]
+    expect = function(raw["reference"]) if raw["reference"] else reference_outputs
+    known: dict[tuple[str, int], tuple[list[NDArray[Any]], list[NDArray[Any]]]] = {}
+    records = []
+    for number, trial in enumerate(raw["trials"]):
+        variant, seed = trial["variant"], trial["seed"]
+        if raw["floors"].get(variant, {}).get("refused"):
+            records.append({"refused": raw["floors"][variant]["refused"]})
+            continue
+        outputs = [_output(layout, slot, number) for slot in layout.outputs]
+        if trial["again"]:
+            first, expected = known[(variant, seed)]
+            records.append({"errors": _errors(outputs, expected), "moved": _errors(outputs, first)})
+            continue
+        inputs, started = inputs_of(workload, seed, variant), time.monotonic()
+        expected = [np.asarray(one, np.float64) for one in expect(workload, inputs)]
+        if variant not in raw["floors"]:
+            raw["floors"][variant] = _floor(workload, variant, inputs, expected, time.monotonic() - started)
+            if raw["floors"][variant]["refused"]:
+                records.append({"refused": raw["floors"][variant]["refused"]})
+                continue
+        records.append({"errors": _errors(outputs, expected)})
+        known[(variant, seed)] = outputs, expected
+        if not raw["repeats"]:
+            known.clear()
+    return records
+
+
+def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
+    before = layout.outputs[: layout.outputs.index(slot)]
+    offset = number * layout.output_bytes + sum(one.size_bytes for one in before)
+    data = os.pread(KEPT, slot.size_bytes, offset)
+    return np.frombuffer(data, numpy_dtype(slot.dtype)).reshape(slot.shape)
+
+
+def _errors(outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]) -> list[list[float | None]]:
+    found = [
+        compare(got.reshape(want.shape), want.astype(np.float64)) for got, want in zip(outputs, expected, strict=True)
+    ]
+    return [[one if math.isfinite(one) else None for one in errors.plain()] for errors in found]
+
+
+def _floor(
+    workload: Workload, variant: str, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], seconds: float
+) -> dict[str, Any]:
+    """Noise of honest float32 arithmetic on a variant, or why the variant decides nothing."""
+    record: dict[str, Any] = {"floors": [], "refused": "", "seconds": seconds}
+    if not all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected):
+        return {**record, "refused": "the reference is not finite on these inputs"}
+    floors = [
+        compare(single.astype(numpy_dtype(output.dtype)), want)
+        for single, want, output in zip(
+            reference_outputs(workload, [_narrowed(one) for one in inputs], float64=False),
+            expected,
+            workload.outputs,
+            strict=True,
+        )
+    ]
+    for position, output in enumerate(workload.outputs):
+        if output.dtype != "float32":
+            rounded = expected[position].astype(numpy_dtype(output.dtype))
+            floors[position] = floors[position].worst(compare(rounded, expected[position]))
+    if not all(floor.finite for floor in floors):
+        return {**record, "refused": "the reference is not finite in float32 on these inputs"}
+    if variant.startswith("boosted/") and any(not floor.rel_l2 < NOISY for floor in floors):
+        return {**record, "refused": "float32 arithmetic is too inexact on these inputs"}
+    return {**record, "floors": [floor.plain() for floor in floors]}
+
+
+def _narrowed(value: Any) -> Any:
+    return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.kind not in "iub" else value
+
+
+def errors_of(record: Sequence[Sequence[float | None]]) -> list[Errors]:
+    """The errors that ``check`` answered, where None is beyond all bounds."""
+    return [Errors(*(math.inf if one is None else one for one in found)) for found in record]

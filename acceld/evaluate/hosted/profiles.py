@@ -1,0 +1,112 @@
+"""From what a referee's clocks read to a latency: the cost of an empty call taken off, warm-ups left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median as middle_of
+
+from acceld.backends.hosted import Clock
+from acceld.evaluate.hosted.bench import Timed
+from acceld.evaluate.hosted.statistics import Estimate, Paired, median, paired, spread
+from acceld.model import Source
+
+WARM_UPS = 2
+"""First calls of a worker that are checked but not counted: its code and data come into caches and page tables."""
+_COARSE_US = 50.0
+"""A processor clock with steps longer than this is no clock for kernels."""
+_MORE_THAN_ONE_CORE = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What an empty call costs by either clock (medians), and how much that varies (distance between quartiles)."""
+
+    wall_us: float
+    processor_us: float
+    wall_spread_us: float
+    processor_spread_us: float
+    clock: Clock
+    """The clock to use: the driver's, or the wall's where the processor clock is too coarse here."""
+
+    @property
+    def resolution_us(self) -> float:
+        """Differences below this mean nothing."""
+        return max(0.1, self.processor_spread_us if self.clock == "processor" else self.wall_spread_us)
+
+    def plain(self) -> dict[str, float]:
+        """As JSON-able data."""
+        return {
+            "wall": round(self.wall_us, 3),
+            "processor": round(self.processor_us, 3),
+            "wall_spread": round(self.wall_spread_us, 3),
+            "processor_spread": round(self.processor_spread_us, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A kernel's latency with its samples; ``complaint`` says where the clocks contradict each other."""
+
+    latency: Estimate
+    samples_us: tuple[float, ...]
+    clock: Clock
+    wall_us: float
+    paired: Paired | None
+    complaint: str
+    source: Source = Source.MEASURED
+
+
+def overhead_of(timed: Timed, clock: Clock) -> Overhead:
+    """The overhead from a session of empty calls."""
+    wall, processor = timed.wall_us[WARM_UPS:], timed.processor_us[WARM_UPS:]
+    used = clock
+    if clock == "processor" and (not all(processor) or spread(processor) > _COARSE_US):
+        used = "wall"
+    return Overhead(middle_of(wall), middle_of(processor), spread(wall), spread(processor), used)
+
+
+def measured(timed: Timed, rival: Timed | None, overhead: Overhead) -> Measured:
+    """The latency of a session in which every call was right."""
+    samples = _net(timed, overhead)
+    latency = median(samples)
+    wall_us = middle_of(_after(timed.wall_us)) - overhead.wall_us
+    duel = None
+    if rival is not None and rival.calls > WARM_UPS:
+        duel = paired(_net(rival, overhead), samples, overhead.resolution_us)
+    return Measured(
+        latency, tuple(samples), overhead.clock, wall_us, duel, _complaint(timed, latency, wall_us, overhead)
+    )
+
+
+def _after(samples: Sequence[float]) -> Sequence[float]:
+    """Samples without warm-ups, where enough are left."""
+    return samples[WARM_UPS:] if len(samples) > WARM_UPS else samples
+
+
+def _net(timed: Timed, overhead: Overhead) -> list[float]:
+    """Samples without what an empty call costs; never below a tenth of the resolution, so that ratios exist."""
+    if overhead.clock == "claimed":
+        raw: list[float] = [
+            wall if claimed is None else claimed for claimed, wall in zip(timed.claimed_us, timed.wall_us, strict=True)
+        ]
+        cost = 0.0
+    elif overhead.clock == "processor":
+        raw, cost = list(timed.processor_us), overhead.processor_us
+    else:
+        raw, cost = list(timed.wall_us), overhead.wall_us
+    least = overhead.resolution_us / 10
+    return [max(least, one - cost) for one in _after(raw)]
+
+
+def _complaint(timed: Timed, latency: Estimate, wall_us: float, overhead: Overhead) -> str:
+    if latency.middle < 2 * overhead.resolution_us:
+        return (
+            f"a call takes {latency.middle:.3g} us, which the clock (resolution {overhead.resolution_us:.3g} us) "
+            "can not tell from nothing"
+        )
+    if overhead.clock == "processor" and sum(timed.processor_us) > _MORE_THAN_ONE_CORE * sum(timed.wall_us):
+        return "the kernel used more than one core"
+    if overhead.clock == "claimed" and latency.middle > max(wall_us, 0.0) + overhead.wall_us:
+        return f"the kernel's own clock says {latency.middle:.4g} us, the judge's {wall_us:.4g} us"
+    return ""

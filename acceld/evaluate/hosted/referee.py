@@ -1,0 +1,383 @@
+"""The referee: gives a worker its inputs, times it and keeps what it wrote. It runs beside the worker, not in it.
+
+It is the worker's parent (the supervisor of :mod:`acceld.evaluate.zygote`), holds every input and never runs judged
+code. One call:
+
+1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
+2. Its arena gets inputs it has never seen, a few hundred elements of them still wrong, and random bytes as outputs.
+3. The doorbell byte is put into the pipe the worker waits on. **The clocks start.** The wrong elements are corrected.
+4. SIGCONT. The worker reads the byte, runs the kernel and answers on another pipe.
+5. SIGSTOP again, and a wait until the kernel says that it is stopped. **The clocks end.**
+6. Outputs are copied, guard zones and inputs compared.
+
+So whatever the worker does while it can see data lies between the two clocks: answering early, computing early and
+going on after the answer all gain nothing. What an empty call costs is measured in the same way.
+
+Two clocks are read: the wall's, and the time the worker spent on a processor as the kernel accounts it.
+
+Two referees (of a candidate and of its rival) alternate through a pair of pipes, ABBA, on one core.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import json
+import math
+import mmap
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from acceld.evaluate.hosted.arena import Layout, Slot
+from acceld.evaluate.hosted.worker import ANSWER
+from acceld.evaluate.zygote import Job
+
+FIXUPS = 200
+"""Elements of each input that become right only after the clock has started."""
+TILE_BYTES = 4096
+_READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
+FINISHED = "finished"
+"""The outcome's cause where the referee ended the worker because all is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a referee is told: the calls to make, in order, and how long it may take.
+
+    ``place`` is 0 for the one that begins, 1 for the other, None without a rival. After ``least`` calls it stops
+    once ``budget_s`` is used up.
+    """
+
+    layout: Layout
+    calls: int
+    least: int
+    budget_s: float
+    call_s: float
+    """Deadline of one call."""
+    ready_s: float
+    place: int | None
+    mutates: tuple[int, ...] = ()
+    """Positions of inputs that the kernel may change."""
+    keep_outputs: bool = True
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            name: getattr(self, name)
+            for name in ("calls", "least", "budget_s", "call_s", "ready_s", "place", "mutates", "keep_outputs")
+        } | {"layout": self.layout.plain()}
+
+    @staticmethod
+    def from_plain(raw: dict[str, Any]) -> Plan:
+        """The plan that ``plain`` wrote."""
+        others = {**raw, "layout": Layout.from_plain(raw["layout"]), "mutates": tuple(raw["mutates"])}
+        return Plan(**others)
+
+
+class _Ended(Exception):
+    """The session ends here; ``cause`` as in an outcome."""
+
+    def __init__(self, cause: str, rule: str = "", message: str = "") -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.rule = rule
+        self.message = message
+
+
+@dataclass(slots=True)
+class _Session:
+    job: Job
+    child: int
+    plan: Plan
+    arena: mmap.mmap
+    deck: mmap.mmap | None
+    doorbell: int
+    done: int
+    kept: int
+    turn_in: int
+    turn_out: int
+    deadline: float
+    rng: np.random.Generator
+    gone: tuple[int | None, int | None] | None = None
+    """Exit status and signal of a worker that ended by itself."""
+    wall_ns: list[int] = field(default_factory=list)
+    processor_ns: list[int] = field(default_factory=list)
+    claimed_us: list[float | None] = field(default_factory=list)
+    unwritten: list[int] = field(default_factory=list)
+    alone: bool = False
+
+
+def referee(job: Job, child: int, started: float) -> dict[str, Any]:
+    """Run the session that the job's private descriptors describe; the outcome, once the worker is gone.
+
+    Private descriptors: record (what is written at the end; before, it holds the plan), deck of inputs, kept outputs,
+    doorbell (write end), done (read end), and with a rival turn_in and turn_out.
+    """
+    record_file, deck_file, kept, doorbell, done, *turns = job.private
+    raw = json.loads(os.pread(record_file, os.fstat(record_file).st_size, 0))
+    plan = Plan.from_plain(raw)
+    arena = mmap.mmap(job.shared[0], plan.layout.size_bytes)
+    deck_bytes = os.fstat(deck_file).st_size
+    deck = mmap.mmap(deck_file, deck_bytes, mmap.MAP_SHARED, mmap.PROT_READ) if deck_bytes else None
+    for descriptor in job.shared[1:]:
+        os.close(descriptor)
+    for descriptor in (job.request, job.reply):
+        os.close(descriptor)
+    turn_in, turn_out = turns if turns else (-1, -1)
+    session = _Session(
+        job, child, plan, arena, deck, doorbell, done, kept, turn_in, turn_out,
+        started + job.jail.wall_s, np.random.default_rng(),
+    )  # fmt: skip
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    ended = _Ended(FINISHED)
+    try:
+        _run(session)
+    except _Ended as end:
+        ended = end
+    finally:
+        for descriptor in (turn_in, turn_out):
+            if descriptor >= 0:
+                os.close(descriptor)
+    if session.gone is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        session.gone = (None, int(signal.SIGKILL)) if ended.cause != FINISHED else (0, None)
+    record = {
+        "wall_ns": session.wall_ns,
+        "processor_ns": session.processor_ns,
+        "claimed_us": [None if one is None or not math.isfinite(one) else one for one in session.claimed_us],
+        "unwritten": session.unwritten,
+        "rule": ended.rule,
+        "message": ended.message,
+    }
+    os.ftruncate(record_file, 0)
+    os.pwrite(record_file, json.dumps(record).encode(), 0)
+    return {"exit": session.gone[0], "signal": session.gone[1], "cause": ended.cause}
+
+
+def _run(session: _Session) -> None:
+    plan = session.plan
+    guards = _fill_guards(session)
+    _await_answer(session, -1, plan.ready_s)
+    _stop(session)
+    started = time.monotonic()
+    if plan.place is not None:
+        _tell(session, _READY_MESSAGE)
+        _hear(session, plan.ready_s)
+    for number in range(plan.calls):
+        if not _begin(session, number, started):
+            return
+        _call(session, number, guards)
+        _end(session, number)
+
+
+def _begin(session: _Session, number: int, started: float) -> bool:
+    """Wait for this worker's turn; False where the session is over. Who is first in a round decides that."""
+    place = session.plan.place
+    late = number >= session.plan.least and time.monotonic() - started > session.plan.budget_s
+    if place is None or session.alone:
+        return not late
+    first = (number % 2 == 0) == (place == 0)
+    if first:
+        if late:
+            _tell(session, _STOP)
+        return not late
+    return _hear(session, session.plan.call_s * 2) != _STOP
+
+
+def _end(session: _Session, number: int) -> None:
+    """Hand the turn over after the first call of a round; the second one begins the next round too."""
+    place = session.plan.place
+    if place is not None and (number % 2 == 0) == (place == 0):
+        _tell(session, _TURN)
+
+
+def _tell(session: _Session, message: bytes) -> None:
+    if not session.alone:
+        try:
+            os.write(session.turn_out, message)
+        except BrokenPipeError:
+            session.alone = True
+
+
+def _hear(session: _Session, most_s: float) -> bytes:
+    """What the rival's referee says; nothing once it is gone, and then this session goes on alone."""
+    if session.alone:
+        return b""
+    _wait(session, session.turn_in, most_s, watch_child=False)
+    heard = os.read(session.turn_in, 1)
+    session.alone = not heard
+    return heard
+
+
+def _call(session: _Session, number: int, guards: list[tuple[int, bytes]]) -> None:
+    plan, layout = session.plan, session.plan.layout
+    fixes = _deliver(session, number)
+    tile = session.rng.bytes(TILE_BYTES)
+    for slot in layout.outputs:
+        whole, rest = divmod(slot.size_bytes, TILE_BYTES)
+        session.arena[slot.offset : slot.offset + slot.size_bytes] = tile * whole + tile[:rest]
+    clock = processor_clock(session.child)
+    os.write(session.doorbell, (number + 1).to_bytes(8, "little"))
+    processor_from = time.clock_gettime_ns(clock)
+    wall_from = time.perf_counter_ns()
+    for view, positions, right in fixes:
+        view[positions] = right
+    del fixes
+    os.kill(session.child, signal.SIGCONT)
+    claimed = _await_answer(session, number + 1, plan.call_s)
+    _stop(session)
+    wall_to = time.perf_counter_ns()
+    processor_to = time.clock_gettime_ns(clock)
+    session.wall_ns.append(wall_to - wall_from)
+    session.processor_ns.append(processor_to - processor_from)
+    session.claimed_us.append(claimed)
+    unwritten, kept_at = 0, number * layout.output_bytes
+    for slot in layout.outputs:
+        found = session.arena[slot.offset : slot.offset + slot.size_bytes]
+        unwritten += _unwritten(found, tile, slot.dtype)
+        if plan.keep_outputs:
+            os.pwrite(session.kept, found, kept_at)
+            kept_at += slot.size_bytes
+    session.unwritten.append(unwritten)
+    _check_guards(session, guards)
+    _check_inputs(session, number)
+
+
+def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
+    """Lay the call's inputs out; what is still wrong, as (array, positions, right values)."""
+    fixes = []
+    cursor = number * session.plan.layout.input_bytes
+    for slot in session.plan.layout.inputs:
+        assert session.deck is not None
+        session.arena[slot.offset : slot.offset + slot.size_bytes] = session.deck[cursor : cursor + slot.size_bytes]
+        cursor += slot.size_bytes
+        view = slot.view(session.arena).reshape(-1)
+        positions = session.rng.integers(0, view.size, min(FIXUPS, view.size))
+        right = view[positions]
+        view[positions] = view[session.rng.integers(0, view.size, len(positions))]
+        fixes.append((view, positions, right))
+    return fixes
+
+
+def _fill_guards(session: _Session) -> list[tuple[int, bytes]]:
+    guards = []
+    for start, end in session.plan.layout.guards():
+        noise = session.rng.bytes(end - start)
+        session.arena[start:end] = noise
+        guards.append((start, noise))
+    return guards
+
+
+def _check_guards(session: _Session, guards: list[tuple[int, bytes]]) -> None:
+    for start, noise in guards:
+        if session.arena[start : start + len(noise)] != noise:
+            where = _nearest(session.plan.layout, start + _first_difference(session, start, noise))
+            raise _Ended(FINISHED, "out_of_bounds", f"the kernel wrote out of bounds, {where}")
+
+
+def _first_difference(session: _Session, start: int, noise: bytes) -> int:
+    now = np.frombuffer(session.arena[start : start + len(noise)], np.uint8)
+    return int(np.flatnonzero(now != np.frombuffer(noise, np.uint8))[0])
+
+
+def _nearest(layout: Layout, position: int) -> str:
+    """Words for a place outside of all arrays."""
+
+    def distance(slot: Slot) -> int:
+        return max(slot.offset - position, position - (slot.offset + slot.size_bytes) + 1)
+
+    slot = min((*layout.inputs, *layout.outputs), key=distance)
+    side = "before the start" if position < slot.offset else "past the end"
+    return f"{distance(slot)} bytes {side} of {slot.name}"
+
+
+def _check_inputs(session: _Session, number: int) -> None:
+    cursor = number * session.plan.layout.input_bytes
+    for position, slot in enumerate(session.plan.layout.inputs):
+        assert session.deck is not None
+        given = session.deck[cursor : cursor + slot.size_bytes]
+        cursor += slot.size_bytes
+        now = session.arena[slot.offset : slot.offset + slot.size_bytes]
+        if position not in session.plan.mutates and now != given:
+            raise _Ended(FINISHED, "input_changed", f"the kernel changed its input {slot.name}")
+
+
+def _unwritten(found: bytes, tile: bytes, dtype: str) -> int:
+    """Elements that still hold the random bytes they were given."""
+    width = 4 if len(found) % 4 == 0 else 1
+    kind = np.dtype(f"u{width}")
+    now = np.frombuffer(found, kind)
+    before = np.frombuffer(tile, kind)
+    whole = len(now) // len(before) * len(before)
+    same = int(np.count_nonzero(now[:whole].reshape(-1, len(before)) == before))
+    same += int(np.count_nonzero(now[whole:] == before[: len(now) - whole]))
+    return same if width == 4 else 0
+
+
+def _await_answer(session: _Session, number: int, most_s: float) -> float | None:
+    """Wait for the worker's answer to a call; what its own clock claims."""
+    _wait(session, session.done, most_s, watch_child=True)
+    said = os.read(session.done, ANSWER.size)
+    if len(said) != ANSWER.size:
+        raise _Ended(FINISHED, "protocol", "the kernel's process closed its answering pipe")
+    answered, claimed = ANSWER.unpack(said)
+    if answered != number:
+        raise _Ended(FINISHED, "protocol", f"the kernel's process answered call {answered} instead of {number}")
+    return claimed if math.isfinite(claimed) else None
+
+
+def _wait(session: _Session, descriptor: int, most_s: float, *, watch_child: bool) -> None:
+    handle = os.pidfd_open(session.child)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN | select.POLLHUP)
+        poll.register(session.job.control, select.POLLIN | select.POLLHUP)
+        if watch_child:
+            poll.register(handle, select.POLLIN)
+        left_s = min(most_s, session.deadline - time.monotonic())
+        ready = [number for number, _ in poll.poll(max(0.0, left_s) * 1000 + 1)]
+    finally:
+        os.close(handle)
+    if session.job.control in ready:
+        raise _Ended("stopped")
+    if descriptor in ready:
+        return
+    if handle in ready:
+        _reap(session)
+        raise _Ended("")
+    raise _Ended("deadline")
+
+
+def _stop(session: _Session) -> None:
+    """Stop the worker and wait until it is."""
+    os.kill(session.child, signal.SIGSTOP)
+    result = os.waitid(os.P_PID, session.child, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert result is not None
+    if result.si_code != os.CLD_STOPPED:
+        _reap(session)
+        raise _Ended("")
+    os.waitid(os.P_PID, session.child, os.WSTOPPED)
+
+
+def _reap(session: _Session) -> None:
+    _, status = os.waitpid(session.child, 0)
+    killed = os.WIFSIGNALED(status)
+    session.gone = (None, os.WTERMSIG(status)) if killed else (os.WEXITSTATUS(status), None)
+
+
+def processor_clock(pid: int) -> int:
+    """The clock of the time that process ``pid`` has spent on processors (clock_getcpuclockid(3))."""
+    found = ctypes.c_int()
+    if _libc.clock_getcpuclockid(pid, ctypes.byref(found)):
+        raise OSError(f"there is no processor clock of process {pid}")
+    return found.value
+
+
+_libc = ctypes.CDLL(None)

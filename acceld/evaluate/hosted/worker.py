@@ -1,0 +1,102 @@
+"""The worker: a jailed process in which a kernel runs beside its data. Nothing it says is believed.
+
+It sees one call's inputs at a time, and only while its referee's clock runs: between calls it is stopped. It may lie
+about when it is done only by working longer, since the clock ends when it has been stopped again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import mmap
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from acceld.backends.hosted import BuildRefused, Call
+from acceld.evaluate.hosted.arena import Layout
+from acceld.evaluate.messages import MAX_MESSAGE, send
+
+ARENA, DOORBELL, DONE = 5, 6, 7
+"""Descriptors in the worker: shared memory, the pipe it waits on, the pipe it answers on."""
+ANSWER = struct.Struct("<qd")
+"""What it writes when ready (number -1) and after each call: the call's number, and what its own clock says or NaN."""
+_NONE = float("nan")
+
+
+def build(request: bytes, reply: int) -> None:
+    """Run the backend's builder on a job, without data; answer ``{"log", "counters"}`` and the artefact."""
+    raw = json.loads(request)
+    try:
+        built = function(raw["builder"])(raw["job"])
+    except BuildRefused as error:
+        send(reply, _failure(error.rule, error.message, error.line, error.hint))
+    except BaseException as error:  # noqa: BLE001  # a builder may run judged code, which may raise anything
+        send(reply, _failure("exception", f"{type(error).__name__}: {error}"))
+    else:
+        send(reply, {"log": built.log[:MAX_MESSAGE], "counters": dict(built.counters)}, built.artefact)
+
+
+def serve(request: bytes, reply: int) -> None:
+    """Prepare the kernel, say so, then run it once for each ring of the doorbell."""
+    raw = json.loads(request)
+    layout = Layout.from_plain(raw["layout"])
+    memory = mmap.mmap(ARENA, layout.size_bytes)
+    inputs, outputs = arguments(raw["job"], layout, memory)
+    try:
+        call: Call = function(raw["worker"])(raw["job"], raw["artefact"])
+        os.write(DONE, ANSWER.pack(-1, _NONE))
+        while ring := os.read(DOORBELL, 8):
+            claimed = call(inputs, outputs)
+            os.write(DONE, ANSWER.pack(int.from_bytes(ring, "little"), _NONE if claimed is None else claimed))
+    except BuildRefused as error:
+        send(reply, _failure(error.rule, error.message, error.line, error.hint))
+    except BaseException as error:  # noqa: BLE001  # as above
+        line = _line_in(error, str(raw["job"]["filename"]))
+        send(reply, _failure("exception", f"{type(error).__name__}: {error}", line))
+
+
+def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[Any]]:
+    """The kernel's inputs (arrays and numbers, in order) and outputs, as views of the arena."""
+    arrays = iter(layout.inputs)
+    inputs = [one["value"] if "value" in one else next(arrays).view(memory) for one in job["arguments"]]
+    return inputs, [slot.view(memory) for slot in layout.outputs]
+
+
+def empty(job: Any, artefact: str) -> Call:
+    """A kernel that does nothing: what a call costs by itself."""
+
+    def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        return None
+
+    return call
+
+
+def function(where: str) -> Callable[..., Any]:
+    """The function ``module:name``."""
+    module, _, name = where.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _line_in(error: BaseException, filename: str) -> int:
+    """The last line of the kernel's file that the error came through."""
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _failure(rule: str, message: str, line: int = 0, hint: str = "") -> dict[str, Any]:
+    return {
+        "failure": {
+            "class": "KernelCrash",
+            "rule": rule[:80],
+            "message": message[:MAX_MESSAGE],
+            "line": line,
+            "hint": hint[:MAX_MESSAGE],
+        }
+    }
