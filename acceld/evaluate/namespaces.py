@@ -36,6 +36,7 @@ def empty_root(*, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[s
     ``read`` appears read-only, ``write`` writable, each under its own name. Nothing else is visible: no home, no
     ``/proc``, no device, no program.
     """
+    os.umask(0o022)  # the folders made here must be passable for the uid that judged code runs as
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     old = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC), path in write) for path in (*read, *write)]
