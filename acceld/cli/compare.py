@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from acceld import figures
+from acceld import config, figures
 from acceld.cli.costs import usd
 from acceld.cli.output import print_json, print_table, say
 from acceld.cli.steer import number_of
@@ -15,6 +16,7 @@ from acceld.home import find_home
 
 if TYPE_CHECKING:
     from acceld.search.comparison import Compared
+    from acceld.search.signs import RepairRate
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 """Numbers of candidates at which the best so far is printed."""
@@ -42,7 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         ]
         print_json({"comparable": same, "runs": lines})
         return 0
-    columns = [_column(one) for one in found]
+    price = config.load().config.devices.usd_per_hour
+    columns = [_column(one, price) for one in found]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     longest = max(len(one.progress) for one in found)
     for step in (step for step in STEPS if step <= longest):
@@ -57,12 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _column(one: Compared) -> dict[str, str]:
+def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
     result = one.outcome
+    device_usd = one.device_usd(usd_per_hour)
+    total = None if device_usd is None or one.cost_usd is None else one.cost_usd + device_usd
     return {
         "workload": result.workload,
         "proposals": result.proposer,
-        "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}",
+        "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}{'' if one.planner else ', no planner'}",
         "speed-up": figures.speedup(result.speedup, result.tie_band),
         "best": figures.latency(result.best_latency_us, result.source, result.chip, result.interval_percent),
         "of paper peak": figures.percent(result.percent_of_peak_after),
@@ -71,8 +76,20 @@ def _column(one: Compared) -> dict[str, str]:
         "calls": str(one.calls),
         "models USD": usd(one.cost_usd, one.unpriced_calls),
         "USD per percent": "—" if one.usd_per_percent is None else usd(one.usd_per_percent),
+        "of that, repairs": usd(one.fixer_usd),
+        "repaired": _repaired(one.repairs),
         "device hours": f"{one.device_hours:.3f}",
+        "devices USD": "—" if device_usd is None else usd(device_usd),
+        "USD in all": "—" if total is None else usd(total, one.unpriced_calls),
         "elapsed": f"{result.elapsed_s:.0f} s",
         "insights alike": f"{one.redundancy:.0%}",
         "wins no rule has": "—" if one.unruled_wins is None else f"{one.unruled_wins:.0%}",
     }
+
+
+def _repaired(rates: Sequence[RepairRate]) -> str:
+    """``3 of 7``, and the class of failure that was tried most."""
+    if not rates:
+        return "—"
+    tries, repaired = sum(rate.tries for rate in rates), sum(rate.repaired for rate in rates)
+    return f"{repaired} of {tries}, most {rates[0].rule or rates[0].status}"

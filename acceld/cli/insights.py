@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import reading
@@ -11,6 +12,9 @@ from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.cli.steer import number_of
 from acceld.client import Client
 from acceld.home import find_home
+
+TEXTS = ("title", "strategy", "slow", "fast")
+"""What a person may write anew."""
 
 MARKS = ("pin", "unpin", "mute", "unmute", "withdraw", "delete")
 
@@ -25,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     change = parser.add_mutually_exclusive_group()
     for mark in MARKS:
         change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=f"{mark} it")
+    edit = parser.add_argument_group("edit", "what a person writes instead")
+    for text in TEXTS:
+        edit.add_argument(f"--{text}", metavar="TEXT", help=f"its {text}")
+    edit.add_argument("--tags", metavar="A,B", help="operator tags it applies to")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
@@ -32,8 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List, show or change."""
-    if arguments.mark:
-        return _change(arguments)
+    edits = {name: getattr(arguments, name) for name in TEXTS if getattr(arguments, name) is not None}
+    if arguments.tags is not None:
+        edits["tags"] = [tag.strip() for tag in arguments.tags.split(",") if tag.strip()]
+    if arguments.mark or edits:
+        return _change(arguments, edits)
     with reading(arguments.home) as history:
         if arguments.insight:
             found = history.get(f"/v1/insights/{number_of(arguments.insight, 'i')}")
@@ -84,15 +95,24 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _change(arguments: argparse.Namespace) -> int:
+def _change(arguments: argparse.Namespace, edits: dict[str, Any]) -> int:
     from acceld.errors import UsageError
 
+    option = arguments.mark or next(iter(edits))
     if not arguments.insight:
-        raise UsageError(f"--{arguments.mark} which?", hint=f"acceld insights i38 --{arguments.mark}")
+        raise UsageError(f"--{option} which?", hint=f"acceld insights i38 --{option}")
+    if arguments.mark and edits:
+        raise UsageError(f"--{arguments.mark} and an edit are two changes", hint="make one after the other")
     number, client = number_of(arguments.insight, "i"), Client(find_home(arguments.home))
     if arguments.mark == "delete":
         client.send("DELETE", f"/v1/insights/{number}")
         say(f"i{number} is forgotten")
+        return 0
+    if edits:
+        found = client.send("PATCH", f"/v1/insights/{number}", edits)
+        if arguments.json:
+            print_json({"insight": found})
+        say(f"i{number} was edited: {', '.join(edits)}; it holds from the next iteration on")
         return 0
     name = {"pin": "pinned", "mute": "muted", "withdraw": "withdrawn"}[arguments.mark.removeprefix("un")]
     found = client.send("PATCH", f"/v1/insights/{number}", {name: not arguments.mark.startswith("un")})

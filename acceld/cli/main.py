@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "tree": Command("tree", "history", "a run's candidates as a tree"),
     "diff": Command("diff", "history", "what one candidate changed against another"),
     "compare": Command("compare", "history", "runs side by side: gain, money, time"),
+    "ablate": Command("ablate", "search", "the same search with one thing changed at a time, at equal cost"),
     "costs": Command("costs", "history", "what models cost, by role, model, iteration or candidate"),
     "replay": Command("replay", "history", "decide a run again from its rows; exit 1 on the first difference"),
     "report": Command("report", "history", "a run as one HTML page, Markdown or pictures"),

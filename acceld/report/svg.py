@@ -81,6 +81,41 @@ def steps(points: Sequence[tuple[float, float]], x_title: str, y_title: str, end
     return figure(body, height, f"{y_title} by {x_title}")
 
 
+def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> str:
+    """Several step curves over their positions (1, 2, 3 ...), with a legend; empty without a point."""
+    drawn = {name: values for name, values in named.items() if values}
+    if not drawn:
+        return ""
+    left, right, top, bottom = 56.0, WIDTH - 20.0, 14.0, 220.0
+    longest, high = max(map(len, drawn.values())), max(1.1, *(max(values) for values in drawn.values()))
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = left + (right - left) * (x - 1) / max(1, longest - 1)
+        return across, bottom - (bottom - top) * (y - 1.0) / (high - 1.0)
+
+    body = []
+    for part in range(5):
+        value = 1.0 + (high - 1.0) * part / 4
+        y = at(1, value)[1]
+        body.append(f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        body.append(f'<text x="{left - 8}" y="{y + 4:.1f}" {FONT} class="faint" text-anchor="end">{value:.2f}x</text>')
+    for number in dict.fromkeys((1, (longest + 1) // 2, longest)):
+        x = at(number, 1.0)[0]
+        body.append(f'<text x="{x:.1f}" y="{bottom + 18}" {FONT} class="faint" text-anchor="middle">{number}</text>')
+    body.append(f'<text x="{right}" y="{bottom + 34}" {FONT} class="faint" text-anchor="end">{escape(x_title)}</text>')
+    for place, (name, values) in enumerate(drawn.items()):
+        color = f"hsl({(210 + place * 360 // len(drawn)) % 360} 55% 45%)"
+        path = f"M{at(1, values[0])[0]:.1f},{at(1, values[0])[1]:.1f}"
+        for position, value in enumerate(values[1:], 2):
+            x, y = at(position, value)
+            path += f"H{x:.1f}V{y:.1f}"
+        body.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
+        y = bottom + 56 + place * 18
+        body.append(f'<rect x="{left}" y="{y - 9}" width="14" height="4" fill="{color}"/>')
+        body.append(f'<text x="{left + 22}" y="{y - 3}" {FONT} class="ink">{escape(name)}</text>')
+    return figure(body, bottom + 56 + len(drawn) * 18, f"{y_title} by {x_title}")
+
+
 def shares(counts: Mapping[str, int]) -> str:
     """How many candidates ended in each status, as bars."""
     most = max(counts.values(), default=1)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from acceld.model import Candidate
+from acceld.proposers.rules import all_rules
 from acceld.search.beam import is_selectable
 from acceld.search.memory import redundancy
-from acceld.search.outcome import Outcome, outcome
+from acceld.search.outcome import Outcome, Win, outcome
 from acceld.search.replay import EVENTS
 from acceld.search.signs import RepairRate, Sign, repair_rates, signs
 from store import listing, queries
+from store.calls import spent_by_role
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +29,25 @@ class Compared:
     strategy: str
     memory: str
     beam_width: int
+    planner: bool
     calls: int
     cost_usd: float | None
+    fixer_usd: float
+    """Of that, for repairs."""
     unpriced_calls: int
     device_hours: float
     """Time candidates spent being judged, summed over devices."""
     redundancy: float
     unruled_wins: float | None
-    """Share of the steps to the best kernel that no rewrite rule proposed; None without steps."""
+    """Share of the steps to the best kernel whose change class no rewrite rule has; None without steps."""
     progress: tuple[float, ...]
     """Best speed-up over the baseline after 1, 2, 3 ... candidates in the order of their verdicts."""
     signs: tuple[Sign, ...]
     repairs: tuple[RepairRate, ...]
+
+    def device_usd(self, usd_per_hour: float | None) -> float | None:
+        """What the devices cost at a price an hour; None without one."""
+        return None if usd_per_hour is None else self.device_hours * usd_per_hour
 
     @property
     def usd_per_percent(self) -> float | None:
@@ -70,12 +79,14 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
         strategy=search.strategy,
         memory=search.memory,
         beam_width=search.beam_width,
+        planner=search.planner,
         calls=costs["calls"],
         cost_usd=costs["cost_usd"] if costs["calls"] else 0.0,
+        fixer_usd=spent_by_role(connection, run).get("fixer", 0.0),
         unpriced_calls=costs["unpriced_calls"],
         device_hours=(judged_s or 0.0) / 3600.0,
         redundancy=redundancy(insights),
-        unruled_wins=sum(not win.rule for win in summary.wins) / len(summary.wins) if summary.wins else None,
+        unruled_wins=_unruled(summary.wins),
         progress=progress(candidates),
         signs=tuple(signs(candidates, plans, attempts, beams[-1].data["beam"] if beams else (), insights)),
         repairs=tuple(repair_rates(candidates, {attempt.id: attempt for attempt in attempts})),
@@ -93,6 +104,11 @@ def progress(candidates: Sequence[Candidate]) -> tuple[float, ...]:
             best = max(best, baseline.evaluation.latency_us / candidate.evaluation.latency_us)
         found.append(best)
     return tuple(found)
+
+
+def _unruled(wins: Sequence[Win]) -> float | None:
+    ruled = {rule.change_class for rule in all_rules()}
+    return sum(not win.rule and win.change_class not in ruled for win in wins) / len(wins) if wins else None
 
 
 def comparable(runs: Sequence[Compared]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from acceld.model import Attempt, Insight, Plan, Profile
 from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import Refusing, RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Refusing, RuleRefused, Site, Source, Variant
+from acceld.proposers.rules.triton.reading import TritonModule
 
 _REMEMBERED = 64
 
@@ -71,7 +73,9 @@ def _everything(source: str, api: str, shapes: Shapes, profile: Profile | None) 
 
 
 @lru_cache(maxsize=64)
-def _read(source: str, api: str, shapes: Shapes) -> KernelModule:
+def _read(source: str, api: str, shapes: Shapes) -> Source:
+    if api == "triton":
+        return TritonModule(source, api, shapes)
     return KernelModule(source, api, shapes)
 
 
@@ -82,8 +86,14 @@ class RulesProposer:
     repairs = False
     teaches = False
 
-    def __init__(self, shapes: Sequence[tuple[int, ...] | None] | None = None) -> None:
-        """``shapes`` of the kernel's arguments; None takes them from the problem's argument lines."""
+    def __init__(
+        self, shapes: Sequence[tuple[int, ...] | None] | None = None, *, order_seed: int | None = None
+    ) -> None:
+        """``shapes`` of the kernel's arguments; None takes them from the problem's argument lines.
+
+        With ``order_seed`` sites are taken in an order drawn from it instead of the most promising first.
+        """
+        self._order_seed = order_seed
         self._shapes = None if shapes is None else tuple(shapes)
         self._reading = asyncio.Lock()
         self._found: dict[tuple[str, str, float | None], list[Suggestion]] = {}
@@ -114,6 +124,8 @@ class RulesProposer:
         open_sites = [one for one in found if (one.site.rule, one.site.line, one.site.key) not in taken]
         if request.index >= len(open_sites):
             return None
+        if self._order_seed is not None:
+            random.Random(f"{self._order_seed} {request.iteration} {request.place}").shuffle(open_sites)
         chosen = open_sites[request.index]
         site = chosen.site
         return Plan(

@@ -1,0 +1,41 @@
+"""Curves as text, for terminals and logs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+MARKS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def text_plot(curves: Mapping[str, Sequence[float]], *, x_title: str, width: int = 64, height: int = 14) -> str:
+    """Step curves over their positions (1, 2, 3 ...), each with a letter of its own; ``*`` where several meet.
+
+    The y axis begins at 1 and is a ratio, such as 1.25x. Empty without a point.
+    """
+    drawn = {name: values for name, values in curves.items() if values}
+    if not drawn:
+        return ""
+    longest = max(len(values) for values in drawn.values())
+    high = max(1.01, *(max(values) for values in drawn.values()))
+    cells = [[" "] * width for _ in range(height)]
+    for mark, values in zip(_marks(), drawn.values(), strict=False):
+        for column in range(width):
+            place = round(column * (longest - 1) / max(1, width - 1))
+            if place >= len(values):
+                break
+            row = height - 1 - round((values[place] - 1.0) / (high - 1.0) * (height - 1))
+            row = min(height - 1, max(0, row))
+            cells[row][column] = mark if cells[row][column] in (" ", mark) else "*"
+    lines = []
+    for row, line in enumerate(cells):
+        value = high - (high - 1.0) * row / (height - 1)
+        label = f"{value:5.2f}x" if row % 4 == 0 or row == height - 1 else " " * 6
+        lines.append(f"{label} |{''.join(line).rstrip()}")
+    lines.append(f"{' ' * 6} +{'-' * width}")
+    lines.append(f"{' ' * 7} 1{x_title:^{width - 1 - len(str(longest))}}{longest}")
+    lines += [f"  {mark}  {name}" for mark, name in zip(_marks(), drawn, strict=False)]
+    return "\n".join(lines)
+
+
+def _marks() -> str:
+    return MARKS + MARKS.upper()

@@ -1,0 +1,211 @@
+"""Ablations: the same search with one thing changed at a time, at equal cost. Pure.
+
+Every variant gets the same number of candidates to spend, or the same USD, and stops for nothing else; its memory holds its own
+insights alone, so that no variant learns from another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from acceld.errors import UsageError, did_you_mean
+from acceld.model import SearchParameters
+from acceld.search.comparison import Compared
+from acceld.search.forecast import calls_by_role
+from acceld.search.memory import POLICIES
+from acceld.search.strategies import STRATEGIES
+
+ON = {"on": True, "off": False}
+
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "memory": "rules do not read the memory",
+    "fixer": "rules make no kernels that need repair",
+    "planner": "rules plan and write in one",
+    "top_k": "rules do not read the memory",
+    "memory_size": "rules do not read the memory",
+}
+"""What changes nothing where rules propose, and why."""
+
+FIELDS: Mapping[str, str] = {
+    "beam": "beam_width",
+    "plans": "plans",
+    "attempts": "attempts",
+    "memory": "memory",
+    "top_k": "top_k",
+    "memory_size": "memory_size",
+    "fixer": "fixer_steps",
+    "planner": "planner",
+    "strategy": "strategy",
+}
+"""What can be varied, and the search parameter behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What each run may spend; at least one of the two."""
+
+    candidates: int | None = None
+    usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One column of the table: what is different from the base, and the searches of its repeats."""
+
+    name: str
+    searches: tuple[SearchParameters, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a variant came to over its repeats."""
+
+    name: str
+    runs: tuple[int, ...]
+    speedup: float | None
+    """Geometric mean of the runs' speed-ups; None where one has none."""
+    low: float | None
+    high: float | None
+    candidates: float
+    calls: float
+    cost_usd: float | None
+    device_hours: float
+    redundancy: float
+    unruled_wins: float | None
+    """Share of the steps to the best kernels whose change class no rule has."""
+    progress: tuple[float, ...]
+    """Geometric mean of the best so far after 1, 2, 3 ... candidates."""
+    warnings: tuple[str, ...]
+
+
+def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """``beam=1,3 memory=off,fifo`` as values by name. UsageError for what can not be varied or is no value of it."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name not in FIELDS or not equals:
+            hint = did_you_mean(name, FIELDS) or f"One of {', '.join(FIELDS)}, as beam=1,3."
+            raise UsageError(f"{word!r} can not be varied", hint=hint)
+        found[name] = tuple(dict.fromkeys(_value(name, part.strip()) for part in text.split(",") if part.strip()))
+    return found
+
+
+def parse_cost(words: Sequence[str]) -> Cost:
+    """``candidates=64 usd=2``. UsageError for anything else."""
+    cost = Cost()
+    for word in words:
+        name, _, text = word.partition("=")
+        try:
+            if name == "candidates" and int(text) > 0:
+                cost = replace(cost, candidates=int(text))
+                continue
+            if name == "usd" and float(text) > 0:
+                cost = replace(cost, usd=float(text))
+                continue
+        except ValueError:
+            pass
+        raise UsageError(f"{word!r} is no budget", hint="candidates=64, usd=2, or both")
+    return cost
+
+
+def variants(
+    base: SearchParameters, vary: Mapping[str, Sequence[Any]], cost: Cost, *, repeats: int, grid: bool = False
+) -> list[Variant]:
+    """The base and everything that differs from it: in one thing at a time, or with ``grid`` in every combination."""
+    if cost == Cost():
+        cost = Cost(candidates=calls_by_role(base)["executor"])
+    if grid:
+        changes = [dict(zip(vary, values, strict=True)) for values in itertools.product(*vary.values())]
+    else:
+        changes = [{}, *({name: value} for name, values in vary.items() for value in values)]
+    found: dict[SearchParameters, Variant] = {}
+    for change in changes:
+        search = _at_cost(replace(base, **{FIELDS[name]: value for name, value in change.items()}), cost)
+        name = " ".join(f"{key}={_said(value)}" for key, value in change.items()) or _base_name(base, vary)
+        seeds = tuple(replace(search, seed=search.seed + number) for number in range(repeats))
+        found.setdefault(search, Variant(name, seeds))
+    return list(found.values())
+
+
+def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str, str]:
+    """Which of the varied things change nothing with this proposer, and why."""
+    return {name: why for name, why in WITHOUT_EFFECT.items() if name in vary} if proposer == "rules" else {}
+
+
+def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Result:
+    """One variant's figures from its runs."""
+    speedups = [one.outcome.speedup for one in runs]
+    known = [value for value in speedups if value is not None]
+    costs = [one.cost_usd for one in runs]
+    shares = [one.unruled_wins for one in runs if one.unruled_wins is not None]
+    warnings = {sign.name: f"{sign.text}. {sign.hint}" for one in runs for sign in one.signs}
+    return Result(
+        name=name,
+        runs=tuple(numbers),
+        speedup=_geomean(known) if known and len(known) == len(speedups) else None,
+        low=min(known, default=None),
+        high=max(known, default=None),
+        candidates=sum(len(one.progress) for one in runs) / len(runs),
+        calls=sum(one.calls for one in runs) / len(runs),
+        cost_usd=None if any(cost is None for cost in costs) else sum(cost or 0.0 for cost in costs) / len(runs),
+        device_hours=sum(one.device_hours for one in runs) / len(runs),
+        redundancy=sum(one.redundancy for one in runs) / len(runs),
+        unruled_wins=sum(shares) / len(shares) if shares else None,
+        progress=_together([one.progress for one in runs]),
+        warnings=tuple(warnings.values()),
+    )
+
+
+def _value(name: str, text: str) -> Any:
+    known = {"memory": POLICIES, "strategy": STRATEGIES, "planner": tuple(ON)}.get(name)
+    if known is not None:
+        if text not in known:
+            raise UsageError(f"{name}={text}: {text!r} is unknown. {did_you_mean(text, known)}".rstrip())
+        return ON.get(text, text) if name == "planner" else text
+    least = 0 if name in ("fixer", "top_k") else 1
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < least:
+        raise UsageError(f"{name}={text}: a whole number of at least {least} is needed")
+    return number
+
+
+def _at_cost(search: SearchParameters, cost: Cost) -> SearchParameters:
+    """The search with nothing that could end it but its cost."""
+    most = cost.candidates if cost.candidates is not None else 1000
+    return replace(
+        search,
+        iterations=most,
+        candidates=cost.candidates,
+        budget_usd=cost.usd if cost.usd is not None else search.budget_usd,
+        patience=0,
+        target_percent=None,
+        max_usd_per_percent=None,
+        time_limit_s=None,
+        own_insights=True,
+    )
+
+
+def _base_name(base: SearchParameters, vary: Mapping[str, Sequence[Any]]) -> str:
+    return "base: " + " ".join(f"{name}={_said(getattr(base, FIELDS[name]))}" for name in vary)
+
+
+def _said(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _geomean(values: Sequence[float]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def _together(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The mean curve; one that ended earlier stays where it was."""
+    curves = [curve for curve in curves if curve]
+    longest = max((len(curve) for curve in curves), default=0)
+    return tuple(_geomean([curve[min(step, len(curve) - 1)] for curve in curves]) for step in range(longest))
