@@ -7,19 +7,24 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from acceld import config
+from acceld.alerts import Alert, Manner, announcement
 from acceld.cli.output import say
-from acceld.errors import AcceldError, ConfigError, UsageError
+from acceld.errors import AcceldError, DaemonError, UsageError
 from acceld.home import Home, find_home
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import APIS, CHIPS
+from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
 
 GLYPHS = {True: "✓", False: "✗", None: "·"}
+DISAGREEMENTS = "disagreements.jsonl"
+"""File in the state folder with what the model got wrong beyond its band."""
 HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q: leave"
 
 
@@ -28,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
     parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
+    parser.add_argument("--backend", choices=tuple(TARGETS), help="where the daemon measures what passes")
     parser.add_argument("--chip", choices=CHIPS)
     parser.add_argument("--api", choices=APIS)
     parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
@@ -40,20 +46,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Watch until interrupted."""
-    flags = {"search.chip": arguments.chip, "search.api": arguments.api, "watch.mode": arguments.mode}
-    settings = config.load(flags=flags).config
-    return asyncio.run(_watch(arguments, settings, find_home(arguments.home)))
+    settings = config.load(flags={"watch.mode": arguments.mode}).config
+    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
+    return asyncio.run(_watch(arguments, settings, where, find_home(arguments.home)))
 
 
-async def _watch(arguments: argparse.Namespace, settings: config.Config, home: Home) -> int:
+async def _watch(arguments: argparse.Namespace, settings: config.Config, where: Choice, home: Home) -> int:
     from acceld.evaluate.evaluator import Judge
     from acceld.watch.policy import Policy
-    from acceld.watch.watcher import Step, Watcher
+    from acceld.watch.settings import SettingsFiles
+    from acceld.watch.tiers import Step
+    from acceld.watch.watcher import Watcher
 
-    files = [_watched(Path(path), arguments, settings) for path in arguments.paths]
+    files = [_watched(Path(path), arguments, settings, where.api) for path in arguments.paths]
     judge = Judge(settings.evaluate, home.path)
-    console = _Console(sys.stdout, as_json=arguments.json)
-    optimizer = _Runs(home, files, settings, console) if home.daemon() is not None else None
+    console = _Console(sys.stdout, as_json=arguments.json, notify=settings.tui.notify, kept=home.path)
+    optimizer = _Runs(home, files, settings, where, console) if home.daemon() is not None else None
+    device = None
+    if where.backend != SIMULATOR:
+        if optimizer is None:
+            raise DaemonError("devices are lent by the daemon, and none runs", hint="acceld start, then again.")
+        device = optimizer.measured
     policy = Policy(settings.watch.mode, settings.watch.runs_per_hour, arguments.usd_per_save, arguments.usd_per_hour)
     bad = 0
 
@@ -71,13 +85,12 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, home: H
                 kernel=kernel,
                 workload=found.name,
                 workload_folder=str(found.folder),
-                chip=settings.search.chip,
+                chip=where.chip,
                 gate=gate,
                 priority=Priority.PERSON,
             )
         )
 
-    settings_file = config.project_file(Path.cwd())
     watcher = Watcher(
         [one.watched for one in files],
         judged,
@@ -85,8 +98,9 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, home: H
         policy=policy,
         optimizer=optimizer,
         quiet_s=settings.watch.debounce_ms / 1000,
-        validate=_refusal,
-        settings=(settings_file,) if settings_file else (),
+        settings=SettingsFiles(Path.cwd(), settings),
+        device=device,
+        simulated=where.chip in TARGETS[SIMULATOR].chips.get(where.api, ()),
     )
     if optimizer is not None:
         optimizer.apply, optimizer.watcher = arguments.apply, watcher
@@ -97,7 +111,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, home: H
             await watcher.settled()
             return 7 if bad else 0
         names = ", ".join(one.watched.path.name for one in files)
-        say(f"watching {names} on {settings.search.chip}; a save is judged at once")
+        say(f"watching {names} on {where.chip}{' by ' + where.backend if device else ''}; a save is judged at once")
         await _until_left(watcher, [one.watched for one in files], console)
         return 0
     finally:
@@ -152,12 +166,12 @@ class _File:
         self.watched, self.workload = watched, workload
 
 
-def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config) -> _File:
-    from acceld.watch.watcher import Watched
+def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config, api: str) -> _File:
+    from acceld.watch.tiers import Watched
     from acceld.workloads import load_workload, workload
 
     folders = [Path(folder) for folder in settings.paths.workloads]
-    api, path = settings.search.api, path.resolve()
+    path = path.resolve()
     if path.is_dir():
         found = load_workload(path)
         if api not in found.baselines:
@@ -180,23 +194,17 @@ def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config)
     return _File(Watched(path, api, contract, arguments.entry), found)
 
 
-def _refusal(path: Path) -> str:
-    """Why a settings file can not be used; empty where it can."""
-    try:
-        config.load(path.parent)
-    except ConfigError as error:
-        return error.message
-    return ""
-
-
 class _Console:
     """Prints steps as they land."""
 
-    def __init__(self, stream: TextIO, *, as_json: bool) -> None:
-        self._stream, self._json = stream, as_json
+    def __init__(self, stream: TextIO, *, as_json: bool, notify: Manner, kept: Path) -> None:
+        self._stream, self._json, self._notify, self._kept = stream, as_json, notify, kept
 
     def step(self, step: Any) -> None:
-        """One line."""
+        """One line; what fails and what a search found rings."""
+        self._ring(step)
+        if step.stage == "disagrees":
+            self._keep(step)
         if self._json:
             told = {
                 "version": 1,
@@ -212,6 +220,18 @@ class _Console:
             return
         line = f"{GLYPHS[step.good]} {step.path.name:<18} {step.seconds:6.2f} s  {step.text}"
         print(line, file=self._stream, flush=True)
+
+    def _ring(self, step: Any) -> None:
+        if sys.stderr.isatty() and (step.good is False or step.stage == "optimized"):
+            alert = Alert("end", f"{step.path.name}: {step.text}")
+            sys.stderr.write(announcement(alert, self._notify, in_tmux="TMUX" in os.environ))
+            sys.stderr.flush()
+
+    def _keep(self, step: Any) -> None:
+        """Where the model and the chip disagree, for ``acceld calibrate``."""
+        self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._kept / DISAGREEMENTS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"at": time.time(), "path": str(step.path), **step.data}, ensure_ascii=False) + "\n")
 
     def diffs(self, files: list[Any]) -> None:
         """The newest win of each file as a diff."""
@@ -246,13 +266,15 @@ class _Console:
 class _Runs:
     """Searches by the daemon, and what comes of them."""
 
-    def __init__(self, home: Home, files: list[_File], settings: config.Config, console: _Console) -> None:
+    def __init__(
+        self, home: Home, files: list[_File], settings: config.Config, where: Choice, console: _Console
+    ) -> None:
         from acceld.http.client import HttpClient
 
         self.apply = False
         self.watcher: Any = None
         self._client = HttpClient.of(home)
-        self._home, self._files, self._settings, self._console = home, files, settings, console
+        self._home, self._files, self._settings, self._where, self._console = home, files, settings, where, console
         self._following: dict[int, asyncio.Task[None]] = {}
 
     async def start(self, kernel: Kernel, usd: float | None) -> int:
@@ -261,25 +283,33 @@ class _Runs:
         spec = {
             "workload": found.workload.name,
             "workload_folder": str(found.workload.folder),
-            "chip": self._settings.search.chip,
+            "backend": self._where.backend,
+            "chip": self._where.chip,
             "api": kernel.api,
             "proposer": self._settings.search.proposer,
             "preset": "quick",
             "name": f"watch {kernel.filename}",
             "search": {"budget_usd": usd} if self._settings.search.proposer == "llm" else {},
-            "root": {
-                "text": kernel.text,
-                "api": kernel.api,
-                "entry": kernel.entry,
-                "grid": list(kernel.grid),
-                "lnc": kernel.lnc,
-                "filename": kernel.filename,
-                "closure": dict(kernel.closure),
-            },
+            "root": _body(kernel),
         }
         number = int((await self._client.send("POST", "/v1/runs", spec))["id"])
         self._following[number] = asyncio.create_task(self._follow(number, found.watched, kernel.text))
         return number
+
+    async def measured(self, kernel: Kernel, gate: Gate) -> Evaluation:
+        """The daemon's verdict on its device; a person's saves go before everything else."""
+        from acceld.watch.answers import evaluation_from
+
+        found = next(one for one in self._files if one.watched.path.name == Path(kernel.filename).name)
+        asked = {
+            "workload": found.workload.name,
+            "workload_folder": str(found.workload.folder),
+            "backend": self._where.backend,
+            "chip": self._where.chip,
+            "gate": gate.value,
+            "kernel": _body(kernel),
+        }
+        return evaluation_from(await self._client.send("POST", "/v1/evaluations", asked))
 
     async def cancel(self, run: int) -> None:
         """End a search whose kernel was edited since."""
@@ -297,7 +327,7 @@ class _Runs:
         await self._client.close()
 
     async def _follow(self, run: int, watched: Any, base: str) -> None:
-        from acceld.watch.watcher import Step
+        from acceld.watch.tiers import Step
 
         async for batch in self._client.follow(0, run):
             states = [event.data.get("state") for event in batch if event.kind == "run_state" and event.run == run]
@@ -316,6 +346,19 @@ class _Runs:
         self._console.step(Step(watched.path, "optimized", told, True, data={"run": run, "speedup": row["speedup"]}))
         if self.apply:
             self._console.apply([watched], self.watcher)
+
+
+def _body(kernel: Kernel) -> dict[str, Any]:
+    """A kernel as the daemon takes it."""
+    return {
+        "text": kernel.text,
+        "api": kernel.api,
+        "entry": kernel.entry,
+        "grid": list(kernel.grid),
+        "lnc": kernel.lnc,
+        "filename": kernel.filename,
+        "closure": dict(kernel.closure),
+    }
 
 
 @contextlib.contextmanager

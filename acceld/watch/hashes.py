@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 ASKS_FOR_NAMES = frozenset({"locals", "vars", "eval", "exec", "globals", "dir"})
+C_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""A comment of C, or a string, in which there is none."""
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -24,11 +27,15 @@ class Hashes:
     interface: str
 
 
-def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str) -> Hashes:
+def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, python: bool = True) -> Hashes:
     """The hashes of a kernel with its import closure; ``contract`` is the text it is judged by.
 
+    Of a kernel in C (not ``python``) only comments and spacing are left out.
     SyntaxError where ``text`` is no Python; a module of the closure that is none counts by its bytes.
     """
+    if not python:
+        meaning_of_c = " ".join(C_COMMENT.sub(_kept, text).split())
+        return Hashes(_digest(text), _digest(meaning_of_c), _digest(contract))
     content = _digest(text, *(part for item in sorted(closure.items()) for part in item))
     meaning = [canonical(text)]
     for name, source in sorted(closure.items()):
@@ -61,6 +68,10 @@ def signature(text: str, entry: str) -> str:
             decorators = [ast.dump(one) for one in node.decorator_list]
             found.append(f"{node.name} {decorators} {ast.dump(node.args)}")
     return "\n".join(found)
+
+
+def _kept(found: re.Match[str]) -> str:
+    return found[0] if found[0].startswith('"') else " "
 
 
 def _digest(*parts: str) -> str:

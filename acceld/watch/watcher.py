@@ -4,45 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from acceld import figures
 from acceld.errors import AcceldError, UsageError
 from acceld.kernel_files import load_kernel
-from acceld.model import Evaluation, Gate, Kernel, Status
-from acceld.watch.deltas import deltas, new_notes
+from acceld.model import Evaluation, Kernel, Source, Status
 from acceld.watch.files import MANY, SavedFiles
 from acceld.watch.hashes import Hashes, hashes
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
-
-SHOWN_DELTAS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing a save led to. ``stage`` names it for programs."""
-
-    path: Path
-    stage: str
-    text: str
-    good: bool | None = None
-    """True and False are news; None is neither."""
-    seconds: float = 0.0
-    """Since the save was noticed."""
-    generation: int = 0
-    data: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Judge(Protocol):
-    """Judges a kernel before everything else; a bad kernel is a value."""
-
-    async def __call__(self, kernel: Kernel, gate: Gate) -> Evaluation: ...
+from acceld.watch.settings import SettingsFiles
+from acceld.watch.tiers import Judge, Step, Tiers, Watched, gain, latency_text
 
 
 class Optimizer(Protocol):
@@ -57,28 +34,6 @@ class Optimizer(Protocol):
         ...
 
 
-@dataclass
-class Watched:
-    """One kernel file and what was last known of it."""
-
-    path: Path
-    api: str
-    contract: tuple[Path, ...] = ()
-    """Reference and workload files: a change there is a new interface."""
-    entry: str = ""
-    hashes: Hashes | None = None
-    last: Evaluation | None = None
-    head: tuple[str, Evaluation] | None = None
-    """Hash of the committed version, and its timing."""
-    kernel: Kernel | None = None
-    run: int | None = None
-    best: tuple[str, str] | None = None
-    """Base and best text of the newest win."""
-    generation: int = 0
-    seen: dict[str, Evaluation] = field(default_factory=dict)
-    """Verdicts by canonical and interface hash, so that going back costs nothing."""
-
-
 class Watcher:
     """Watches kernel files and tells what each save changes."""
 
@@ -91,14 +46,18 @@ class Watcher:
         policy: Policy | None = None,
         optimizer: Optimizer | None = None,
         quiet_s: float = 0.3,
-        validate: Callable[[Path], str] | None = None,
-        settings: tuple[Path, ...] = (),
+        settings: SettingsFiles | None = None,
+        device: Judge | None = None,
+        simulated: bool = True,
     ) -> None:
+        """``device`` judges where latencies are measured; without ``simulated`` nothing is predicted before it."""
         self.files = {watched.path.resolve(): watched for watched in files}
         self.paused = False
-        self._judge, self._tell = judge, tell
+        self._tell = tell
+        self._ladder = Tiers(judge, device, simulated=simulated)
         self._policy, self._optimizer = policy or Policy(), optimizer
-        self._validate, self._settings = validate, settings
+        self._settings = settings
+        self._settings_files: set[Path] = set()
         self._tasks: dict[Path, asyncio.Task[None]] = {}
         self._closures: dict[Path, set[Path]] = {}
         self._saved = SavedFiles(self._all_files(), quiet_s=quiet_s)
@@ -148,7 +107,9 @@ class Watcher:
         self._tell(Step(watched.path, "optimizing", f"r{watched.run} searches", None, 0.0, watched.generation, data))
 
     def _all_files(self) -> set[Path]:
-        found = set(self._settings)
+        if self._settings is not None:
+            self._settings_files = self._settings.files()
+        found = set(self._settings_files)
         for path, watched in self.files.items():
             found |= {path, *watched.contract, *self._closure(watched)}
         return found
@@ -170,10 +131,9 @@ class Watcher:
             first = next(iter(self.files.values()))
             self._tell(Step(first.path, "paused", f"{len(batch)} files changed at once; press p to go on", None))
             return
-        for path in batch & {one.resolve() for one in self._settings}:
-            refusal = self._validate(path) if self._validate else ""
-            text = f"{path.name} rejected, the old one stays: {refusal}" if refusal else f"{path.name} is valid"
-            self._tell(Step(path, "settings", text, not refusal))
+        if self._settings is not None:
+            for found in self._settings.judge(batch & self._settings_files):
+                self._tell(Step(found.path, "settings", found.text, None if found.good else False))
         if self.paused:
             return
         self._saved.watch(self._all_files())
@@ -201,7 +161,7 @@ class Watcher:
         try:
             kernel = load_kernel(watched.path, api=watched.api, entry=watched.entry)
             contract = "\0".join(path.read_text("utf-8", "replace") for path in watched.contract if path.is_file())
-            now = hashes(kernel.text, kernel.closure, kernel.entry, contract)
+            now = hashes(kernel.text, kernel.closure, kernel.entry, contract, python=watched.api != "c")
         except SyntaxError as error:
             tell("syntax", f"line {error.lineno}: {error.msg}", False, line=error.lineno)
             return
@@ -214,12 +174,15 @@ class Watcher:
             return
         if before is not None and before.interface != now.interface:
             tell("interface", "the interface changed: earlier timings no longer compare")
-            watched.last = watched.best = None
+            watched.last = watched.measured = watched.best = None
         watched.kernel = kernel
         known = watched.seen.get(now.canonical + now.interface)
         if known is not None:
-            tell("seen", f"seen before: {_latency(known)}", known.status is Status.PASSED)
-            watched.last = known
+            tell("seen", f"seen before: {latency_text(known)}", known.status is Status.PASSED)
+            if known.profile is not None and known.profile.source is Source.MEASURED:
+                watched.measured = known
+            else:
+                watched.last = known
             return
         try:
             await self._tiers(watched, kernel, now, tell)
@@ -227,74 +190,17 @@ class Watcher:
             tell("unusable", error.message, False)
 
     async def _tiers(self, watched: Watched, kernel: Kernel, now: Hashes, tell: Callable[..., None]) -> None:
-        timed = await self._judge(kernel, Gate.TIMING)
-        if timed.profile is None:
-            failure = timed.failure
-            line = f"line {failure.line}: " if failure and failure.line else ""
-            hint = f" ({failure.hint})" if failure and failure.hint else ""
-            text = f"{line}{failure.message}{hint}" if failure else timed.status.value
-            tell(timed.status.value, text, False, line=failure.line if failure else 0)
+        judged = await self._ladder.judged(watched, kernel, tell)
+        if judged is None:
             return
-        await self._compare(watched, timed, tell)
-        judged = await self._judge(kernel, Gate.SEARCH)
         watched.seen[now.canonical + now.interface] = judged
         if judged.status is not Status.PASSED:
-            failure = judged.failure
-            tell(judged.status.value, failure.message if failure else judged.status.value, False)
             return
-        assert judged.correctness is not None
-        tell("correct", f"correct: error {judged.correctness.rel_l2:.1e} of {judged.correctness.tolerance:.1e}", True)
-        watched.last = judged
         await self._carry_over(watched, kernel, judged, tell)
         if self._policy.mode == "auto":
             await self.optimize(watched)
         elif self._policy.mode == "ask" and self._optimizer is not None:
             tell("ask", "press enter to optimize from here")
-
-    async def _compare(self, watched: Watched, timed: Evaluation, tell: Callable[..., None]) -> None:
-        assert timed.profile is not None
-        tell("legal", "parses and is legal", None)
-        committed = await self._committed(watched)
-        against = (("the last save", watched.last), ("git HEAD", committed))
-        for name, other in against:
-            if other is None or other.profile is None:
-                continue
-            found = deltas(other.profile, timed.profile)
-            for one in found[:SHOWN_DELTAS]:
-                data = {"name": one.name, "before": one.before, "after": one.after, "exact": one.exact}
-                tell("delta", f"{one.text} against {name}", None, against=name, **data)
-        known = watched.last or committed
-        for note in new_notes(known.profile if known else None, timed.profile):
-            tell("warning", note, False)
-        base = watched.last or committed
-        text, good = _latency(timed), None
-        if base is not None and base.latency_us and timed.latency_us:
-            ratio = base.latency_us / timed.latency_us
-            good = ratio > 1.005 if abs(ratio - 1) > 0.005 else None
-            text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}"
-        tell("predicted", text, good, latency_us=timed.latency_us, interval_percent=timed.profile.interval_percent)
-        if watched.last is None:
-            watched.last = timed
-
-    async def _committed(self, watched: Watched) -> Evaluation | None:
-        """The timing of the version in git HEAD, made once a commit; None without one."""
-        words = ["git", "-C", str(watched.path.parent), "show", f"HEAD:./{watched.path.name}"]
-        try:
-            shown = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=5, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if shown.returncode:
-            return None
-        text = shown.stdout.decode("utf-8", "replace")
-        assert watched.kernel is not None
-        kernel = Kernel(
-            text, watched.api, watched.entry, filename=watched.path.name, trusted=True, closure=watched.kernel.closure
-        )
-        if watched.head is None or watched.head[0] != kernel.sha256:
-            if text == watched.kernel.text:
-                return None
-            watched.head = (kernel.sha256, await self._judge(kernel, Gate.TIMING))
-        return watched.head[1]
 
     async def _carry_over(
         self, watched: Watched, kernel: Kernel, judged: Evaluation, tell: Callable[..., None]
@@ -306,26 +212,16 @@ class Watcher:
         if text is None or text == kernel.text:
             tell("carried", "the earlier win touches the edited lines; it can not be carried over")
             return
-        again = await self._judge(
-            Kernel(text, kernel.api, kernel.entry, filename=kernel.filename, trusted=True, closure=kernel.closure),
-            Gate.SEARCH,
-        )
-        if (
-            again.status is Status.PASSED
-            and again.latency_us
-            and judged.latency_us
-            and again.latency_us < judged.latency_us
-        ):
-            ratio = judged.latency_us / again.latency_us
+        try:
+            again = await self._ladder.verdict(replace(kernel, text=text))
+        except AcceldError as error:
+            tell("carried", f"the earlier win could not be judged: {error.message}")
+            return
+        ratio = gain(judged, again)
+        if ratio is not None and ratio > 1:
             diff = "".join(difflib.unified_diff(kernel.text.splitlines(True), text.splitlines(True), "yours", "best"))
             tell("carried", f"the earlier win still holds on your edit: {figures.speedup(ratio)}", True, diff=diff)
             watched.best = (kernel.text, text)
         else:
-            tell("carried", f"the earlier win no longer holds: {again.status.value}")
-
-
-def _latency(evaluation: Evaluation) -> str:
-    profile = evaluation.profile
-    if profile is None:
-        return evaluation.status.value
-    return figures.latency(profile.latency_us, profile.source, profile.chip, profile.interval_percent)
+            why = "not faster" if again.status is Status.PASSED else again.status.value
+            tell("carried", f"the earlier win no longer holds: {why}")

@@ -72,3 +72,12 @@ def test_a_module_of_the_closure_counts() -> None:
     base = hashes(BASE, {"tiles.py": "N = 1\n"}, "kernel", "")
     assert hashes(BASE, {"tiles.py": "N = 2\n"}, "kernel", "").canonical != base.canonical
     assert hashes(BASE, {"tiles.py": "N = 1  # one\n"}, "kernel", "").canonical == base.canonical
+
+
+def test_comments_and_spacing_of_c_do_not_count_but_strings_do() -> None:
+    def of(text: str) -> str:
+        return hashes(text, {}, "", "", python=False).canonical
+
+    plain = of('int f(void) { return g("// no comment"); }')
+    assert plain == of('int f(void) {  // add\n  return /* here */ g("// no comment");\n}')
+    assert plain != of('int f(void) { return g("// a comment"); }')

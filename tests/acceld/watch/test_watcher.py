@@ -6,17 +6,19 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from acceld.errors import UsageError
+from acceld.errors import DeviceError, UsageError
 from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
 from acceld.watch.apply import apply
 from acceld.watch.deltas import deltas
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
-from acceld.watch.watcher import Step, Watched, Watcher
+from acceld.watch.tiers import Step, Watched
+from acceld.watch.watcher import Watcher
 
 SOURCE = "def kernel(x):\n    rows = {rows}\n    out = x\n    return out\n"
 
@@ -90,15 +92,31 @@ class Session:
         return [step.stage for step in await self.after(stage, count)]
 
 
+class Chip:
+    """Takes twenty microseconds a row, twice what is predicted; seven rows do not compile, nine rows meet no device."""
+
+    async def __call__(self, kernel: Kernel, gate: Gate) -> Evaluation:
+        rows = int(kernel.text.split("rows = ")[1].split()[0])
+        if rows == 7:
+            return Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure("NCC_1", "odd rows", 3))
+        if rows == 9:
+            raise DeviceError("every core is taken")
+        timed = replace(profile(20.0 * rows), source=Source.MEASURED, interval_percent=1.0)
+        if gate is Gate.TIMING:
+            return Evaluation(Status.UNTESTED, kernel.sha256, profile=timed)
+        right = Correctness(Gate.SEARCH, 1e-7, 2e-5, checks=(Check("own/seed 0", True),))
+        return Evaluation(Status.PASSED, kernel.sha256, correctness=right, profile=timed)
+
+
 @asynccontextmanager
-async def watching(tmp_path: Path, policy: Policy | None = None) -> AsyncIterator[Session]:
+async def watching(tmp_path: Path, policy: Policy | None = None, device: Chip | None = None) -> AsyncIterator[Session]:
     file = tmp_path / "kernel.py"
     file.write_text(SOURCE.format(rows=8))
     steps: list[Step] = []
     judge, runs = Scripted(), Runs()
     watched = Watched(file, "nki_legacy")
     tell: Callable[[Step], None] = steps.append
-    watcher = Watcher([watched], judge, tell, policy=policy, optimizer=runs, quiet_s=0.05)
+    watcher = Watcher([watched], judge, tell, policy=policy, optimizer=runs, quiet_s=0.05, device=device)
     task = asyncio.create_task(watcher.run())
     session = Session(watcher, judge, runs, steps, watched)
     try:
@@ -108,6 +126,29 @@ async def watching(tmp_path: Path, policy: Policy | None = None) -> AsyncIterato
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_on_a_chip_a_save_is_compiled_checked_and_measured(tmp_path: Path) -> None:
+    async with watching(tmp_path, device=Chip()) as session:
+        stages = await session.save(4, "ask")
+        at = stages.index("correct")
+        assert stages[at:] == ["correct", "compiled", "correct_on_device", "measured", "disagrees", "ask"]
+        found = {step.stage: step for step in session.steps}
+        assert found["measured"].good and found["measured"].text.startswith("160 µs -> 80.0 µs trn1 ±1.00 %, 2.00x")
+        assert "-50 % off" in found["disagrees"].text and found["disagrees"].data["predicted_us"] == 40.0
+        stages = await session.save(7, "compile_error")
+        assert "measured" not in stages and session.steps[-1].text == "line 3: odd rows"
+        stages = await session.save(9, "ask")
+        assert stages[-2:] == ["no_device", "ask"], "what could not be measured still stands as predicted"
+
+
+async def test_figures_are_held_against_the_save_before_even_where_that_was_wrong(tmp_path: Path) -> None:
+    async with watching(tmp_path) as session:
+        await session.save(13, "incorrect_numerical")
+        await session.save(8, "seen")
+        await session.save(16, "correct")
+        predicted = next(step for step in session.steps if step.stage == "predicted")
+        assert predicted.text.startswith("80.0 µs -> ")
 
 
 async def test_a_save_is_timed_compared_and_then_checked(tmp_path: Path) -> None:

@@ -1,0 +1,223 @@
+"""The tiers of a save: what can be told without a chip first, then what the chip says. Each is told as it lands."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from acceld import figures
+from acceld.errors import AcceldError
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.watch.deltas import Delta, deltas, new_notes
+from acceld.watch.hashes import Hashes
+
+SHOWN_DELTAS = 6
+SAME = 0.005
+"""Latencies whose ratio is this close to one are told as the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing a save led to. ``stage`` names it for programs."""
+
+    path: Path
+    stage: str
+    text: str
+    good: bool | None = None
+    """True and False are news; None is neither."""
+    seconds: float = 0.0
+    """Since the save was noticed."""
+    generation: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Judge(Protocol):
+    """Judges a kernel before everything else; a bad kernel is a value."""
+
+    async def __call__(self, kernel: Kernel, gate: Gate) -> Evaluation: ...
+
+
+@dataclass
+class Watched:
+    """One kernel file and what was last known of it."""
+
+    path: Path
+    api: str
+    contract: tuple[Path, ...] = ()
+    """Reference and workload files: a change there is a new interface."""
+    entry: str = ""
+    hashes: Hashes | None = None
+    last: Evaluation | None = None
+    """The newest prediction."""
+    measured: Evaluation | None = None
+    """The newest measurement on the device."""
+    head: tuple[str, Evaluation] | None = None
+    """Hash of the committed version, and its timing."""
+    kernel: Kernel | None = None
+    run: int | None = None
+    best: tuple[str, str] | None = None
+    """Base and best text of the newest win."""
+    generation: int = 0
+    seen: dict[str, Evaluation] = field(default_factory=dict)
+    """Verdicts by canonical and interface hash, so that going back costs nothing."""
+
+
+Tell = Callable[..., None]
+"""``tell(stage, text, good=None, **figures)``."""
+
+
+class Tiers:
+    """Judges one save, tier by tier.
+
+    ``device`` judges where latencies are measured; without ``simulated`` nothing is predicted before it.
+    """
+
+    def __init__(self, judge: Judge, device: Judge | None = None, *, simulated: bool = True) -> None:
+        self._judge, self._device, self._simulated = judge, device, simulated
+
+    async def judged(self, watched: Watched, kernel: Kernel, tell: Tell) -> Evaluation | None:
+        """The last verdict that was come to; None where it is not legal, or nothing could judge it."""
+        found = await self._predict(watched, kernel, tell) if self._simulated else None
+        if self._device is None or (self._simulated and found is None):
+            return found
+        return await self._measure(watched, kernel, found, tell)
+
+    async def verdict(self, kernel: Kernel) -> Evaluation:
+        """Whether a kernel is right, and its latency, by the judge that has the last word. AcceldError without one."""
+        return await (self._device or self._judge)(kernel, Gate.SEARCH)
+
+    async def _predict(self, watched: Watched, kernel: Kernel, tell: Tell) -> Evaluation | None:
+        """The tiers that need no chip: legality, changes, prediction, correctness. None where it is not legal."""
+        timed = await self._judge(kernel, Gate.TIMING)
+        if timed.profile is None:
+            _tell_failure(timed, tell)
+            return None
+        await self._compare(watched, timed, tell)
+        judged = await self._judge(kernel, Gate.SEARCH)
+        if judged.correctness is None or judged.status is not Status.PASSED:
+            _tell_failure(judged, tell)
+        else:
+            error, limit = judged.correctness.rel_l2, judged.correctness.tolerance
+            tell("correct", f"correct: error {error:.1e} of {limit:.1e}", True)
+        return judged
+
+    async def _measure(
+        self, watched: Watched, kernel: Kernel, predicted: Evaluation | None, tell: Tell
+    ) -> Evaluation | None:
+        """The tiers on the chip: compiled, right there, measured. None where the device can not be used."""
+        assert self._device is not None
+        if predicted is not None and predicted.status not in (Status.PASSED, Status.UNSUPPORTED):
+            return predicted
+        try:
+            compiled = await self._device(kernel, Gate.TIMING)
+            if compiled.profile is None:
+                _tell_failure(compiled, tell)
+                return compiled
+            tell("compiled", "compiles for the device")
+            measured = await self._device(kernel, Gate.SEARCH)
+        except AcceldError as error:
+            tell("no_device", f"not measured: {error.message}", None)
+            return predicted
+        if measured.status is not Status.PASSED or measured.correctness is None:
+            _tell_failure(measured, tell)
+            return measured
+        tell("correct_on_device", f"correct on the device: error {measured.correctness.rel_l2:.1e}", True)
+        text, good = latency_text(measured), None
+        before = watched.measured.latency_us if watched.measured else None
+        if before and measured.latency_us:
+            ratio = before / measured.latency_us
+            good = ratio > 1 if abs(ratio - 1) > SAME else None
+            text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}"
+        tell("measured", text, good, latency_us=measured.latency_us)
+        watched.measured = measured
+        beyond = disagreement(predicted, measured)
+        if beyond and predicted is not None:
+            told = {"predicted_us": predicted.latency_us, "measured_us": measured.latency_us, "text_of": kernel.text}
+            tell("disagrees", f"the model is {beyond:+.0f} % off, beyond its band: kept to calibrate by", False, **told)
+        return measured
+
+    async def _compare(self, watched: Watched, timed: Evaluation, tell: Tell) -> None:
+        assert timed.profile is not None
+        tell("legal", "parses and is legal", None)
+        committed = await self._committed(watched)
+        against = {"the last save": watched.last, "git HEAD": committed}
+        told: dict[tuple[Delta, ...], list[str]] = {}
+        for name, other in against.items():
+            if other is not None and other.profile is not None:
+                told.setdefault(deltas(other.profile, timed.profile), []).append(name)
+        for found, names in told.items():
+            name = " and ".join(names)
+            for one in found[:SHOWN_DELTAS]:
+                data = {"name": one.name, "before": one.before, "after": one.after, "exact": one.exact}
+                tell("delta", f"{one.text} against {name}", None, against=name, **data)
+        known = watched.last or committed
+        for note in new_notes(known.profile if known else None, timed.profile):
+            tell("warning", note, False)
+        base = watched.last or committed
+        text, good = latency_text(timed), None
+        if base is not None and base.latency_us and timed.latency_us:
+            ratio = base.latency_us / timed.latency_us
+            good = ratio > 1 if abs(ratio - 1) > SAME else None
+            text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}"
+        tell("predicted", text, good, latency_us=timed.latency_us, interval_percent=timed.profile.interval_percent)
+        watched.last = timed
+
+    async def _committed(self, watched: Watched) -> Evaluation | None:
+        """The timing of the version in git HEAD, made once a commit; None without one."""
+        words = ["git", "-C", str(watched.path.parent), "show", f"HEAD:./{watched.path.name}"]
+        try:
+            shown = await asyncio.to_thread(subprocess.run, words, capture_output=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if shown.returncode:
+            return None
+        text = shown.stdout.decode("utf-8", "replace")
+        assert watched.kernel is not None
+        kernel = Kernel(
+            text, watched.api, watched.entry, filename=watched.path.name, trusted=True, closure=watched.kernel.closure
+        )
+        if watched.head is None or watched.head[0] != kernel.sha256:
+            if text == watched.kernel.text:
+                return None
+            watched.head = (kernel.sha256, await self._judge(kernel, Gate.TIMING))
+        return watched.head[1]
+
+
+def gain(before: Evaluation, after: Evaluation) -> float | None:
+    """How many times faster; None where one did not pass, or the latencies come from different sources."""
+    if before.status is not Status.PASSED or after.status is not Status.PASSED:
+        return None
+    if before.profile is None or after.profile is None or before.profile.source is not after.profile.source:
+        return None
+    return before.latency_us / after.latency_us if before.latency_us and after.latency_us else None
+
+
+def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:
+    """By how many percent the prediction misses the measurement where that is beyond its own band; else 0."""
+    if predicted is None or predicted.profile is None or not predicted.latency_us or not measured.latency_us:
+        return 0.0
+    band = predicted.profile.interval_percent
+    off = 100 * (predicted.latency_us / measured.latency_us - 1)
+    return off if band is not None and abs(off) > band else 0.0
+
+
+def _tell_failure(found: Evaluation, tell: Tell) -> None:
+    failure = found.failure
+    if failure is None:
+        tell(found.status.value, found.status.value, False)
+        return
+    line = f"line {failure.line}: " if failure.line else ""
+    hint = f" ({failure.hint})" if failure.hint else ""
+    tell(found.status.value, f"{line}{failure.message}{hint}", False, line=failure.line or 0)
+
+
+def latency_text(evaluation: Evaluation) -> str:
+    """The latency with its label and interval, or the status where there is none."""
+    profile = evaluation.profile
+    if profile is None:
+        return evaluation.status.value
+    return figures.latency(profile.latency_us, profile.source, profile.chip, profile.interval_percent)
