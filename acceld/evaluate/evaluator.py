@@ -19,13 +19,13 @@ from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.evaluate.children import Children, Failed, Inspected, Refused, Traced
-from acceld.evaluate.datasets import DataSet
 from acceld.evaluate.distributions import OWN
 from acceld.evaluate.floors import Floors
 from acceld.evaluate.gates import DEAR_S, Seeds, Trial, judge_errors, published_trials, search_trial, strict_trials
 from acceld.evaluate.jail import Level
 from acceld.evaluate.queue import SlotQueue, slots_of
 from acceld.evaluate.sandbox import SandboxReport, probe_level
+from acceld.evaluate.trials import first_failure
 from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Status
 from acceld.roofline import floor_us, percent_of_attainable, percent_of_peak
 from acceld.workloads import ArraySpec, Workload, load_workload, workload
@@ -281,26 +281,14 @@ class Judge:
             return unlike
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, "own")
         trials = strict_trials(loaded, seeds, dear=cost is not None and cost.seconds > DEAR_S)
-        ahead: asyncio.Task[DataSet | Refused] | None = None
-        try:
-            for position, trial in enumerate(trials):
-                following = trials[position + 1] if position + 1 < len(trials) else None
-                data = await (ahead or self._data(loaded, trial))
-                ahead = None
-                if following is not None and self._queue.idle:
-                    ahead = asyncio.create_task(self._data(loaded, following))
-                failed = await self._try(case, loaded, trial, gate, data)
-                if failed is not None:
-                    return failed
-        finally:
-            if ahead is not None:
-                ahead.cancel()
-                await asyncio.gather(ahead, return_exceptions=True)
-        return None
+        failed = await first_failure(
+            trials, lambda trial: self._try(case, loaded, trial, gate), lambda: self._queue.idle
+        )
+        order = {trial.name: position for position, trial in enumerate(trials)}
+        case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
+        return failed
 
-    async def _timed_in_full(
-        self, case: _Case, loaded: Workload
-    ) -> tuple[Status, Failure, Correctness | None] | None:
+    async def _timed_in_full(self, case: _Case, loaded: Workload) -> tuple[Status, Failure, Correctness | None] | None:
         """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.needs_proof:
             return None
@@ -318,16 +306,12 @@ class Judge:
         hint = "Give its loops fewer iterations that each do more."
         return Status.SUSPECT, Failure("extrapolated", message, hint=hint), None
 
-    async def _data(self, loaded: Workload, trial: Trial) -> DataSet | Refused:
-        return await self._need().data_set(loaded, trial.variant, trial.seed)
-
     async def _try(
-        self, case: _Case, loaded: Workload, trial: Trial, gate: Gate, data: DataSet | Refused | None = None
+        self, case: _Case, loaded: Workload, trial: Trial, gate: Gate
     ) -> tuple[Status, Failure, Correctness | None] | None:
         """One data set; None where the program passes or the variant is refused."""
         children = self._need()
-        if data is None:
-            data = await self._data(loaded, trial)
+        data = await children.data_set(loaded, trial.variant, trial.seed)
         if isinstance(data, Refused):
             if trial.variant == OWN:
                 raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ class Floors:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numpy: dict[tuple[str, str], NumpyFloor] = {}
+        self._writing = threading.Lock()
 
     def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
         """The stored floor of a variant; None before it was measured."""
@@ -62,10 +64,14 @@ class Floors:
     def learn_numpy(self, loaded: Workload, variant: str, floor: NumpyFloor) -> None:
         """Store what the oracle measured."""
         self._numpy[(loaded.hash, variant)] = floor
-        stored = _read(self._numpy_path(loaded))
         plain = [one.plain() for one in floor.floors]
-        stored[variant] = {"floors": plain, "refused": floor.refused, "seconds": floor.seconds}
-        _write(self._numpy_path(loaded), stored)
+        record = {"floors": plain, "refused": floor.refused, "seconds": floor.seconds}
+        self._add(self._numpy_path(loaded), variant, record)
+
+    def _add(self, path: Path, variant: str, record: Any) -> None:
+        """One more entry of a file that several threads add to."""
+        with self._writing:
+            _write(path, {**_read(path), variant: record})
 
     def _numpy_path(self, loaded: Workload) -> Path:
         return self._folder / f"{loaded.hash[:24]}-numpy.json"
@@ -117,8 +123,7 @@ class Floors:
         if worst.rel_l2 > max(loaded.tolerance, _LEAST_MULTIPLE * noise):
             log.warning("the baseline of %s is wrong on %s inputs: %.3g", loaded.name, trial.variant, worst.rel_l2)
             return None
-        stored[trial.variant] = worst.plain()
-        _write(path, stored)
+        self._add(path, trial.variant, worst.plain())
         return worst
 
     def of_device(self, loaded: Workload, backend: str, chip: str, variant: str) -> Errors | None:
@@ -135,7 +140,9 @@ class Floors:
             worst = worst.worst(found)
         noise = max(floor.rel_l2 for floor in data.floors)
         if not worst.finite or worst.rel_l2 > max(loaded.tolerance, _LEAST_MULTIPLE * noise):
-            log.warning("the baseline of %s is wrong on %s inputs on %s: %.3g", loaded.name, variant, chip, worst.rel_l2)
+            log.warning(
+                "the baseline of %s is wrong on %s inputs on %s: %.3g", loaded.name, variant, chip, worst.rel_l2
+            )
             return None
         path = self._device_path(loaded, backend, chip)
         _write(path, {**_read(path), variant: worst.plain()})

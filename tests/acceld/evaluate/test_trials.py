@@ -1,0 +1,60 @@
+"""Trials run in order, two at a time where that is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from acceld.evaluate.gates import Trial
+from acceld.evaluate.trials import first_failure
+
+TRIALS = [Trial(name, 0) for name in "abcde"]
+
+
+class Attempts:
+    """Answers trials with what ``says`` holds; remembers how many ran at once and which were cut short."""
+
+    def __init__(self, says: dict[str, str] | None = None, slow: str = "") -> None:
+        self.says, self.slow = says or {}, slow
+        self.running, self.most, self.started, self.cut = 0, 0, "", ""
+
+    async def __call__(self, trial: Trial) -> str | None:
+        self.started += trial.variant
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(30 if trial.variant in self.slow else 0.001)
+        except asyncio.CancelledError:
+            self.cut += trial.variant
+            raise
+        finally:
+            self.running -= 1
+        return self.says.get(trial.variant)
+
+
+@pytest.mark.parametrize(("wide", "most"), [(False, 1), (True, 2)])
+async def test_two_trials_run_at_once_only_where_that_is_allowed(wide: bool, most: int) -> None:
+    attempts = Attempts()
+    assert await first_failure(TRIALS, attempts, lambda: wide) is None
+    assert (attempts.started, attempts.most) == ("abcde", most)
+
+
+async def test_a_failure_ends_the_trials_that_run_beside_it() -> None:
+    attempts = Attempts({"b": "wrong"}, slow="c")
+    assert await first_failure(TRIALS, attempts, lambda: True) == "wrong"
+    assert (attempts.started, attempts.cut, attempts.running) == ("abc", "c", 0)
+
+
+async def test_the_first_trial_in_order_decides() -> None:
+    attempts = Attempts({"a": "first", "b": "second"})
+    assert await first_failure(TRIALS, attempts, lambda: True) == "first"
+
+
+async def test_cancelling_leaves_no_trial_running() -> None:
+    attempts = Attempts(slow="ab")
+    task = asyncio.create_task(first_failure(TRIALS, attempts, lambda: True))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (attempts.cut, attempts.running) == ("ab", 0)
