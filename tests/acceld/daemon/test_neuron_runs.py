@@ -1,0 +1,81 @@
+"""A whole search on the stand-in for a Trainium machine, through a daemon and the commands a person uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.standin_neuron.machine import NARROW, small_silu, stand_in_machine
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Folders of the test's own, and the stand-in's interpreters named by variables."""
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    machine = stand_in_machine(tmp_path)
+    workloads = tmp_path / "workloads"
+    workloads.mkdir()
+    small_silu(workloads, NARROW)
+    (tmp_path / "acceld.toml").write_text("[paths]\nworkloads = ['workloads']\n")
+    return os.environ | {
+        "PATH": f"{machine.folder}:{os.environ['PATH']}",
+        "XDG_RUNTIME_DIR": str(runtime),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "ACCELD_HOME": str(tmp_path / ".acceld"),
+        "ACCELD_EVALUATE_SLOTS": "1",
+        "ACCELD_DEVICES_COMPILE_PYTHON": machine.compile_python,
+        "ACCELD_DEVICES_RUNNER_PYTHON": machine.runner_python,
+    }
+
+
+def acceld(environment: dict[str, str], folder: Path, *words: str, code: int = 0) -> str:
+    """Run one command in ``folder``; what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "acceld", *words],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_a_search_on_a_device_finds_a_faster_kernel_and_never_calls_a_stand_in_measured(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    options = ("--backend", "neuron_legacy", "--preset", "quick", "--iterations", "1", "--plans", "3", "--beam", "1")
+    result = json.loads(acceld(environment, tmp_path, "optimize", "small_silu", *options, "--wait", "--json"))
+    try:
+        assert result["state"] == "finished"
+        assert result["method"] == "stand-in for nrtpy device"
+        assert result["source"] == "simulated"
+        assert result["counts"]["passed"] >= 1
+        assert result["improved"]
+        status = json.loads(acceld(environment, tmp_path, "status", "--json"))
+        assert "utilization" in json.dumps(status)
+        refused = acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "neuron", code=2)
+        assert "small_silu" in refused
+    finally:
+        acceld(environment, tmp_path, "stop")
+
+
+def test_a_run_on_a_machine_without_neuron_is_refused_before_it_begins(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    del environment["ACCELD_DEVICES_COMPILE_PYTHON"]
+    told = acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "neuron_legacy", code=8)
+    try:
+        assert "no interpreter with neuronx-cc" in told
+        assert "no Neuron package" in told
+        assert json.loads(acceld(environment, tmp_path, "runs", "--json"))["runs"] == []
+    finally:
+        acceld(environment, tmp_path, "stop")
