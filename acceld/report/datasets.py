@@ -114,10 +114,17 @@ def pairs(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def numpy_nki(material: Material) -> Iterator[dict[str, Any]]:
-    """Numpy reference and the best kernel for it."""
-    best = material.by_id().get(material.run.best or 0)
-    if best is not None and material.reference:
-        yield _about(material, best) | {"numpy": scrubbed(material.reference), "nki": scrubbed(best.kernel.text)}
+    """The numpy reference with the first kernel that was written from it, where one was, and with the best one."""
+    known = material.by_id()
+    first = material.run.baseline if material.run.spec.search.from_reference else None
+    for kind, number in (("first", first), ("best", material.run.best)):
+        candidate = known.get(number or 0)
+        if candidate is None or not material.reference or (kind == "best" and number == first):
+            continue
+        passed = candidate.evaluation is not None and candidate.evaluation.status is Status.PASSED
+        if passed:
+            pair = {"kernel": kind, "numpy": scrubbed(material.reference), "nki": scrubbed(candidate.kernel.text)}
+            yield _about(material, candidate) | pair
 
 
 def trl_sft(material: Material) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,80 @@
+"""A run that starts from a reference: the first kernel is written and repaired, then the search goes on from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from acceld.model import Kernel, RunState, Status
+from acceld.proposers.base import FirstRequest, Problem
+from acceld.report.datasets import Material, numpy_nki
+from acceld.search.loop import Search, SearchParts
+from store.database import Store
+from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text, new_run
+
+BLANK = Kernel("", "nki_legacy", "kernel")
+TOY = Problem("toy", "", "def forward(x): ...", (), "trn1", "nki_legacy")
+
+
+class Writer(ListedProposer):
+    """Its first attempt stays illegal; its second is repaired once."""
+
+    repairs = True
+
+    def __init__(self) -> None:
+        super().__init__([0.9, 0.8], name="llm")
+        self.asked: Counter[tuple[int, int]] = Counter()
+
+    async def first(self, request: FirstRequest) -> str | None:
+        self.asked[request.index, request.step] += 1
+        assert len(request.earlier) == request.step
+        illegal = request.index == 0 or request.step == 0
+        return kernel_text(100.0, f"{'illegal ' if illegal else ''}attempt {request.index} step {request.step}")
+
+
+async def searched(store: Store, run: int, writer: Writer) -> RunState:
+    record = await store.run(run)
+    return await Search(record, SearchParts(store, ScriptedJudge(), writer, TOY, BLANK)).run()
+
+
+async def test_the_first_kernel_that_passes_becomes_the_baseline(store: Store) -> None:
+    run = await new_run(store, from_reference=True, fixer_steps=1, plans=2, attempts=1, iterations=2)
+    writer = Writer()
+    assert await searched(store, run.id, writer) is RunState.FINISHED
+    assert writer.asked == {(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1}
+    record = await store.run(run.id)
+    assert record.baseline is not None and record.best is not None
+    baseline = await store.candidate(record.baseline)
+    assert baseline.order == (0, 0, 1, 1) and baseline.evaluation is not None
+    assert baseline.evaluation.status is Status.PASSED
+    candidates = await store.candidates(run.id)
+    assert [c.evaluation.status for c in candidates if c.evaluation and c.parent is None].count(Status.PASSED) == 1
+    assert (await store.candidate(record.best)).parent is not None, "the search went on from it"
+
+    material = Material(record, candidates, {}, [], "def forward(x): ...")
+    pairs = list(numpy_nki(material))
+    assert [pair["kernel"] for pair in pairs] == ["first", "best"]
+    assert pairs[0]["nki"] == baseline.kernel.text and pairs[0]["numpy"] == material.reference
+
+
+async def test_what_was_written_is_not_written_again_after_a_restart(store: Store) -> None:
+    run = await new_run(store, from_reference=True, fixer_steps=1, plans=2, attempts=1, iterations=1)
+
+    class Broken(Writer):
+        async def first(self, request: FirstRequest) -> str | None:
+            if request.index == 1:
+                raise KeyboardInterrupt
+            return await super().first(request)
+
+    with pytest.raises(BaseException):  # noqa: B017 - whatever ends a process
+        await searched(store, run.id, Broken())
+    writer = Writer()
+    assert await searched(store, run.id, writer) is RunState.FINISHED
+    assert set(writer.asked) == {(1, 0), (1, 1)}
+
+
+async def test_a_run_without_a_first_kernel_fails_and_says_so(store: Store) -> None:
+    run = await new_run(store, from_reference=True, fixer_steps=0, plans=2, attempts=1)
+    assert await searched(store, run.id, Writer()) is RunState.FAILED
+    assert "no kernel written from the reference passes" in (await store.run(run.id)).message
