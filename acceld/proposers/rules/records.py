@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from acceld.errors import AcceldError
 from acceld.model import Profile
 
-if TYPE_CHECKING:
-    from acceld.proposers.rules.reading import KernelModule
+Source = Any
+"""A kernel's source as the rules of its API read it: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton."""
 
 
 class RuleRefused(AcceldError):
@@ -56,11 +56,11 @@ class Rule(Protocol):
     change_class: str
     """loop_order, tile_width, fusion, engine, spill, dma or mixed."""
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
+    def sites(self, kernel: Source, profile: Profile | None) -> Sequence[Site]:
         """Where the rule applies in ``kernel``, preconditions proven; best first."""
         ...
 
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
+    def apply(self, kernel: Source, site: Site, variant: Variant) -> str:
         """The kernel's new source. Raises RuleRefused with the reason."""
         ...
 
@@ -69,6 +69,6 @@ class Rule(Protocol):
 class Refusing(Protocol):
     """A rule that can also name places that look right and where it refuses: what a person may want to know."""
 
-    def refusals(self, kernel: KernelModule) -> Sequence[Site]:
+    def refusals(self, kernel: Source) -> Sequence[Site]:
         """Sites whose ``apply`` raises RuleRefused; the precondition says why."""
         ...

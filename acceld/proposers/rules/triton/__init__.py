@@ -1,0 +1,12 @@
+"""Rewrite rules for Triton. Importing this package imports nothing else."""
+
+MODULES = (
+    "keep_row",
+    "split_reduction",
+    "rows_per_program",
+    "block_sizes",
+    "launch_options",
+    "grid_order",
+    "persistent",
+)
+"""Modules of this package that hold a rule, as ``RULE``."""
