@@ -19,7 +19,7 @@ _WHOLE_WRITES = frozenset(
 )
 """Operations that write every element of their first destination, unless masked or told otherwise."""
 
-_KEEPS_REDUCING = ("reduce", "load_reduce")
+_KEEPS_REDUCING = ("load_reduce",)
 
 
 @dataclass(frozen=True, slots=True)

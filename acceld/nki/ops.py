@@ -216,7 +216,13 @@ OPS: dict[str, OpSpec] = {
     "register_move": _op("", "value", "register source", "src", "register = immediate or another register"),
     "register_load": _op("", "data", "register", "src", "register = the one element of data"),
     "register_store": _op("dst", "", "register", "dst", "the one element of dst = register"),
-    "register_alu": _op("", "value", "register source op", "src", "register = source op (value or register)"),
+    "register_alu": _op(
+        "",
+        "value",
+        "register source op operand",
+        "src",
+        "register = source op value, or op the register that operand names",
+    ),
     "barrier": _op("", "data?", "", "src", "all engines (or both cores) wait for each other"),
     "print": _op("", "data", "text", "src", "prints a tile; no effect on values"),
 }

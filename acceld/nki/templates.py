@@ -182,7 +182,7 @@ def _template(
     accumulate = any(reads_destination(node, position) for position in range(len(node.dsts)))
     first = _first(node, space)
     signature = -1
-    shared = node.op not in UNSHARED and not store
+    shared = node.op not in UNSHARED and not store and node.attr("reduce_cmd") != "reduce"
     if shared and not any(a.indirect for a in node.accesses):
         attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
         mask = tuple((p.coefs, p.base) for p in node.mask)

@@ -46,10 +46,11 @@ class CurrentFrontEnd:
         session = self.session
         nl = ApiModule("nki.language", session, language.namespace())
         nisa = ApiModule("nki.isa", session, language.isa_namespace())
+        constants = ApiModule("nki.isa.constants", session, language.isa_namespace())
         collectives = ApiModule("nki.collectives", session, {})
         names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
         nki = ApiModule("nki", session, names)
-        return {module.__name__: module for module in (nki, nl, nisa, collectives)}
+        return {module.__name__: module for module in (nki, nl, nisa, constants, collectives)}
 
     def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
         """Trace, again without renaming where a result must keep its own buffer, and roll loops."""

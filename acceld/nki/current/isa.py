@@ -60,6 +60,8 @@ from acceld.nki.current.registers import (
     register_load,
     register_move,
     register_store,
+    scalar_load,
+    scalar_store,
 )
 
 __all__ = [
@@ -98,6 +100,8 @@ __all__ = [
     "register_move",
     "register_store",
     "rng",
+    "scalar_load",
+    "scalar_store",
     "scalar_tensor_tensor",
     "select_reduce",
     "sequence_bounds",

@@ -11,9 +11,9 @@ from typing import Any, cast
 import numpy as np
 
 from acceld.nki.current import sampling
-from acceld.nki.current.registers import register_alloc
+from acceld.nki.current.registers import register_alloc, register_move
 from acceld.nki.current.state import CurrentTrace, current_trace
-from acceld.nki.current.tensor import Register
+from acceld.nki.current.tensor import NkiTensor, Register
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.frontend import dtypes, elementwise, language, memory
 from acceld.nki.frontend.names import EngineName
@@ -117,19 +117,33 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
         for number in _unrolled("fori_loop")(lower, upper, step):
             body_fun(number)
         return
-    if not isinstance(upper, Register) or lower != 0 or step != 1:
-        raise UnsupportedCall(
-            "fori_loop with a run-time lower bound or step", line=trace.line(), hint="count from 0 in steps of 1"
+    if isinstance(step, Register):
+        raise LegalityError(
+            "the step of a loop must be known while tracing",
+            rule="control_flow",
+            line=trace.line(),
+            hint="use a number",
         )
-    counter = register_alloc(0)
-    assert isinstance(counter, Register)
-    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=trace.line(), trips_register=upper.number)
+    by = operator.index(cast("Any", step))
+    if by < 1:
+        raise LegalityError(f"a loop with step {by}", rule="control_flow", line=trace.line(), hint="steps are positive")
+    trips = _register_of(upper).combined("subtract", lower)
+    if by > 1:
+        rounded = trips.combined("add", by - 1)
+        trips = rounded.combined("subtract", rounded.combined("mod", by)).combined("divide", by)
+    index = register_alloc()
+    register_move(index, lower)
+    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=trace.line(), trips_register=trips.number)
     trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, LoopKind.DYNAMIC
-    body_fun(counter)
+    body_fun(index)
     current().emit(
-        "register_alu", Engine.SYNC, [], [1], attrs={"register": counter.number, "source": counter.number, "op": "add"}
+        "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
     )
     trace.close(loop.id)
+
+
+def _register_of(value: object) -> Register:
+    return value if isinstance(value, Register) else register_alloc(value)
 
 
 def while_loop(init: object, body_fun: object) -> None:
@@ -278,6 +292,9 @@ def namespace() -> dict[str, object]:
         "is_psum": is_psum,
         "is_on_chip": is_on_chip,
         "no_reorder": no_reorder,
+        "range": _unrolled("nl.range"),
+        "NKIObject": NKIObject,
+        "NkiTensor": NkiTensor,
         "sbuf": memory.SBUF,
         "psum": memory.PSUM,
         "hbm": memory.HBM,
@@ -296,9 +313,18 @@ def namespace() -> dict[str, object]:
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
     if any(isinstance(bound, Register) for bound in args):
         raise UnsupportedCall(
-            "nl.dynamic_range over a register", line=current().line(), hint="use nl.fori_loop, which replaces it"
+            "nl.dynamic_range over a register: a for statement runs its body for real",
+            line=current().line(),
+            hint="use nl.fori_loop, which replaces it",
         )
     return _unrolled("nl.dynamic_range")(*args, **kwargs)
+
+
+class NKIObject:
+    """Base of a kernel's own classes: its fields may be set by name."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.__dict__.update(kwargs)
 
 
 class TileSize:
@@ -346,4 +372,4 @@ def isa_namespace() -> dict[str, object]:
         "gpsimd_engine": EngineName.gpsimd,
         "unknown_engine": EngineName.unknown,
     }
-    return {**{name: getattr(isa, name) for name in isa.__all__}, **enums}
+    return {**{name: getattr(isa, name) for name in isa.__all__}, **enums, "VirtualRegister": Register}

@@ -41,6 +41,18 @@ def register_store(dst: object, src: Register) -> None:
     emit("register_store", Engine.SYNC, [tensor(dst, "dst", "register_store")], register=src.number)
 
 
+def scalar_load(src: object) -> Register:
+    """A new register with the one element of a tile (NKI 0.7)."""
+    register = register_alloc()
+    register_load(register, src)
+    return register
+
+
+def scalar_store(dst: object, src: Register) -> None:
+    """The one element of dst = register (NKI 0.7)."""
+    register_store(dst, src)
+
+
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:
     """Waits for the other core of the pair."""
     emit("barrier", Engine.GPSIMD, [], [tensor(data, "data", "core_barrier")])

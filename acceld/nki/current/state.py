@@ -20,6 +20,8 @@ class SamplesWanted(BaseException):
 class CurrentTrace(Trace):
     """A trace whose tensors have the current API's methods and whose programs share their HBM tensors."""
 
+    hbm_drops_axes = True
+
     def __init__(
         self,
         session: Session,

@@ -11,7 +11,7 @@ ISA_FUNCTIONS = tuple(
     "bn_stats bn_aggr tensor_tensor_scan nc_stream_shuffle rng dropout set_rng_seed rand_set_state rand_get_state "
     "rand2 exponential reciprocal max8 sequence_bounds scalar_tensor_tensor tensor_scalar_reduce core_barrier "
     "dma_compute quantize_mx range_select select_reduce sendrecv register_alloc register_move register_load "
-    "register_store nc_find_index8 nc_match_replace8 nonzero_with_count topk".split()
+    "register_store scalar_load scalar_store nc_find_index8 nc_match_replace8 nonzero_with_count topk".split()
 )
 LANGUAGE_FUNCTIONS = tuple(
     "is_hbm is_on_chip is_psum is_sbuf add subtract multiply divide maximum minimum abs_max abs_min abs square power "

@@ -5,18 +5,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.frontend import dtypes
+from acceld.nki.frontend.placement import whole_access
 from acceld.nki.frontend.state import Retrace, current
 from acceld.nki.frontend.tensor import Tensor
-from acceld.nki.ops import FLOAT_DTYPES
-from acceld.nki.program import Access, Affine, Indirect, Space, TileDim
+from acceld.nki.ops import DTYPE_BYTES, FLOAT_DTYPES
+from acceld.nki.program import Access, Affine, Engine, Indirect, Space, TileDim
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A scalar register (``nisa.register_alloc``): an integer known at run time only."""
+    """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known at run time only."""
 
     number: int
 
@@ -25,8 +28,41 @@ class Register:
             "a register's value is not known while tracing",
             rule="control_flow",
             line=current().line(),
-            hint="use it in nl.fori_loop, nl.while_loop or as scalar_offset of .ap()",
+            hint="use it in nl.fori_loop or as scalar_offset of .ap()",
         )
+
+    def __bool__(self) -> bool:
+        return bool(self.__index__())
+
+    def combined(self, op: str, other: object) -> Register:
+        """A new register that holds this one ``op`` a number or another register."""
+        trace = current()
+        made = Register(trace.builder.register())
+        attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
+        if isinstance(other, Register):
+            trace.emit("register_alu", Engine.SYNC, [], [0], attrs={**attrs, "operand": other.number})
+        else:
+            trace.emit("register_alu", Engine.SYNC, [], [operator.index(cast("Any", other))], attrs=attrs)
+        return made
+
+    def __add__(self, other: object) -> Register:
+        return self.combined("add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> Register:
+        return self.combined("subtract", other)
+
+    def __mul__(self, other: object) -> Register:
+        return self.combined("multiply", other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Register:
+        return self.combined("multiply", -1)
+
+    def __rsub__(self, other: object) -> Register:
+        return self.combined("multiply", -1).combined("add", other)
 
 
 class NkiTensor(Tensor):
@@ -88,36 +124,162 @@ class NkiTensor(Tensor):
         first, last = self._axis(start), self._axis(end)
         return self.reshape((*self.shape[:first], -1, *self.shape[last + 1 :]))
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements of the flattened tensor from one position of each axis to the next."""
+        return tuple(self._linear(dim) for dim in self.access.dims)
+
+    @property
+    def offset(self) -> int:
+        """Elements of the flattened tensor before the first of the view."""
+        return sum(s.const * stride for s, stride in zip(self.access.start, self.declared.strides, strict=True))
+
+    def _linear(self, dim: TileDim) -> int:
+        return sum(step * stride for step, stride in zip(dim.steps, self.declared.strides, strict=True))
+
+    def get_pattern(self) -> list[list[int]]:
+        """``[[stride, count], ...]`` of the view's axes."""
+        return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
+
+    def is_indirect(self) -> bool:
+        """Whether the place of the view depends on run-time values."""
+        return bool(self.access.indirect)
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements (on chip, of one partition) lie behind each other in C order."""
+        step = 1
+        for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
+            if dim.count > 1 and self._linear(dim) != step:
+                return False
+            step *= dim.count
+        return True
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
+        """Elements ``start`` to ``end`` of one axis."""
+        axis = self._axis(dim)
+        if not 0 <= start < end <= self.shape[axis] or step < 1:
+            raise LegalityError(
+                f"slice {start}:{end}:{step} of axis {axis} of {self.label}, which has {self.shape[axis]} elements",
+                rule="out_of_bounds",
+                line=current().line(),
+            )
+        return self[(*(slice(None),) * axis, slice(start, end, step))]
+
+    def select(self, dim: int, index: object) -> Tensor:
+        """One element of an axis, which goes away; ``index`` is a number, a register or a tile with one integer."""
+        axis = self._axis(dim)
+        if not isinstance(index, Tensor | Register):
+            return self[(*(slice(None),) * axis, operator.index(cast("Any", index)))]
+        if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
+            raise LegalityError(
+                f"a run-time index of axis {axis} of {self.label}",
+                rule="index_type",
+                line=current().line(),
+                hint="only one axis can have one, and not the partition axis",
+            )
+        found = self._indirect(axis, index)
+        dims = [d for k, d in enumerate(self.access.dims) if k != axis]
+        return self.like(replace(self.access, dims=tuple(dims), indirect=(found,)))
+
+    def vector_select(self, dim: int, vector_offset: object) -> Tensor:
+        """Rows of a tensor in HBM, one for each index in a tile."""
+        if self._axis(dim) != 0 or self.space is not Space.HBM or not isinstance(vector_offset, Tensor):
+            raise LegalityError(
+                "vector_select takes rows of a tensor in HBM by a tile of indices",
+                rule="index_type",
+                line=current().line(),
+            )
+        rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
+        found = self._indirect(0, vector_offset)
+        return self.like(replace(self.access, dims=(rows, *self.access.dims[1:]), indirect=(found,)))
+
+    def rearrange(
+        self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any], fixed_sizes: dict[str, int] | None = None
+    ) -> Tensor:
+        """Axes split, reordered and merged by name: ``t.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h": 4})``."""
+        sizes = dict(fixed_sizes or {})
+        groups = [(one,) if isinstance(one, str) else tuple(one) for one in src_pattern]
+        targets = [(one,) if isinstance(one, str) else tuple(one) for one in dst_pattern]
+        names = [name for group in groups for name in group]
+        if len(groups) != self.ndim or sorted(names) != sorted(name for group in targets for name in group):
+            raise LegalityError(
+                f"rearrange of {self.label}: {src_pattern} to {dst_pattern} do not name the same axes",
+                rule="shape",
+                line=current().line(),
+            )
+        for group, size in zip(groups, self.shape, strict=True):
+            unknown = [name for name in group if name not in sizes]
+            known = prod(sizes[name] for name in group if name in sizes)
+            if len(unknown) > 1 or (known and size % known) or (not unknown and known != size):
+                raise LegalityError(
+                    f"rearrange of {self.label}: sizes of {group} do not make {size}",
+                    rule="shape",
+                    line=current().line(),
+                )
+            sizes |= dict.fromkeys(unknown, size // known)
+        split = cast("NkiTensor", self.reshape(tuple(sizes[name] for name in names)))
+        ordered = split.permute([names.index(name) for group in targets for name in group])
+        return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
+
+    def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
+        """Tensor indirection (trn3)."""
+        raise UnsupportedCall(".indirect(), tensor indirection of trn3", line=current().line())
+
+    def reinterpret_cast(self, dtype: object) -> Tensor:
+        """``view``."""
+        return self.view(dtype)
+
     def ap(
         self,
         pattern: Sequence[Sequence[int]],
-        offset: int = 0,
+        offset: int | None = None,
         scalar_offset: object = None,
         vector_offset: object = None,
         indirect_dim: int = 0,
         dtype: object = None,
         **kwargs: Any,
     ) -> Tensor:
-        """An explicit access pattern: ``[[stride, count], ...]`` in elements, from ``offset`` elements on.
+        """An explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
 
-        On chip the first pair walks the partitions and strides count within one partition; in HBM strides count in
-        the flattened tensor. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of
-        indices) add run-time offsets along ``indirect_dim``.
+        Strides and offset count elements of the flattened storage, whatever the view; on chip the first pair walks the
+        partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices) add
+        run-time positions along ``indirect_dim`` of the view's shape; the first pair's stride does not count beside a
+        ``vector_offset``.
         """
+        line = current().line()
         if kwargs:
-            raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=current().line())
+            raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
+        if scalar_offset is not None and vector_offset is not None:
+            raise LegalityError("ap() takes a scalar_offset or a vector_offset", rule="operand_type", line=line)
+        if offset and self.offset:
+            raise UnsupportedCall(
+                ".ap() of a slice with an offset of its own: documents differ on what it counts from",
+                line=line,
+                hint="take .ap() of the whole tensor",
+            )
         pairs = [(operator.index(cast("Any", s)), operator.index(cast("Any", n))) for s, n in pattern]
-        access = self._pattern(pairs, operator.index(cast("Any", offset)))
-        extra = [self._offset(value, indirect_dim) for value in (scalar_offset, vector_offset) if value is not None]
-        made = self.like(replace(access, indirect=(*self.access.indirect, *extra)))
+        if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
+            return self._recast(pairs, offset, dtype)
+        if vector_offset is not None and pairs:
+            pairs[0] = (0, pairs[0][1])
+        if isinstance(scalar_offset, int):
+            offset, scalar_offset = (offset or self.offset) + scalar_offset * self.strides[indirect_dim], None
+        access = self._pattern(pairs, self.offset if not offset else operator.index(cast("Any", offset)))
+        run_time = scalar_offset if scalar_offset is not None else vector_offset
+        extra = [] if run_time is None else [self._indirect(self._axis(indirect_dim), run_time)]
+        made = self.like(replace(access, indirect=tuple(extra)))
         return made if dtype is None else made.view(dtype)
+
+    def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
+        """A pattern over the storage as a type of another width, which may only be read."""
+        whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
+        narrow = cast("NkiTensor", whole.view(dtype))
+        return narrow.ap(pairs, offset)
 
     def _pattern(self, pairs: list[tuple[int, int]], offset: int) -> Access:
         """Strides in elements of the flattened tensor (of one partition, on chip) as steps of the buffer's axes."""
-        buffer, line = self.declared, current().line()
+        buffer = self.declared
         on_chip = self.space is not Space.HBM
-        if not self._covers_its_buffer():
-            raise UnsupportedCall(".ap() of a slice", line=line, hint="take .ap() of the whole tensor with an offset")
         shape = buffer.shape
         lead = 1 if on_chip else 0
         sizes = shape[lead:]
@@ -128,7 +290,7 @@ class NkiTensor(Tensor):
         rest = offset
         if on_chip:
             width = strides[0] * sizes[0]
-            start[0], rest = divmod(offset, width) if offset >= width else (0, offset)
+            start[0], rest = divmod(offset, width)
         for d, stride in enumerate(strides):
             start[lead + d], rest = divmod(rest, stride)
         dims = []
@@ -141,21 +303,6 @@ class NkiTensor(Tensor):
                 self._walk(stride, count, strides, sizes, steps, lead, start)
             dims.append(TileDim(count, tuple(steps)))
         return Access(buffer.id, tuple(Affine(n) for n in start), tuple(dims))
-
-    def _covers_its_buffer(self) -> bool:
-        """Whether the view is all of its buffer in C order, whatever its shape."""
-        if self.whole:
-            return True
-        buffer, access = self.declared, self.access
-        if access.indirect or access.elements != buffer.elements or any(s.const or s.terms for s in access.start):
-            return False
-        step = 1
-        for dim in reversed(access.dims):
-            linear = sum(a * b for a, b in zip(dim.steps, buffer.strides, strict=True))
-            if dim.count > 1 and linear != step:
-                return False
-            step *= dim.count
-        return True
 
     def _walk(
         self,
@@ -184,13 +331,25 @@ class NkiTensor(Tensor):
             hint="a pair of the pattern must stay inside the tensor",
         )
 
-    def _offset(self, value: object, dim: int) -> Indirect:
+    def _indirect(self, axis: int, value: object) -> Indirect:
+        """The run-time position that ``value`` is along an axis of the view."""
+        trace = current()
+        if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
+            raise LegalityError("an offset must hold integers", rule="dtype", line=trace.line())
+        dim = self.access.dims[axis]
+        moved = [(d, step) for d, step in enumerate(dim.steps) if step]
+        stride, buffer = self._linear(dim), self.declared
+        flat = 1 if self.space is not Space.HBM else 0
+        alone = len(moved) == 1 and buffer.shape[moved[0][0]] == dim.count * moved[0][1]
+        if not alone and len(buffer.shape) != flat + 1:
+            site = trace.sites[self.access.buffer]
+            if site not in trace.flatten:
+                raise Retrace(flatten=frozenset({site}))
+        where, scale = moved[0] if alone else (flat, stride)
         if isinstance(value, Register):
-            return Indirect(dim=dim, register=value.number)
+            return Indirect(dim=where, scale=scale, register=value.number)
         if isinstance(value, Tensor):
-            if value.dtype_name in FLOAT_DTYPES:
-                raise LegalityError("an offset must hold integers", rule="dtype", line=current().line())
-            return Indirect(dim=dim, index=value.access, axis=0)
+            return Indirect(dim=where, scale=scale, index=value.access, axis=0)
         raise LegalityError(
-            "a run-time offset is a register or a tile of integers", rule="operand_type", line=current().line()
+            "a run-time offset is a register or a tile of integers", rule="operand_type", line=trace.line()
         )

@@ -74,17 +74,19 @@ def register_store(context: Context) -> Step:
 
 
 def register_alu(context: Context) -> Step:
-    """register = source op value; the value is an immediate, or a register given as ``("register", n)``'s number."""
+    """register = source op value; the value is an immediate, or the register that ``operand`` names."""
     target = _register(context)
     source = _register(context, "source") if context.attr("source") is not None else target
     op = context.text("op")
     reader = context.reader(0)
+    other = _register(context, "operand") if context.attr("operand") is not None else None
     if op not in ALU and op not in BITWISE:
         crash(f"{op!r} is no arithmetic operation", "operation", context.instruction.line)
 
     def run(env: Env, window: Window) -> None:
         held = context.machine.registers[source]
-        value = float(np.asarray(reader(env, window)).reshape(-1)[0])
+        registers = context.machine.registers
+        value = float(np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other])
         if op in BITWISE:
             if not (np.isfinite(held) and np.isfinite(value)):
                 crash("a bit operation on a register that holds no integer", "register_value", context.instruction.line)

@@ -76,6 +76,9 @@ class UnrolledIndex(int):
 class Trace:
     """Loops, liveness and emission for one run of a kernel."""
 
+    hbm_drops_axes = False
+    """Whether integers leave fewer than two axes of a tensor in HBM."""
+
     def __init__(
         self, session: Session, unroll: frozenset[Site], keep: frozenset[Site], flatten: frozenset[Site]
     ) -> None:

@@ -110,7 +110,9 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         if overrun is None and (low < 0 or high >= dim.count) and dim.count:
             overrun = (axis - 1, low, high, dim.count)
         _add_scaled(start, dim.steps, begin.base if isinstance(begin, Expr) else Affine(begin))
-    if len(dims) == 0:
+    if trace.hbm_drops_axes and partition < 0:
+        dims = dims or [TileDim(1, (0,) * rank)]
+    elif len(dims) == 0:
         dims = [TileDim(1, (0,) * rank), TileDim(1, (0,) * rank)]
     elif len(dims) == 1 and integer_at:
         dims.insert(0 if integer_at[-1] == 0 else 1, TileDim(1, (0,) * rank))

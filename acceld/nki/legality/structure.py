@@ -104,6 +104,7 @@ _ATTRIBUTES: dict[str, Check] = {
     "padding": lambda value: value is None or _whole(value),
     "register": lambda value: value is None or _whole(value),
     "source": lambda value: value is None or _whole(value),
+    "operand": lambda value: value is None or _whole(value),
     "text": _text,
 }
 _REQUIRED: dict[str, tuple[str, ...]] = {
@@ -329,7 +330,7 @@ class Structure:
             if instruction.attr(key) is None:
                 self._bad(line, f"{op} lacks its attribute {key}")
                 return False
-        for key in ("register", "source"):
+        for key in ("register", "source", "operand"):
             value = instruction.attr(key)
             if value is not None and not self._is_index(value, self.program.registers):
                 self._bad(line, f"{op} names register {value}, which does not exist")
