@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from acceld.proposers.rules import c, triton
+
 if TYPE_CHECKING:
     from acceld.proposers.rules.records import Rule
 
@@ -16,6 +18,8 @@ MODULES = (
     "fuse_nests",
     "transpose_once",
     "hoist_loads",
+    "hoist_work",
+    "group_iterations",
     "interchange",
     "widen_tiles",
     "reduce_in_activation",
@@ -27,8 +31,9 @@ MODULES = (
 
 
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, in the order of MODULES."""
-    return tuple(import_module(f"{__name__}.{module}").RULE for module in MODULES)
+    """Every rule: those for NKI in the order of MODULES, then those for Triton and for C."""
+    listed = [*MODULES, *(f"triton.{module}" for module in triton.MODULES), *(f"c.{module}" for module in c.MODULES)]
+    return tuple(import_module(f"{__name__}.{module}").RULE for module in listed)
 
 
 def rule_named(name: str) -> Rule:

@@ -54,11 +54,23 @@ def applied(rule: str, source: str, shapes: Sequence[tuple[int, ...]], site: int
     return rule_named(rule).apply(kernel, chosen, chosen.variants[variant])
 
 
-def apply_at(rule: str, source: str, line: int, variant: Variant, key: str = "") -> str:
+def apply_at(
+    rule: str,
+    source: str,
+    line: int,
+    variant: Variant,
+    key: str = "",
+    shapes: Sequence[tuple[int, ...]] = (),
+) -> str:
     """Apply a rule where it did not ask to be; raises RuleRefused."""
     return rule_named(rule).apply(
-        KernelModule(source, api_of(source)), Site(rule, line, "", "", (variant,), key=key), variant
+        KernelModule(source, api_of(source), shapes), Site(rule, line, "", "", (variant,), key=key), variant
     )
+
+
+def line_of(source: str, text: str) -> int:
+    """The first line that contains ``text``, from 1."""
+    return 1 + source[: source.index(text)].count("\n")
 
 
 def api_of(source: str) -> str:

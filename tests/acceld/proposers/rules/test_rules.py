@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from acceld.proposers.rules.records import RuleRefused, Variant
-from tests.acceld.proposers.rules.kernels import applied, apply_at, arrays, assert_same, current, legacy, run, sites
+from tests.acceld.proposers.rules.kernels import (
+    applied,
+    apply_at,
+    arrays,
+    assert_same,
+    current,
+    legacy,
+    line_of,
+    run,
+    sites,
+)
 
 TILE = (128, 1024)
 
@@ -593,7 +603,138 @@ def test_a_value_without_room_for_every_iteration_is_not_moved() -> None:
 
 @pytest.mark.parametrize("rule", ["composite_activation", "transpose_once", "reduce_in_activation", "consume_psum",
                                   "fold_scalars", "interchange_loops", "fuse_nests", "widen_tiles", "place_engine",
-                                  "hoist_loads"])  # fmt: skip
+                                  "hoist_loads", "hoist_work", "group_iterations"])  # fmt: skip
 def test_a_place_without_the_pattern_is_refused_with_a_reason(rule: str) -> None:
     with pytest.raises(RuleRefused, match=r"line 3|no copy"):
         apply_at(rule, legacy("x", "    return x\n"), 3, Variant("any", {"factor": 2, "depth": 1}))
+
+
+# hoist_work
+
+REPEATED_WORK = legacy(
+    "x, w",
+    """
+    out = nl.ndarray((3, 16, 128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(4096)[None, :]
+    w_tile = nl.ndarray((3, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+    x_tile = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+    twice = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+    product = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.ndarray((3, 16, nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    for block in nl.affine_range(3):
+        w_tile[block, p, f] = nl.load(w[block, p, f])
+        for row in nl.affine_range(16):
+            # the same for every block
+            x_tile[block, row, p, f] = nl.load(x[row // 4, row % 4, p, f])
+            twice[block, row, p, f] = nl.multiply(x_tile[block, row, p, f], 2.0)
+            product[block, row, p, f] = nl.multiply(twice[block, row, p, f], w_tile[block, p, f])
+            total[block, row, p, 0] = nisa.tensor_reduce(nl.add, data=product[block, row, p, f], axis=[1])
+            nl.store(out[block, row, p, 0], value=total[block, row, p, 0])
+    return out
+""",
+)
+REPEATED_WORK_SHAPES = [(4, 4, 128, 4096), (3, 128, 4096)]
+
+
+def test_work_that_a_loop_repeats_is_done_before_it() -> None:
+    after = applied("hoist_work", REPEATED_WORK, REPEATED_WORK_SHAPES)
+    assert (
+        "twice = nl.ndarray((16, nl.par_dim(128), 4096)" in after and "twice[row, p, f], w_tile[block, p, f]" in after
+    )
+    assert after.index("# the same for every block") < after.index("for block in") and after.count("for row in") == 2
+    assert_same(REPEATED_WORK, after, *arrays(*REPEATED_WORK_SHAPES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("row % 4, p, f])", "block, p, f])"),  # depends on the loop
+        ("row % 4, p, f])", "row % 4, p, f], mask=128 * block + p < 300)"),  # masked tail
+        (
+            "= nl.multiply(x_tile[block, row, p, f], 2.0)",
+            "+= nl.multiply(x_tile[block, row, p, f], 2.0)",
+        ),  # running sum
+        ("x_tile[block, row, p, f], 2.0)", "w_tile[block, p, f], 2.0)"),  # what the rest makes
+        ("    for block in", "    other = twice\n    for block in"),  # alias
+        ("    for block in nl.affine_range(3)", "    for block in nl.sequential_range(3)"),  # carries what it likes
+        (
+            "    return out",
+            "    nl.store(out[0, 0, p, 0], value=twice[0, 0, p, 0])\n    return out",
+        ),  # used after the loop
+    ],
+)
+def test_work_that_may_differ_between_iterations_stays(old: str, new: str) -> None:
+    changed = REPEATED_WORK.replace(old, new)
+    assert changed != REPEATED_WORK
+    assert not [site for site in sites("hoist_work", changed, REPEATED_WORK_SHAPES) if site.key == "block"]
+
+
+def test_a_tile_in_one_place_is_a_reason_to_leave_work_where_it_is() -> None:
+    changed = REPEATED_WORK.replace("twice[block, row, p, f]", "twice").replace(
+        "    twice = nl.ndarray((3, 16, nl.par_dim(128), 4096), dtype=nl.float32, buffer=nl.sbuf)\n", ""
+    )
+    with pytest.raises(RuleRefused, match=r"line \d+: twice is one tile, read in line \d+"):
+        apply_at("hoist_work", changed, line_of(changed, "for block in"), Variant("before the loop"), "block")
+
+
+# group_iterations
+
+
+def test_groups_of_an_inner_loop_come_outermost_and_what_they_share_before_the_middle_loop() -> None:
+    (site,) = sites("group_iterations", REPEATED_WORK, REPEATED_WORK_SHAPES)
+    assert [variant.parameters["size"] for variant in site.variants] == [8, 4, 2]
+    after = applied("group_iterations", REPEATED_WORK, REPEATED_WORK_SHAPES, variant=1)
+    assert after.index("for row_group in nl.affine_range(4)") < after.index("twice[4 * row_group + row_in_group")
+    assert "x[row_group, row_in_group, p, f]" in after
+    assert after.index("= nl.multiply(x_tile") < after.index("for block in") < after.index("= nl.multiply(twice")
+    inputs = arrays(*REPEATED_WORK_SHAPES)
+    for variant in (0, 2):
+        assert_same(
+            REPEATED_WORK, applied("group_iterations", REPEATED_WORK, REPEATED_WORK_SHAPES, 0, variant), *inputs
+        )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("for block in nl.affine_range", "for block in nl.sequential_range", "block is a sequential_range"),
+        ("            twice[", "            view = w_tile\n            twice[", "not understood|another name"),  # alias
+        ("w_tile[block, p, f] = nl.load", "w_tile[block, p, f] += nl.load", "w_tile is a running sum"),
+        ("total[block, row, p, 0]", "total[block, 0, p, 0]", "total has no place for every iteration of block and row"),
+        (
+            "    return out",
+            "    nl.store(out[0, 0, p, 0], value=w_tile[0, p, 0])\n    return out",
+            "outside of the loops",
+        ),
+        ("nl.load(w[block, p, f])", "nl.multiply(total[0, 0, p, 0], 2.0)", "it uses what the inner loop writes"),
+    ],
+)
+def test_nests_that_carry_values_are_not_regrouped(old: str, new: str, reason: str) -> None:
+    changed = REPEATED_WORK.replace(old, new)
+    assert changed != REPEATED_WORK and sites("group_iterations", changed, REPEATED_WORK_SHAPES) == []
+    with pytest.raises(RuleRefused, match=reason):
+        apply_at("group_iterations", changed, line_of(changed, "for block in"), Variant("groups", {"size": 4}), "row",
+                 REPEATED_WORK_SHAPES)  # fmt: skip
+
+
+def test_a_masked_tail_moves_with_its_iteration() -> None:
+    masked = REPEATED_WORK.replace("row % 4, p, f])", "row % 4, p, f], mask=128 * row + p < 2000)")
+    masked = masked.replace("row, p, f], 2.0)", "row, p, f], 2.0, mask=128 * row + p < 2000)")
+    masked = masked.replace(
+        "w_tile[block, p, f])\n            total", "w_tile[block, p, f], mask=128 * row + p < 2000)\n            total"
+    )
+    masked = masked.replace("axis=[1])", "axis=[1], mask=128 * row + p < 2000)")
+    masked = masked.replace(
+        "value=total[block, row, p, 0])", "value=total[block, row, p, 0], mask=128 * row + p < 2000)"
+    )
+    after = applied("group_iterations", masked, REPEATED_WORK_SHAPES, variant=1)
+    assert "mask=128 * (4 * row_group + row_in_group) + p < 2000" in after
+    inputs = arrays(*REPEATED_WORK_SHAPES)
+    before, grouped = (run(source, *inputs).reshape(3, 2048)[:, :2000] for source in (masked, after))
+    np.testing.assert_allclose(grouped, before, rtol=2e-5)
+
+
+def test_what_fits_on_chip_is_not_regrouped() -> None:
+    small = REPEATED_WORK.replace("4096", "512")
+    assert sites("group_iterations", small, [(4, 4, 128, 512), (3, 128, 512)]) == []
