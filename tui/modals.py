@@ -136,7 +136,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="modal tall") as box:
             box.border_title = "New run"
-            yield LineList(id="workloads", empty="no workloads")
+            yield LineList(id="workloads", empty="reading workloads")
             yield Static("", id="estimate", markup=False)
             yield Footer(compact=True, show_command_palette=False)
 

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Open it; leaving it leaves the daemon running."""
     in_browser = "WebDriver" in os.environ.get("TEXTUAL_DRIVER", "")
-    if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not in_browser and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError(
             "the terminal UI needs a terminal",
             hint="For programs: acceld status --json, acceld runs --json, acceld show r12 --json, acceld logs -f.",

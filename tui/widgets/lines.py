@@ -151,7 +151,7 @@ class LineList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """One line of the screen."""
-        width = self.size.width
+        width = self.scrollable_content_region.width
         if self._header is not None and y == 0:
             head = Text.assemble("  ", self._header(width - 2)) if self._pointer else self._header(width)
             return self._strip(head, width, Style(bold=True))
