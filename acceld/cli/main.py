@@ -30,6 +30,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "optimize": Command("optimize", "search", "search for a faster version of a workload's kernel or of a file"),
     "profile": Command("profile", "search", "check and time one kernel on the simulator"),
+    "evaluate": Command("evaluate", "search", "judge many kernels from a JSON lines file, for other programs"),
     "suggest": Command("suggest", "search", "what the rewrite rules would change in a kernel; edits nothing"),
     "watch": Command("watch", "search", "tell what each save of a kernel changes"),
     "workloads": Command("workloads", "search", "list workloads, or show one"),

@@ -14,13 +14,12 @@ import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec
 
 from acceld.config import Config
-from acceld.daemon import specs, steering
+from acceld.daemon import outside, specs, steering
 from acceld.daemon.hooks import run_hooks
 from acceld.daemon.parts import Parts, PartsMaker
 from acceld.daemon.reload import follow_settings
@@ -34,7 +33,6 @@ from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Gate, RunState, Status
 from acceld.search.teacher import withdraw
-from acceld.targets import Choice, choose
 from acceld.watch.settings import Finding
 from store import listing
 from store.connection import JOURNAL_LIMIT_BYTES
@@ -382,23 +380,9 @@ class Daemon:
     async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Judge one kernel now, without storing a candidate."""
         self._touch()
-        unknown = set(asked) - {"workload", "workload_folder", "backend", "chip", "gate", "kernel"}
-        if unknown or not isinstance(asked.get("workload"), str):
-            raise UsageError("an evaluation needs workload, kernel, and may have workload_folder, backend, chip, gate")
-        kernel = specs.kernel(asked.get("kernel"), self._config.search.api)
-        default = Choice(self._config.devices.backend, self._config.search.api, self._config.search.chip)
-        where = choose(default, backend=asked.get("backend"), api=kernel.api, chip=asked.get("chip"))
-        request = EvaluationRequest(
-            kernel=kernel,
-            workload=asked["workload"],
-            workload_folder=str(asked.get("workload_folder", "")),
-            backend=where.backend,
-            chip=where.chip,
-            gate=specs.gate(asked.get("gate", Gate.SEARCH)),
-            priority=Priority.PERSON,
-        )
+        request = await asyncio.to_thread(outside.request_of, asked, self._config)
         evaluation = await self._parts.evaluator.evaluate(request)
-        return asdict(evaluation)
+        return outside.answer(asked, request, evaluation)
 
     async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
         """Pin, mute, withdraw or edit an insight."""

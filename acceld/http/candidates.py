@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import sqlite3
+from typing import Any
 
 from aiohttp import web
 
-from acceld.errors import UsageError
+from acceld.errors import AcceldError, UsageError
 from acceld.http.answers import answer, body, number
+from acceld.http.control import Control
 from acceld.http.keys import READING
 from acceld.http.service import control_of
 from store import listing
 from store.errors import NotFoundError
+from store.rows import dump
+
+ITEMS_AT_ONCE = 64
+"""Evaluations of one request that are under way or wait in the queue."""
 
 
 async def get_candidate(request: web.Request) -> web.Response:
@@ -64,6 +71,31 @@ async def get_evaluation(request: web.Request) -> web.Response:
     return answer(await request.app[READING].read(listing.evaluation_row, number(request)))
 
 
-async def post_evaluation(request: web.Request) -> web.Response:
-    """Judge one kernel now."""
-    return answer(await control_of(request).evaluate(await body(request)))
+async def post_evaluation(request: web.Request) -> web.StreamResponse:
+    """Judge one kernel now; of ``{"items": [...]}`` each, in their order, one JSON object a line as it is done."""
+    control, asked = control_of(request), await body(request)
+    if "items" not in asked:
+        return answer(await control.evaluate(asked))
+    items = asked["items"]
+    if set(asked) != {"items"} or not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
+        raise UsageError("items is a list of evaluations, and nothing else stands beside it")
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    await response.prepare(request)
+    async with asyncio.TaskGroup() as tasks:
+        places = asyncio.Semaphore(ITEMS_AT_ONCE)
+        running = [
+            tasks.create_task(_judged({"id": number} | one, control, places)) for number, one in enumerate(items)
+        ]
+        for task in running:
+            await response.write(dump(await task).encode() + b"\n")
+    await response.write_eof()
+    return response
+
+
+async def _judged(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
+    """One of many: what can not be judged tells why, and does not end the others."""
+    async with places:
+        try:
+            return await control.evaluate(asked)
+        except AcceldError as error:
+            return {"id": asked["id"], "error": {"message": error.message, "hint": error.hint}}

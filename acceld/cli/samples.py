@@ -1,0 +1,63 @@
+"""Samples of several workloads as the figures of a table: correct, at least as fast, average and greatest speed-up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Figures over groups of samples. A group is correct where one of its samples passed; its speed-up is the best's."""
+
+    name: str
+    problems: int
+    """Groups of samples."""
+    correct_percent: float
+    fast_percent: float
+    """Groups whose best sample is correct and at least as fast as the baseline."""
+    mean_speedup: float | None
+    """Over the groups that are correct; None where none is."""
+    greatest_speedup: float | None
+    source: str
+    """Where the latencies come from; both words where they are of two kinds."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return asdict(self)
+
+
+def summaries(records: Sequence[Mapping[str, Any]], best_of: int) -> list[Summary]:
+    """One for each workload, and one for all where there are several."""
+    by_workload: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for record in records:
+        by_workload[record["workload"]].append(record)
+    groups = {
+        name: [found[i : i + best_of] for i in range(0, len(found), best_of)] for name, found in by_workload.items()
+    }
+    rows = [_summary(name, found) for name, found in groups.items()]
+    if len(rows) > 1:
+        rows.append(_summary(ALL, [group for found in groups.values() for group in found]))
+    return rows
+
+
+def _summary(name: str, groups: Sequence[Sequence[Mapping[str, Any]]]) -> Summary:
+    passed = [[one for one in group if one.get("status") == "passed"] for group in groups]
+    correct = [group for group in passed if group]
+    best = [max((one["speedup"] for one in group if one["speedup"]), default=None) for group in correct]
+    known = [speedup for speedup in best if speedup is not None]
+    sources = sorted({one["source"] for group in correct for one in group})
+    return Summary(
+        name=name,
+        problems=len(groups),
+        correct_percent=100.0 * len(correct) / len(groups),
+        fast_percent=100.0 * sum(speedup >= 1.0 for speedup in known) / len(groups),
+        mean_speedup=fmean(known) if known else None,
+        greatest_speedup=max(known, default=None),
+        source=" and ".join(sources),
+    )

@@ -1,0 +1,67 @@
+"""Kernels that people and other programs send to be judged: the device queue as a profiling service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from acceld.config import Config
+from acceld.daemon import specs
+from acceld.errors import UsageError
+from acceld.evaluate.base import EvaluationRequest, Priority
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.model import Evaluation, Gate, Kernel
+from acceld.targets import Choice, choose
+from acceld.workloads import Workload, load_workload, workload
+
+KEYS = frozenset({"id", "workload", "workload_folder", "backend", "api", "chip", "gate", "kernel", "details"})
+
+
+def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
+    """What is asked for. UsageError for what can not be used, WorkloadError for a workload that is not there.
+
+    Without ``kernel`` it is the workload's baseline for ``api``. One with an ``id`` is one of many: it waits behind what
+    a person asked for alone, and is launched as the workload says.
+    """
+    unknown = set(asked) - KEYS
+    if unknown or not isinstance(asked.get("workload"), str):
+        keys = ", ".join(sorted(KEYS - {"workload"}))
+        raise UsageError(f"an evaluation needs workload, and may have {keys}")
+    given = asked.get("kernel")
+    kernel = specs.kernel(given, str(asked.get("api") or config.search.api)) if given is not None else None
+    default = Choice(config.devices.backend, config.search.api, config.search.chip)
+    api = kernel.api if kernel is not None else asked.get("api")
+    where = choose(default, backend=asked.get("backend"), api=api, chip=asked.get("chip"))
+    if kernel is None:
+        kernel = baseline_kernel(_found(asked, config), where.api)
+    elif "id" in asked:
+        kernel = _launched(kernel, asked["kernel"], _found(asked, config))
+    return EvaluationRequest(
+        kernel=kernel,
+        workload=asked["workload"],
+        workload_folder=str(asked.get("workload_folder", "")),
+        backend=where.backend,
+        chip=where.chip,
+        gate=specs.gate(asked.get("gate", Gate.SEARCH)),
+        priority=Priority.PERSON if "id" not in asked else Priority.BASELINE,
+    )
+
+
+def _found(asked: Mapping[str, Any], config: Config) -> Workload:
+    folder = str(asked.get("workload_folder", ""))
+    return load_workload(folder) if folder else workload(asked["workload"], config.paths.workloads)
+
+
+def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kernel:
+    """The kernel, launched as its workload says where it does not say so itself."""
+    lnc = kernel.lnc if "lnc" in given else found.lnc
+    return replace(kernel, entry=kernel.entry or found.entry or "", grid=kernel.grid or found.grid, lnc=lnc)
+
+
+def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:
+    """The evaluation as JSON-able data, with where it was run; without the profile's details where nobody wants them."""
+    told = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
+    if asked.get("details", True) is False and told["profile"] is not None:
+        told["profile"]["details"] = {}
+    return told | ({"id": asked["id"]} if "id" in asked else {})
