@@ -13,6 +13,7 @@ from typing import Any
 from acceld.model import Attempt, Insight, Plan, Profile
 from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
+from acceld.proposers.rules.c.reading import CModule
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import Refusing, RuleRefused, Site, Source, Variant
 from acceld.proposers.rules.triton.reading import TritonModule
@@ -76,6 +77,8 @@ def _everything(source: str, api: str, shapes: Shapes, profile: Profile | None) 
 def _read(source: str, api: str, shapes: Shapes) -> Source:
     if api == "triton":
         return TritonModule(source, api, shapes)
+    if api == "c":
+        return CModule(source)
     return KernelModule(source, api, shapes)
 
 

@@ -10,7 +10,8 @@ from acceld.errors import AcceldError
 from acceld.model import Profile
 
 Source = Any
-"""A kernel's source as the rules of its API read it: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton."""
+"""A kernel's source as the rules of its API read it: a ``KernelModule`` for NKI, a ``TritonModule`` for Triton, a
+``CModule`` for C."""
 
 
 class RuleRefused(AcceldError):

@@ -1,0 +1,98 @@
+"""One sum becomes many partial sums, added up at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acceld.model import Profile
+from acceld.proposers.rules.c.building import STEP, body_lines, bound, braced, replaced, without_pragmas
+from acceld.proposers.rules.c.reading import CModule, loops_in
+from acceld.proposers.rules.c.reductions import Reduction, sums_of
+from acceld.proposers.rules.c.syntax import For
+from acceld.proposers.rules.records import RuleRefused, Site, Variant
+
+_LANES = (32, 16, 64)
+
+
+class PartialSums:
+    """A loop that adds to scalars, in blocks whose elements each have a sum of their own."""
+
+    name = "partial_sums"
+    reason = (
+        "An addition takes about four cycles, and the next one to the same sum waits for it: with several vectors of "
+        "partial sums the adders are never idle."
+    )
+    source = "Agner Fog, Optimizing software in C++, 11 (out of order execution, loop-carried dependency chains)"
+    apis = frozenset({"c"})
+    change_class = "mixed"
+
+    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+        """Innermost loops that carry only sums, with blocks that divide their trips."""
+        found = []
+        for loop in kernel.loops:
+            sums, lanes = _sums(kernel, loop)
+            if not lanes:
+                continue
+            names = ", ".join(one.name for one in sums)
+            found.append(
+                Site(
+                    self.name,
+                    loop.line,
+                    f"iterations share only the sums {names}, and every block divides the {kernel.trips(loop)} trips",
+                    f"Line {loop.line}: keep {', '.join(map(str, lanes))} partial sums of {names} and add them up after "
+                    "the loop.",
+                    tuple(Variant(f"by_{lane}", {"lanes": lane}) for lane in lanes),
+                    0.6,
+                    (20.0, 90.0),
+                    key=f"{loop.start}",
+                )
+            )
+        return found
+
+    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
+        """A loop over blocks, one inside a block, one that adds up."""
+        lanes = int(variant.parameters["lanes"])
+        for loop in kernel.loops:
+            sums, allowed = _sums(kernel, loop)
+            if str(loop.start) != site.key or lanes not in allowed:
+                continue
+            outside = kernel.indent(loop)
+            indent, lane, block = outside + STEP, f"{loop.var}_lane", f"{loop.var}_block"
+            mapping = {one.name: f"{one.name}_part[{lane}]" for one in sums}
+            inside = body_lines(kernel, without_pragmas(loop.body.items), indent + 2 * STEP, mapping)
+            own = [f"{indent}{2 * STEP}const {loop.type} {loop.var} = {block} + {lane};"]
+            over_lanes = f"for (int {lane} = 0; {lane} < {lanes}; {lane}++)"
+            lines = [f"{indent}float {one.name}_part[{lanes}] = {{0}};" for one in sums]
+            lines += braced(
+                indent,
+                f"for ({loop.type} {block} = {kernel.text(loop.first)}; {block} < {bound(kernel, loop)}; {block} += {lanes})",
+                braced(indent + STEP, over_lanes, [*own, *inside]),
+            )
+            lines += braced(indent, over_lanes, [f"{indent}{STEP}{one.name} += {mapping[one.name]};" for one in sums])
+            return replaced(kernel, loop, braced(outside, "", lines))
+        raise RuleRefused(f"line {site.line}: no such sum")
+
+
+def _sums(kernel: CModule, loop: For) -> tuple[list[Reduction], list[int]]:
+    trips = kernel.trips(loop)
+    if loops_in(loop.body) or trips is None or loop.step != 1:
+        return [], []
+    sums = sums_of(kernel, loop)
+    names = {one.name for one in sums}
+    if not names or any("int" in kind for kind in _types(kernel, loop, names)):
+        return [], []
+    return sums, [lane for lane in _LANES if trips % lane == 0 and trips > lane]
+
+
+def _types(kernel: CModule, loop: For, names: set[str]) -> list[str]:
+    """Declared types of the sums; partial sums are made for float ones."""
+    from acceld.proposers.rules.c.syntax import Declaration, statements
+
+    return [
+        one.type if "float" in one.type else "int"
+        for one in statements(kernel.function_of(loop).body)
+        if isinstance(one, Declaration) and names & {declarator.name for declarator in one.declarators}
+    ]
+
+
+RULE = PartialSums()

@@ -1,0 +1,114 @@
+"""Several iterations of an outer loop together, their inner loops fused: what is loaded is used several times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from acceld.model import Profile
+from acceld.proposers.rules.c.building import STEP, body_lines, header, names_of, replaced, without_pragmas
+from acceld.proposers.rules.c.reading import CModule, loops_in, only_loop
+from acceld.proposers.rules.c.syntax import Block, Declaration, For, Statement
+from acceld.proposers.rules.records import RuleRefused, Site, Variant
+
+_FACTORS = (4, 8, 2)
+
+
+class UnrollJam:
+    """An outer loop unrolled by a factor that divides its trips, with its inner loops merged."""
+
+    name = "unroll_jam"
+    reason = (
+        "Iterations done side by side share what they load and keep several sums in registers at once, so that the "
+        "multiply-add units do not wait for memory or for one sum's last addition."
+    )
+    source = "Allen and Kennedy, Optimizing Compilers for Modern Architectures, 8.4 (unroll-and-jam)"
+    apis = frozenset({"c"})
+    change_class = "loop_order"
+
+    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+        """Outer loops whose iterations may be interleaved."""
+        found = []
+        for loop in kernel.loops:
+            factors = _factors(kernel, loop)
+            if not factors:
+                continue
+            found.append(
+                Site(
+                    self.name,
+                    loop.line,
+                    f"iterations of {loop.var} may be interleaved, and every factor divides its {kernel.trips(loop)} trips",
+                    f"Line {loop.line}: do {', '.join(map(str, factors))} iterations of {loop.var} together, in one pass "
+                    "of the loops inside.",
+                    tuple(Variant(f"by_{factor}", {"factor": factor}) for factor in factors),
+                    0.7,
+                    (10.0, 70.0),
+                    key=f"{loop.start}",
+                )
+            )
+        return found
+
+    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
+        """The loop with copies of its statements."""
+        factor = int(variant.parameters["factor"])
+        for loop in kernel.loops:
+            if str(loop.start) == site.key and factor in _factors(kernel, loop):
+                copies: list[dict[str, str]] = [
+                    {loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)
+                ]
+                indent = kernel.indent(loop)
+                head = header(kernel, loop, step=loop.step * factor)
+                inside = _jammed(kernel, loop.body.items, indent + STEP, copies, loop.step)
+                return replaced(kernel, loop, [f"{indent}{head} {{", *inside, f"{indent}}}"])
+        raise RuleRefused(f"line {site.line}: no such loop")
+
+
+def _factors(kernel: CModule, loop: For) -> list[int]:
+    trips = kernel.trips(loop)
+    inner = loops_in(loop.body)
+    if not inner or loop.var in {one.var for one in inner} or trips is None or loop.step != 1 or not kernel.bounds_free_of(loop.body, _local(loop)):
+        return []
+    only = only_loop(loop)
+    allowed = kernel.independent(loop) or (only is not None and kernel.interchangeable(loop, only))
+    return [factor for factor in _FACTORS if trips % factor == 0 and trips > factor] if allowed else []
+
+
+def _local(loop: For) -> set[str]:
+    """Names whose copies differ: bounds of inner loops must not mention them."""
+    found = {loop.var}
+    waiting: list[Statement] = [loop.body]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Block):
+            found |= set(names_of(one.items))
+            waiting += one.items
+        elif isinstance(one, For):
+            waiting.append(one.body)
+    return found
+
+
+def _jammed(
+    kernel: CModule, items: Sequence[Statement], indent: str, copies: list[dict[str, str]], step: int
+) -> list[str]:
+    """Every statement once for each copy; loops once, with the copies inside."""
+    mappings = [dict(copy) for copy in copies]
+    lines: list[str] = []
+    for item in without_pragmas(items):
+        if isinstance(item, For):
+            lines += [f"{indent}{pragma.text}" for pragma in item.pragmas]
+            lines.append(f"{indent}{header(kernel, item)} {{")
+            lines += _jammed(kernel, item.body.items, indent + STEP, mappings, step)
+            lines.append(f"{indent}}}")
+        elif isinstance(item, Block):
+            lines.append(f"{indent}{{")
+            lines += _jammed(kernel, item.items, indent + STEP, mappings, step)
+            lines.append(f"{indent}}}")
+        else:
+            if isinstance(item, Declaration):
+                for number, mapping in enumerate(mappings):
+                    mapping.update({one.name: f"{one.name}_{number}" for one in item.declarators})
+            for mapping in mappings:
+                lines += body_lines(kernel, [item], indent, mapping)
+    return lines
+
+
+RULE = UnrollJam()
