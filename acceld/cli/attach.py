@@ -25,7 +25,7 @@ from acceld.home import find_home
 
 PAGE = 500
 TUNNEL_S = 15.0
-REMOTE = re.compile(r"ssh://(?P<host>[\w.@:-]+?)(?P<folder>/.*)?$")
+REMOTE = re.compile(r"ssh://(?P<host>\w[\w.@:-]*?)(?P<folder>/.*)?$")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +128,7 @@ def _client(arguments: argparse.Namespace) -> Iterator[Any]:
     from acceld.http.client import HttpClient
 
     if arguments.remote:
-        with _tunnel(arguments.remote) as client:
+        with tunnel(arguments.remote) as client:
             yield client
         return
     home = find_home(arguments.home)
@@ -144,7 +144,7 @@ def _client(arguments: argparse.Namespace) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _tunnel(remote: str) -> Iterator[Any]:
+def tunnel(remote: str) -> Iterator[Any]:
     """A client of another machine's daemon: its socket is forwarded by ssh, its token read through ssh."""
     from acceld.http.client import HttpClient
 
@@ -154,8 +154,9 @@ def _tunnel(remote: str) -> Iterator[Any]:
             f"--remote {remote!r}", hint="Such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld"
         )
     host, folder = match["host"], match["folder"] or ""
+    destination = f"ssh://{host}" if ":" in host else host  # a port is only understood in an address
     ask = f"cat {shlex.quote(folder)}/daemon.json {shlex.quote(folder)}/token" if folder else FIND_STATE
-    found = subprocess.run(["ssh", "-o", "BatchMode=yes", host, ask], capture_output=True, text=True, check=False)
+    found = subprocess.run(["ssh", "-o", "BatchMode=yes", destination, ask], capture_output=True, text=True, check=False)
     lines = found.stdout.strip().splitlines()
     if found.returncode or len(lines) < 2:
         why = found.stderr.strip().splitlines()
@@ -175,7 +176,7 @@ def _tunnel(remote: str) -> Iterator[Any]:
             "ExitOnForwardFailure=yes",
             "-L",
             f"{local}:{told['socket']}",
-            host,
+            destination,
         ]
         tunnel = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         try:
