@@ -15,7 +15,10 @@ from acceld.nki.frontend.elementwise import operand
 from acceld.nki.frontend.names import engine_of
 from acceld.nki.frontend.products import flat, in_sbuf
 from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, Space
+
+FLOAT8_DTYPES = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
 
 
 def nc_matmul(
@@ -54,6 +57,9 @@ def nc_matmul(
             hint="both operands hold the contraction dimension on the partitions",
         )
     result = flat(target)
+    if word_of(perf_mode) not in (None, "none"):
+        _double_row(result, left, right, accumulate, tile_position, tile_size)
+        return
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     if (result.shape[0], prod(result.shape[1:])) != (rows, columns):
         raise LegalityError(
@@ -71,8 +77,43 @@ def nc_matmul(
         moving_onezero=bool(is_moving_onezero),
         tile_position=integers(tile_position),
         tile_size=integers(tile_size),
-        perf_mode=word_of(perf_mode) if word_of(perf_mode) != "none" else None,
     )
+
+
+def _double_row(
+    target: Tensor, left: Tensor, right: Tensor, accumulate: bool | None, tile_position: object, tile_size: object
+) -> None:
+    """FP8 operands of [K, 2, M] and [K, 2, N]: the contraction runs over partitions and the pair; twice the rate."""
+    line = current().line()
+    kinds = {left.dtype_name, right.dtype_name}
+    if not kinds <= FLOAT8_DTYPES or len(kinds & {"float8_e4m3", "float8_e4m3fn"}) > 1:
+        raise LegalityError(
+            f"double_row multiplies two float8 tiles, not {left.dtype_name} and {right.dtype_name}",
+            rule="perf_mode",
+            line=line,
+            hint="cast the operands, and do not mix float8_e4m3 with float8_e4m3fn",
+        )
+    pairs = [tile.shape[1] if tile.ndim == 3 else 0 for tile in (left, right)]
+    if pairs != [2, 2] or target.shape != (left.shape[2], right.shape[2]):
+        raise LegalityError(
+            f"double_row takes stationary [K, 2, M] and moving [K, 2, N], not {list(left.shape)} and "
+            f"{list(right.shape)} for {list(target.shape)}",
+            rule="perf_mode",
+            line=line,
+            hint="the first free axis of both operands holds the two halves of the contraction",
+        )
+    first = {None: "auto", True: "yes", False: "no"}[accumulate]
+    for row, mode in ((0, first), (1, "yes")):
+        emit(
+            "matmul",
+            Engine.TENSOR,
+            [target],
+            [flat(left[:, row, :]), flat(right[:, row, :])],
+            accumulate=mode,
+            perf_mode="double_row",
+            tile_position=integers(tile_position),
+            tile_size=integers(tile_size),
+        )
 
 
 def nc_matmul_mx(

@@ -27,7 +27,7 @@ def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most
         shown = f"{name}[{', '.join(map(str, tensor.shape))}]"
         raise LegalityError(
             f"size of dimension {dimension} in '{shown}' of '{call}' exceed architecture limitation of {most}",
-            rule="matmul_shape",
+            rule="transpose_shape" if call == "transpose" else "matmul_shape",
             line=current().line(),
             hint="use smaller tiles",
         )

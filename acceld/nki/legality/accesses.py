@@ -31,7 +31,8 @@ class Accesses:
         self._fine: set[tuple[Access, tuple[Pattern, ...], AxisMap | None, bool]] = set()
 
     def buffers(self) -> None:
-        """Rules a buffer breaks by being declared."""
+        """Rules that buffers break by being declared."""
+        self._memory()
         for buffer in self.report.program.buffers:
             if buffer.space is Space.HBM:
                 continue
@@ -51,6 +52,20 @@ class Accesses:
                     "put the blocks on the free axis, or use a list of tensors",
                 )
             self._address(buffer, partitions)
+
+    def _memory(self) -> None:
+        """Whether the tensors in HBM, one instance of each, fit a core's share of it (of two cores with LNC 2)."""
+        inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
+        total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
+        limit = self.rules.hbm_bytes * max(1, self.report.program.lnc)
+        if total > limit:
+            largest = max(inside, key=lambda buffer: buffer.elements * DTYPE_BYTES[buffer.dtype])
+            self.report.add(
+                "hbm_capacity",
+                largest.line,
+                f"the tensors in HBM take {total >> 20} MiB; a core of {self.rules.chip} has {limit >> 20} MiB",
+                "use smaller tensors",
+            )
 
     def _address(self, buffer: Buffer, partitions: int) -> None:
         if buffer.address is None:

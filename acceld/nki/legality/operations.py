@@ -147,6 +147,8 @@ class Operations(Checker):
         if instruction.op == "matmul_mx":
             return
         kinds = [self._dtype(stationary), self._dtype(moving)]
+        if instruction.attr("perf_mode"):
+            self._performance_mode(instruction, kinds)
         for kind in kinds:
             if kind in INTEGER_DTYPES:
                 self._add("dtype", instruction, f"the tensor engine does not multiply {kind}", "cast it to bfloat16")
@@ -163,6 +165,16 @@ class Operations(Checker):
         narrow = instruction.attr("transpose") and result == kinds[0]
         if result != "float32" and not narrow and not (self.rules.generation >= 4 and result == "bfloat16"):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
+
+    def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
+        """isa nc_matmul: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles."""
+        size = instruction.attr("tile_size")
+        if instruction.attr("perf_mode") != "double_row" or self.rules.generation < 3:
+            self._add("perf_mode", instruction, f"{instruction.attr('perf_mode')} is no mode of {self.rules.chip}")
+        elif any(not kind.startswith("float8") for kind in kinds):
+            self._add("perf_mode", instruction, f"double_row multiplies float8, not {kinds[0]} and {kinds[1]}", "cast")
+        elif isinstance(size, tuple) and len(size) == 2 and size[1] != 128:
+            self._add("perf_mode", instruction, "double_row can not be combined with column tiles", "use 128 columns")
 
     def _array_tiles(self, instruction: Instruction, k: int, m: int) -> None:
         position, size = instruction.attr("tile_position"), instruction.attr("tile_size")

@@ -18,6 +18,7 @@ APIS: dict[str, tuple[str, ...]] = {"nki_legacy": ("trn1", "trn2"), "nki": ("trn
 GENERATION: dict[str, int] = {"trn1": 2, "trn2": 3, "trn3": 4}
 """NeuronCore version of each chip."""
 
+_HBM_GIB = {"trn1": 16, "trn2": 12, "trn3": 18}
 _SBUF_KIB = {"trn1": 192, "trn2": 224, "trn3": 256}
 
 SOURCES: Mapping[str, str] = MappingProxyType(
@@ -28,6 +29,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "psum_bank_bytes": "arch: a PSUM bank holds 2 KiB a partition",
         "psum_bytes": "arch: PSUM holds 16 KiB a partition",
         "sbuf_bytes": "arch: SBUF bytes a partition",
+        "hbm_bytes": "arch: HBM of the chip, shared equally by its cores",
         "tensor_transpose": "isa nc_transpose: tile edge on the tensor engine",
         "vector_transpose": "isa nc_transpose: tile edge on the vector engine",
         "bn_stats_free": "isa bn_stats: free elements",
@@ -57,6 +59,7 @@ class RuleBook:
     psum_bank_bytes: int = 2048
     psum_bytes: int = 16 * 1024
     sbuf_bytes: int = 192 * 1024
+    hbm_bytes: int = 16 * 2**30
     tensor_transpose: int = 128
     vector_transpose: int = 32
     bn_stats_free: int = 512
@@ -92,6 +95,7 @@ def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
         moving_free=4096 if chip == "trn3" else 512,
         psum_bank_bytes=16 * 1024 if chip == "trn3" else 2048,
         sbuf_bytes=_SBUF_KIB[chip] * 1024,
+        hbm_bytes=_HBM_GIB[chip] * 2**30,
         block_dimensions=legacy and not strict,
         same_base_partition=legacy and strict,
         psum_starts_on_bank=not legacy,
