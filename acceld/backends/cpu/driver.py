@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from acceld.backends.cpu.peaks import HostRates, rates
 from acceld.backends.cpu.policy import refused_c
 from acceld.backends.hosted import Clock, Lease, Rights
 from acceld.errors import DeviceError
@@ -52,6 +53,9 @@ class CpuDriver:
     builder = "acceld.backends.cpu.kernels:build"
     worker = "acceld.backends.cpu.kernels:prepare"
     reference = ""
+
+    def __init__(self) -> None:
+        self._rates: HostRates | None = None
 
     def check(self, api: str | None = None) -> None:
         """DeviceError where this is no Linux, or, for C, where no compiler is found."""
@@ -100,14 +104,16 @@ class CpuDriver:
 
     def learn(self, folder: Path) -> None:
         """Measure this machine's rates once, or read what was measured."""
+        compiler = self.compiler.path if self.compiler else None
+        self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index)
 
     def peaks(self, chip: str) -> Peaks | None:
         """Rates of one core, as measured."""
-        return None
+        return self._rates.peaks() if self._rates else None
 
     def limits(self, chip: str) -> Peaks | None:
         """Rates that no kernel on one core can exceed."""
-        return None
+        return self._rates.limits() if self._rates else None
 
     def settings(self, api: str) -> Mapping[str, Any]:
         """Compiler and flags."""

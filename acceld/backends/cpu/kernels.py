@@ -52,9 +52,7 @@ def _build_c(job: Job) -> Built:
         f"-Wl,--require-defined={entry}", "-lm",
     ]  # fmt: skip
     environment = {"PATH": settings["path"], "LC_ALL": "C", "TMPDIR": str(scratch)}
-    done = subprocess.run(
-        command, cwd=scratch, env=environment, capture_output=True, check=False
-    )
+    done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, check=False)
     said = done.stderr.decode(errors="replace")
     if done.returncode != 0:
         raise _complaint(said, declared)

@@ -1,0 +1,158 @@
+"""What one core of this machine can do, measured once and kept: multiply-adds, copying in memory and in cache.
+
+Percentages of peak are against the rates of memory and arithmetic; a kernel that would have to beat the cache's rate, or
+arithmetic's by a fifth, is suspect.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.roofline import Peaks
+
+log = logging.getLogger(__name__)
+
+FILE = "host_peaks.json"
+VERSION = 1
+_MEMORY_BYTES, _SHARED_BYTES, _CACHE_BYTES = 64 << 20, 2 << 20, 64 << 10
+_REPEATS = 5
+_BUILD_S = 60.0
+_MARGIN = 1.2
+"""What a limit is above the best that was seen: clocks change, and the measuring loop is no kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRates:
+    """Rates of one core, the best of several tries each."""
+
+    memory_bytes_per_s: float
+    """Read plus written, arrays of 64 MiB."""
+    shared_bytes_per_s: float
+    """Read plus written, arrays of 2 MiB: as large as those of the workloads, in the last cache of most machines."""
+    cache_bytes_per_s: float
+    """Read plus written, arrays of 64 KiB."""
+    flops_per_s: float
+    """float32 multiply-adds count two."""
+    how: str
+
+    def peaks(self) -> Peaks:
+        """Rates for percentages."""
+        return Peaks(
+            max(self.memory_bytes_per_s, self.shared_bytes_per_s),
+            {"float32": self.flops_per_s},
+            self.flops_per_s,
+            self.how,
+        )
+
+    def limits(self) -> Peaks:
+        """Rates nothing on one core exceeds; element-wise work is not limited, since it can be folded."""
+        flops = _MARGIN * self.flops_per_s
+        bytes_per_s = _MARGIN * max(self.cache_bytes_per_s, self.shared_bytes_per_s, self.memory_bytes_per_s)
+        return Peaks(bytes_per_s, {"float32": flops}, float("inf"), self.how)
+
+
+def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
+    """The stored rates of this machine, or those measured now on ``core``; takes about two seconds the first time."""
+    path, machine = folder / FILE, _machine(compiler)
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["machine"] == machine and stored["version"] == VERSION:
+            return HostRates(*(stored[name] for name in HostRates.__slots__))
+    except (OSError, ValueError, KeyError):
+        pass
+    found = _measure(compiler, flags, core)
+    record = {name: getattr(found, name) for name in HostRates.__slots__}
+    record |= {"machine": machine, "version": VERSION, "measured_at": time.time()}
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    partial.replace(path)
+    return found
+
+
+def _machine(compiler: str | None) -> dict[str, Any]:
+    """What the rates hold for."""
+    model = platform.processor()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), model)
+    except OSError:
+        pass
+    return {"processor": model, "machine": platform.machine(), "c": compiler is not None}
+
+
+def _measure(compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})  # of this thread only
+    try:
+        if compiler is not None:
+            try:
+                return _by_c(compiler, flags)
+            except (OSError, subprocess.SubprocessError) as error:
+                log.warning("the host's rates could not be measured in C: %s", error)
+        return _by_numpy()
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _by_c(compiler: str, flags: Sequence[str]) -> HostRates:
+    with tempfile.TemporaryDirectory(prefix="acceld-peaks-") as folder:
+        target = Path(folder) / "peaks.so"
+        source = Path(__file__).with_name("peaks.c")
+        command = [compiler, *flags, str(source), "-o", str(target)]
+        subprocess.run(command, check=True, capture_output=True, timeout=_BUILD_S)
+        library = ctypes.CDLL(str(target))
+    library.fma_flops_per_s.restype = library.copy_bytes_per_s.restype = ctypes.c_double
+    sink = ctypes.c_float(1.0)
+
+    def flops() -> float:
+        return float(library.fma_flops_per_s(ctypes.c_long(2_000_000), ctypes.byref(sink)))
+
+    def copying(size: int, rounds: int) -> Callable[[], float]:
+        source, to = (ctypes.create_string_buffer(size) for _ in range(2))
+        return lambda: float(library.copy_bytes_per_s(to, source, ctypes.c_size_t(size), ctypes.c_long(rounds)))
+
+    how = f"best of 5 on one core: memcpy of 64 MiB, 2 MiB and 64 KiB, ten chains of vector multiply-adds ({compiler})"
+    memory, shared, cache = copying(_MEMORY_BYTES, 2), copying(_SHARED_BYTES, 50), copying(_CACHE_BYTES, 2000)
+    return HostRates(_best(memory), _best(shared), _best(cache), _best(flops), how)
+
+
+def _by_numpy() -> HostRates:
+    import numpy as np
+
+    def copying(size: int, rounds: int) -> Callable[[], float]:
+        source, to = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32)
+
+        def once() -> float:
+            start = time.thread_time()
+            for _ in range(rounds):
+                np.copyto(to, source)
+            return 2.0 * size * rounds / max(1e-9, time.thread_time() - start)
+
+        return once
+
+    left = np.ones((512, 512), np.float32)
+
+    def flops() -> float:
+        start = time.thread_time()
+        np.matmul(left, left)
+        return 2.0 * 512**3 / max(1e-9, time.thread_time() - start)
+
+    how = "best of 5 on one core: numpy copies of 64 MiB, 2 MiB and 64 KiB, a matrix product of 512 x 512"
+    memory, shared, cache = copying(_MEMORY_BYTES, 2), copying(_SHARED_BYTES, 50), copying(_CACHE_BYTES, 2000)
+    return HostRates(_best(memory), _best(shared), _best(cache), _best(flops), how)
+
+
+def _best(measure: Callable[[], float]) -> float:
+    return max(measure() for _ in range(_REPEATS))
