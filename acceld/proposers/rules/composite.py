@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
@@ -23,7 +24,7 @@ class _Match:
 
 
 class CompositeActivation:
-    """silu, sigmoid and rsqrt spelled out in exp, add, sqrt, reciprocal and multiply."""
+    """silu, sigmoid, rsqrt and scaled squares spelled out in exp, add, sqrt, reciprocal and multiply."""
 
     name = "composite_activation"
     reason = (
@@ -80,7 +81,7 @@ class CompositeActivation:
 def _match(kernel: KernelModule, last: Statement) -> _Match | None:
     if last.kind != "op" or last.augmented:
         return None
-    return _silu(kernel, last) or _sigmoid(kernel, last) or _rsqrt(kernel, last)
+    return _silu(kernel, last) or _sigmoid(kernel, last) or _rsqrt(kernel, last) or _square(kernel, last)
 
 
 def _silu(kernel: KernelModule, last: Statement) -> _Match | None:
@@ -135,6 +136,36 @@ def _rsqrt(kernel: KernelModule, last: Statement) -> _Match | None:
         return None
     scale, bias = root.args.get("scale"), root.args.get("bias")
     return _Match("rsqrt", data, (root,), last, kernel.text(scale) if scale else "", kernel.text(bias) if bias else "")
+
+
+def _square(kernel: KernelModule, last: Statement) -> _Match | None:
+    """(x * number) * x: the square of x times the number's root, which is the activation's scale."""
+    pair = _product(kernel, last)
+    if pair is None:
+        return None
+    for x, scaled in (pair, pair[::-1]):
+        first = kernel.producer(last, scaled)
+        if first is None or not kernel.only_reader(first, last) or first.augmented:
+            continue
+        if (
+            first.op == "tensor_scalar"
+            and kernel.opname(first.args.get("op0")) == "multiply"
+            and "op1" not in first.args
+        ):
+            data, number = first.reads.get("data"), kernel.number(first.args.get("operand0"))
+        elif first.op == "multiply":
+            data, number = first.reads.get("x"), kernel.number(first.args.get("y"))
+        else:
+            continue
+        if (
+            data is not None
+            and number is not None
+            and number > 0
+            and data.same_as(x)
+            and _agree(kernel, last, (first,), x)
+        ):
+            return _Match("square", x, (first,), last, repr(sqrt(number)))
+    return None
 
 
 def _product(kernel: KernelModule, statement: Statement) -> tuple[Access, Access] | None:

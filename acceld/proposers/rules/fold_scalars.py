@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
+from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 from acceld.proposers.rules.syntax import Statement
@@ -28,7 +29,7 @@ class _Fold:
 
 
 class FoldScalars:
-    """Two tensor_scalar in one, a scale in an activation, tensor_scalar and tensor_tensor in one."""
+    """Two tensor_scalar in one, a scale in an activation, tensor_scalar and tensor_tensor in one, a quotient."""
 
     name = "fold_scalars"
     reason = (
@@ -41,6 +42,8 @@ class FoldScalars:
 
     def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
         """One site for each pair."""
+        # tensor_scalar may run on either engine, what it is folded into only on the vector engine.
+        vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
         return [
             Site(
                 self.name,
@@ -48,7 +51,7 @@ class FoldScalars:
                 f"line {fold.first.line} has no other reader, and the masks agree",
                 f"Lines {fold.first.line} and {fold.second.line}: {fold.what}. One pass over the tile disappears.",
                 (Variant(fold.name),),
-                fold.benefit,
+                0.3 * fold.benefit if vector_bound and fold.op == "scalar_tensor_tensor" else fold.benefit,
                 (0.0, 12.0),
                 f"{fold.first.line}",
             )
@@ -77,8 +80,13 @@ def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
             continue
         if sum(other.name == access.name for other in second.mentions) != 1 or _changed_between(kernel, first, second):
             continue
+        if _narrow(kernel, first):
+            continue
+        quotient = _into_quotient(kernel, first, second, name)
+        if quotient is not None:
+            found.append(quotient)
         scalar = _scalar(kernel, first)
-        if scalar is None or _narrow(kernel, first):
+        if scalar is None:
             continue
         makers = (_two_scalars, _into_activation, _into_tensor_tensor)
         folds = [make(kernel, first, second, scalar, name) for make in makers]
@@ -197,6 +205,32 @@ def _into_tensor_tensor(
     }
     what = f"do {scalar.op} and {op} in one scalar_tensor_tensor"
     return _Fold("scalar_tensor_tensor", first, second, "scalar_tensor_tensor", arguments, what, 0.2)
+
+
+def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, name: str) -> _Fold | None:
+    """A product with a reciprocal: the quotient."""
+    operand = first.args.get("data") or first.args.get("x")
+    if first.op != "reciprocal" or operand is None or kernel.access(operand) is None:
+        return None
+    if second.op == "tensor_tensor" and kernel.opname(second.args.get("op")) == "multiply":
+        names = ("data1", "data2")
+    elif second.op == "multiply":
+        names = ("x", "y")
+    else:
+        return None
+    other = second.args.get(names[0] if name == names[1] else names[1])
+    if name not in names or other is None or kernel.access(other) is None or _column(kernel, second, name):
+        return None
+    if _column(kernel, second, names[0] if name == names[1] else names[1]):
+        return None
+    arguments = {
+        "data1": kernel.text(other),
+        "data2": kernel.text(operand),
+        "op": f"{prefix(kernel, 'language')}.divide",
+    }
+    return _Fold(
+        "divide", first, second, "tensor_tensor", arguments, "divide instead of multiplying by a reciprocal", 0.2
+    )
 
 
 RULE = FoldScalars()

@@ -15,6 +15,7 @@ from acceld.proposers.rules.building import (
     read,
     written,
 )
+from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 from acceld.proposers.rules.syntax import Access, Item, Loop, Statement, flatten, leading_comments
@@ -63,7 +64,7 @@ class FuseNests:
 
     def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
         """One site for each pair of nests."""
-        spilled = _spilled(profile)
+        spills = spilled(profile)
         found = []
         for fusion in _fusions(kernel):
             names = ", ".join(fusion.buffers)
@@ -77,8 +78,8 @@ class FuseNests:
                     f"{fusion.second.line} reads it. Make {fusion.variable.variable} the outer loop of both, so that a "
                     "part is consumed as soon as it is made: live ranges shrink, and with them spills and reloads.",
                     (Variant("deep", {"depth": _DEEPEST}), Variant("outer", {"depth": 1})),
-                    0.6 if spilled else 0.25,
-                    (5.0, 50.0) if spilled else (0.0, 15.0),
+                    0.6 if spills else 0.25,
+                    (5.0, 50.0) if spills else (0.0, 15.0),
                     f"{fusion.first.line}",
                 )
             )
@@ -110,10 +111,6 @@ def _inside(loop: Loop, line: int) -> bool:
             return True
         parent = parent.parent
     return False
-
-
-def _spilled(profile: Profile | None) -> bool:
-    return profile is not None and profile.counters.get("spill_save_bytes", 0) > 0
 
 
 def _bodies(kernel: KernelModule) -> list[list[Item]]:

@@ -13,6 +13,7 @@ from acceld.proposers.rules.editing import Edits, reindent
 from acceld.proposers.rules.hoist_work import hoisted
 from acceld.proposers.rules.invariants import same_values
 from acceld.proposers.rules.nests import SBUF_BYTES, after_line, all_accesses, inside, kept_bytes, substance
+from acceld.proposers.rules.profiles import reloads
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 from acceld.proposers.rules.syntax import Access, Item, Loop, Statement, flatten
@@ -69,8 +70,8 @@ class GroupIterations:
                     f"{' or '.join(map(str, nest.groups))} and make the groups the outer loop, so that a group stays on "
                     f"chip for all iterations of {outer.variable}.",
                     tuple(Variant(f"groups of {size}", {"size": size}) for size in nest.groups),
-                    0.5 if _reloads(profile) else 0.2,
-                    (5.0, 40.0) if _reloads(profile) else (0.0, 20.0),
+                    0.5 if reloads(profile) else 0.2,
+                    (5.0, 40.0) if reloads(profile) else (0.0, 20.0),
                     inner.variable,
                 )
             )
@@ -104,17 +105,6 @@ class GroupIterations:
             regrouped = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
             return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
         raise RuleRefused(f"line {site.line}: there is no nest of two loops")
-
-
-def _reloads(profile: Profile | None) -> bool:
-    """Whether more is read from HBM than the kernel says: values did not stay on chip."""
-    if profile is None:
-        return False
-    counters = profile.counters
-    return (
-        counters.get("spill_reload_bytes", 0) > 0
-        or counters.get("hbm_read_bytes", 0) > 1.5 * counters.get("written_read_bytes", 0) > 0
-    )
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:

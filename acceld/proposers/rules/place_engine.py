@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
+from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 from acceld.proposers.rules.syntax import Statement
@@ -28,7 +29,7 @@ class PlaceEngine:
         copies = _copies(kernel)
         if not copies:
             return []
-        vector, scalar = _busy(profile, "vector"), _busy(profile, "scalar")
+        vector, scalar = busy_share(profile, "vector"), busy_share(profile, "scalar")
         first = "scalar" if vector > scalar else "vector"
         order = [first, "vector" if first == "scalar" else "scalar"]
         unbalanced = abs(vector - scalar)
@@ -71,12 +72,6 @@ def _copies(kernel: KernelModule) -> list[Statement]:
         and "src" in statement.reads
         and kernel.space_of(statement.reads["src"].name) in ("psum", "sbuf")
     ]
-
-
-def _busy(profile: Profile | None, engine: str) -> float:
-    if profile is None or not profile.latency_us:
-        return 0.0
-    return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
 
 
 RULE = PlaceEngine()

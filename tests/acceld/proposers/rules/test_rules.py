@@ -102,6 +102,34 @@ def test_what_is_not_provably_a_silu_stays(old: str, new: str) -> None:
     assert not [site for site in sites("composite_activation", changed, [TILE]) if site.key == "silu"]
 
 
+SQUARE = SILU.replace("nl.multiply(x_tile, sigmoid)", "nl.multiply(small, x_tile)").replace(
+    "    y_tile =", "    small = nisa.tensor_scalar(data=x_tile, op0=nl.multiply, operand0=0.25)\n    y_tile ="
+)
+
+
+def test_a_scaled_square_is_one_activation() -> None:
+    names = [site.key for site in sites("composite_activation", SQUARE, [TILE])]
+    after = applied("composite_activation", SQUARE, [TILE], names.index("square"))
+    assert "nisa.activation(op=nl.square, data=x_tile, scale=0.5)" in after and "small" not in after
+    assert_same(SQUARE, after, *arrays(TILE))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("operand0=0.25", "operand0=-0.25"),  # no real root
+        ("operand0=0.25", "operand0=x_tile[p, 0]"),  # no number
+        ("nl.multiply(small, x_tile)", "nl.multiply(small, decay)"),
+        ("    y_tile =", "    x_tile[p, f] = nl.add(x_tile, 1.0)\n    y_tile ="),
+        ("operand0=0.25)", "operand0=0.25, mask=f < 1000)"),
+    ],
+)
+def test_what_is_not_provably_a_square_stays(old: str, new: str) -> None:
+    changed = SQUARE.replace(old, new)
+    assert changed != SQUARE
+    assert not [site for site in sites("composite_activation", changed, [TILE]) if site.key == "square"]
+
+
 # widen_tiles
 
 CHUNKS = legacy(
@@ -374,6 +402,36 @@ def test_each_fold_is_right() -> None:
     assert {site.variants[0].name for site in found} == {"tensor_scalar", "activation_scale", "scalar_tensor_tensor"}
     for number in range(len(found)):
         assert_same(FOLDS, applied("fold_scalars", FOLDS, shapes, site=number), *arrays(*shapes))
+
+
+QUOTIENT = FOLDS.replace("nl.subtract(more, small)", "nl.multiply(x_tile, inverse)").replace(
+    "    result =", "    inverse = nisa.reciprocal(data=power)\n    result ="
+)
+
+
+def test_a_product_with_a_reciprocal_is_a_quotient() -> None:
+    shapes = [TILE, TILE]
+    names = [site.variants[0].name for site in sites("fold_scalars", QUOTIENT, shapes)]
+    after = applied("fold_scalars", QUOTIENT, shapes, names.index("divide"))
+    assert "nisa.tensor_tensor(data1=x_tile, data2=power, op=nl.divide)" in after and "reciprocal" not in after
+    assert_same(QUOTIENT, after, *arrays(*shapes))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nl.multiply(x_tile, inverse)", "nl.add(x_tile, inverse)"),
+        ("nl.multiply(x_tile, inverse)", "nl.multiply(inverse, inverse)"),
+        ("nl.multiply(x_tile, inverse)", "nl.multiply(x_tile, inverse, mask=f < 1000)"),  # masked tail
+        ("    result =", "    power[p, f] = nl.add(power, 1.0)\n    result ="),  # operand changes in between
+        ("    result =", "    view = inverse\n    result ="),  # alias
+    ],
+)
+def test_other_uses_of_a_reciprocal_stay(old: str, new: str) -> None:
+    changed = QUOTIENT.replace(old, new)
+    assert changed != QUOTIENT
+    found = sites("fold_scalars", changed, [TILE, TILE])
+    assert "divide" not in {site.variants[0].name for site in found}
 
 
 def test_folds_can_follow_each_other() -> None:

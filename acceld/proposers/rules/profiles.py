@@ -1,0 +1,25 @@
+"""What a profile tells rules, for ranking: busy engines, spills, reloads."""
+
+from __future__ import annotations
+
+from acceld.model import Profile
+
+
+def busy_share(profile: Profile | None, engine: str) -> float:
+    """Busy time of an engine as a share of the latency; 0 without a profile."""
+    if profile is None or not profile.latency_us:
+        return 0.0
+    return sum(us for name, us in profile.engines_us.items() if engine in name.lower()) / profile.latency_us
+
+
+def spilled(profile: Profile | None) -> bool:
+    """Whether values went to HBM and back because SBUF was full."""
+    return profile is not None and profile.counters.get("spill_save_bytes", 0) > 0
+
+
+def reloads(profile: Profile | None) -> bool:
+    """Whether more is read from HBM than the kernel says: values did not stay on chip."""
+    if profile is None:
+        return False
+    read, written = (profile.counters.get(name, 0) for name in ("hbm_read_bytes", "written_read_bytes"))
+    return spilled(profile) or read > 1.5 * written > 0
