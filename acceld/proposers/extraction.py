@@ -139,12 +139,14 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Whether the text defines the entry; None where it seems to, but does not parse."""
+    """Whether the text defines the entry; None where it seems to, but is no Python that parses (C never is)."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        pattern = rf"^\s*(?:async\s+)?def\s+{re.escape(entry)}\s*\(" if entry else r"^\s*def\s+\w+\s*\("
-        return None if re.search(pattern, text, re.MULTILINE) else False
+        name = re.escape(entry) if entry else r"\w+"
+        python = rf"^\s*(?:async\s+)?def\s+{name}\s*\("
+        c = rf"^\w[^\n=;(]*\b{name}\s*\([^;{{}}]*\)\s*\{{"
+        return None if re.search(f"{python}|{c}", text, re.MULTILINE) else False
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     return entry in names if entry else bool(names)
 

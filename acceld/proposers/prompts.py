@@ -20,7 +20,7 @@ from acceld.proposers.fencing import Data, delimiter, fenced
 
 SHARED = "shared"
 NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first")
-APIS = ("nki_legacy", "nki", "triton")
+APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
 USER_MARK = "<!-- user -->"
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")

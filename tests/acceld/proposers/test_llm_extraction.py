@@ -107,3 +107,10 @@ def test_an_insight_with_its_pseudo_code() -> None:
 @pytest.mark.parametrize("answer", ["NONE", "None.", "**NONE**", "", "It was just luck.", "Title: only"])
 def test_an_answer_without_an_insight_teaches_nothing(answer: str) -> None:
     assert parse_insight(answer) is None
+
+
+def test_a_kernel_in_c_is_found_by_its_definition() -> None:
+    c = "#include <math.h>\nstatic float twice(float x) { return 2 * x; }\n\nvoid kernel(const float *a, float *out)\n{\n    out[0] = twice(a[0]);\n}\n"
+    talk = f"First:\n```c\nvoid kernel(const float *a, float *out);\n```\nthen\n```c\n{c}```\n"
+    assert extract_kernel(talk, "kernel").text == c
+    assert extract_kernel("```c\nint main(void) { return 0; }\n```", "kernel").text is None

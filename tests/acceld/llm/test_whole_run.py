@@ -1,0 +1,116 @@
+"""A whole run on the host's processor with a model behind an OpenAI-compatible endpoint: roles, ledger, jail, referee.
+
+With ``make test-llm`` and ACCELD_TEST_BASE_URL the endpoint is a real one (ACCELD_TEST_MODEL names the model there); without,
+a scripted server on loopback answers as a good model would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
+from acceld.daemon.build import Builder
+from acceld.home import Home
+from acceld.model import Run, RunSpec, RunState, SearchParameters, Status
+from acceld.search.control import RunControl
+from acceld.search.replay import differences, recording
+from store.database import Store
+from tests.acceld.llm.server import Reply, ScriptedServer
+
+BASE_URL = os.environ.get("ACCELD_TEST_BASE_URL", "")
+
+FASTER = "import numpy as np\n\n\ndef kernel(a, b):\n    return np.matmul(a, b)\n"
+WRONG = "import numpy as np\n\n\ndef kernel(a, b):\n    return np.matmul(a, b) + 1\n"
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
+    yield opened
+    await opened.close()
+
+
+async def whole_run(store: Store, base_url: str, model: str, **search: Any) -> Run:
+    """A search on ``matmul_cpu`` in numpy, with the daemon's own parts."""
+    served = ModelConfig(
+        base_url=base_url,
+        name=model,
+        concurrency=1,
+        context_tokens=8192,
+        input_usd_per_mtok=0.0,
+        output_usd_per_mtok=0.0,
+    )
+    llm = LlmConfig(
+        planner=RoleConfig(("served",), 150, 0.7),
+        executor=RoleConfig(("served",), 500, 0.7),
+        first_token_s=900.0,
+        total_s=1200.0,
+    )
+    config = Config(models={"served": served}, llm=llm)
+    parts = await Builder(config, Home(store.path.parent), store, {}).parts()
+    await parts.evaluator.start()
+    try:
+        sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 2, "fixer_steps": 1, "patience": 0}
+        spec = RunSpec("matmul_cpu", "host", "numpy", "cpu", "llm", search=SearchParameters(**(sizes | search)))
+        await parts.check(spec)
+        run = await store.create_run(spec)
+        search_of_it = await parts.make_search(run, RunControl())
+        await search_of_it.run()
+        return await store.run(run.id)
+    finally:
+        await parts.evaluator.stop(5.0)
+        await parts.close()
+
+
+async def check_rows(store: Store, run: Run) -> list[Status]:
+    """What holds whatever the model said; the candidates' statuses."""
+    assert run.state is RunState.FINISHED, run.message
+    calls = await store.read(
+        lambda connection: connection.execute("SELECT outcome, output_tokens FROM llm_calls").fetchall()
+    )
+    assert calls and all(row["outcome"] in ("answered", "empty", "context_too_long") for row in calls)
+    assert any(row["output_tokens"] for row in calls)
+    assert (await store.read(lambda connection: differences(recording(connection, run.id))))[0] == []
+    best = await store.candidate(run.best or 0)
+    assert best.evaluation is not None and best.evaluation.status is Status.PASSED
+    return [c.evaluation.status for c in await store.candidates(run.id) if c.evaluation]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_scripted_server_drives_a_run_to_the_known_best(store: Store) -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        system, user = (message["content"] for message in body["messages"])
+        if "You study one kernel" in system:
+            return Reply("Title: One product\nClass: fusion\nInsights: none\n\nUse one matrix product.")
+        if "What came of it" in user:
+            return Reply(f"```python\n{FASTER}```")
+        return Reply(f"```python\n{WRONG}```")
+
+    async with ScriptedServer(answer=answer) as server:
+        run = await whole_run(store, server.base_url, "scripted")
+    statuses = await check_rows(store, run)
+    assert Status.INCORRECT_NUMERICAL in statuses, "the wrong kernels were judged before they were repaired"
+    best = await store.candidate(run.best or 0)
+    assert best.kernel.text == FASTER and best.order[3] == 1
+
+
+@pytest.mark.llm
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not BASE_URL, reason="ACCELD_TEST_BASE_URL is not set")
+async def test_a_real_model_drives_a_whole_run(store: Store) -> None:
+    """A small model may make nothing faster; the run is sound either way, and -s says what came of it."""
+    run = await whole_run(store, BASE_URL, os.environ.get("ACCELD_TEST_MODEL", "default"))
+    statuses = await check_rows(store, run)
+    candidates = await store.candidates(run.id)
+    baseline, best = candidates[0], await store.candidate(run.best or 0)
+    assert baseline.evaluation is not None and best.evaluation is not None
+    before, after = baseline.evaluation.latency_us or 0.0, best.evaluation.latency_us or 1.0
+    told = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+    print(f"{len(statuses) - 1} candidates ({told}); {before:.0f} us to {after:.0f} us: {before / after:.2f}x")  # noqa: T201
