@@ -165,5 +165,22 @@ def _neuron(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _nvidia(_: argparse.Namespace) -> Iterator[Finding]:
-    tool = shutil.which("nvidia-smi")
-    yield Finding("nvidia", "note" if tool is None else "ok", tool or "no NVIDIA driver")
+    from acceld.backends.cuda.driver import CudaDriver
+    from acceld.backends.cuda.machine import INSTALL
+
+    driver = CudaDriver()
+    missing = [name for name in ("triton", "torch") if not _importable(name)]
+    todo = INSTALL if missing else ""
+    if shutil.which("nvidia-smi") is None:
+        yield Finding("nvidia", "note", "no NVIDIA driver: nvidia-smi is not on PATH; Triton kernels can not be timed")
+        return
+    try:
+        for one in driver.gpus:
+            known = f"chip {driver.gpu.name}" if driver.gpu else "no datasheet figures for it"
+            yield Finding("nvidia", "ok", f"GPU {one.index} {one.name}, driver {one.driver}, {one.clocks}; {known}")
+        driver.check()
+    except AcceldError as error:
+        yield Finding("nvidia", "note", error.message, error.hint)
+    else:
+        found = "triton and torch are here" if not missing else f"missing: {', '.join(missing)}"
+        yield Finding("triton", "note" if missing else "ok", found, todo)

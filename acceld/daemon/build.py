@@ -75,6 +75,7 @@ class Builder:
         for backend in NEURON:
             makers[backend] = partial(self._neuron, backend)
         makers["cpu"] = self._cpu
+        makers["cuda"] = self._cuda
         self._router = Router(SIMULATOR, makers)
         return Parts(
             evaluator=self._router,
@@ -91,6 +92,15 @@ class Builder:
 
         folders, tell = self._config.paths.workloads, self._tell_started
         return HostedJudge(self._config.evaluate, self._home.path, CpuDriver(), workload_folders=folders, on_start=tell)
+
+    def _cuda(self) -> Evaluator:
+        from acceld.backends.cuda.driver import CudaDriver
+        from acceld.evaluate.hosted.judge import HostedJudge
+
+        folders, tell = self._config.paths.workloads, self._tell_started
+        return HostedJudge(
+            self._config.evaluate, self._home.path, CudaDriver(), workload_folders=folders, on_start=tell
+        )
 
     def _simulator(self) -> Evaluator:
         folders = self._config.paths.workloads

@@ -1,0 +1,138 @@
+"""GPUs as data: what the datasheets say, by the names acceld uses for them.
+
+Dense rates, without sparsity; of the SXM form where there are several. ``l2_bytes`` decides how much is written to
+empty the cache. Peaks are what a percentage is of; a kernel beyond :data:`LIMITS` is suspect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from acceld.roofline import Peaks
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One kind of GPU. ``capability`` 90 is compute capability 9.0."""
+
+    name: str
+    words: tuple[str, ...]
+    """What the driver's name of it contains, lower case."""
+    capability: int
+    multiprocessors: int
+    l2_bytes: int
+    shared_bytes: int
+    """Shared memory one program may use."""
+    hbm_bytes_per_s: float
+    matmul_tflops: Mapping[str, float]
+    vector_tflops: float
+    """float32, outside of tensor cores."""
+    source: str
+
+    def peaks(self) -> Peaks:
+        """Datasheet rates."""
+        rates = {dtype: tflops * 1e12 for dtype, tflops in self.matmul_tflops.items()}
+        return Peaks(self.hbm_bytes_per_s, MappingProxyType(rates), self.vector_tflops * 1e12, self.source)
+
+
+def _rates(half: float, eighth: float | None, single: float) -> Mapping[str, float]:
+    """Tensor-core rates: float16 and bfloat16, float8 where there is any, and float32 by TF32."""
+    rates = {"float16": half, "bfloat16": half, "float32": single}
+    if eighth is not None:
+        rates |= {"float8_e4m3fn": eighth, "float8_e5m2": eighth}
+    return MappingProxyType(rates)
+
+
+_KIB, _MIB = 1 << 10, 1 << 20
+
+GPUS: Mapping[str, Gpu] = MappingProxyType(
+    {
+        gpu.name: gpu
+        for gpu in (
+            Gpu(
+                "h100",
+                ("h100",),
+                90,
+                132,
+                50 * _MIB,
+                227 * _KIB,
+                3.35e12,
+                _rates(989.4, 1978.9, 494.7),
+                66.9,
+                "NVIDIA H100 datasheet and Hopper architecture paper, SXM5 80 GB: 3.35 TB/s, 989.4 TFLOP/s dense",
+            ),
+            Gpu(
+                "h200",
+                ("h200",),
+                90,
+                132,
+                50 * _MIB,
+                227 * _KIB,
+                4.8e12,
+                _rates(989.4, 1978.9, 494.7),
+                66.9,
+                "NVIDIA H200 datasheet, SXM5 141 GB: 4.8 TB/s, tensor cores of H100",
+            ),
+            Gpu(
+                "a100",
+                ("a100",),
+                80,
+                108,
+                40 * _MIB,
+                163 * _KIB,
+                2.039e12,
+                _rates(312.0, None, 156.0),
+                19.5,
+                "NVIDIA A100 datasheet, SXM4 80 GB: 2,039 GB/s, 312 TFLOP/s dense",
+            ),
+            Gpu(
+                "b200",
+                ("b200",),
+                100,
+                148,
+                126 * _MIB,
+                227 * _KIB,
+                8.0e12,
+                _rates(2250.0, 4500.0, 1125.0),
+                75.0,
+                "NVIDIA DGX B200 datasheet, an eighth of the system: 8 TB/s, 2.25 PFLOP/s dense",
+            ),
+            Gpu(
+                "l40s",
+                ("l40s",),
+                89,
+                142,
+                96 * _MIB,
+                99 * _KIB,
+                864e9,
+                _rates(362.05, 733.0, 183.0),
+                91.6,
+                "NVIDIA L40S datasheet: 864 GB/s, 362.05 TFLOP/s dense",
+            ),
+            Gpu(
+                "l4",
+                (" l4",),
+                89,
+                58,
+                48 * _MIB,
+                99 * _KIB,
+                300e9,
+                _rates(121.0, 242.5, 60.0),
+                30.3,
+                "NVIDIA L4 datasheet: 300 GB/s, 121 TFLOP/s dense",
+            ),
+        )
+    }
+)
+"""Every GPU that acceld has figures for, by name; ``acceld.targets.GPUS`` lists the same names."""
+
+
+def gpu_called(name: str) -> Gpu | None:
+    """The GPU whose words are in the driver's name for it, such as ``NVIDIA H100 80GB HBM3``; None for another."""
+    padded = f"{name.lower()} "
+    for gpu in sorted(GPUS.values(), key=lambda one: -len(one.words[0])):
+        if any(f"{word} " in padded.replace("-", " ") or f"{word}" in padded.split() for word in gpu.words):
+            return gpu
+    return None

@@ -1,0 +1,130 @@
+"""The few calls of NVIDIA's driver library that replaying a plan takes, by ctypes. Errors become DriverError."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+LIBRARY = "libcuda.so.1"
+_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_REGISTERS, _LOCAL = 4, 3  # CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+_HEAP = 2  # CU_LIMIT_MALLOC_HEAP_SIZE
+_STATIC_SHARED_BYTES = 48 << 10
+
+
+class DriverError(RuntimeError):
+    """A call of the driver failed: its name, the error's name and what the driver says."""
+
+
+class Driver:
+    """One context on one GPU. Pointers are numbers."""
+
+    def __init__(self, device: int, library: str = LIBRARY) -> None:
+        try:
+            self._library = ctypes.CDLL(library)
+        except OSError as error:
+            raise DriverError(f"{library} can not be loaded: {error}") from error
+        self._call("cuInit", 0)
+        handle = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(handle), device)
+        self._context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), handle)
+        self._call("cuCtxSetCurrent", self._context)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            named, said = ctypes.c_char_p(), ctypes.c_char_p()
+            self._library.cuGetErrorName(code, ctypes.byref(named))
+            self._library.cuGetErrorString(code, ctypes.byref(said))
+            what = (named.value or b"unknown error").decode(), (said.value or b"").decode()
+            raise DriverError(f"{name}: {what[0]} ({code}): {what[1]}")
+
+    def allocate(self, size_bytes: int) -> int:
+        """Device memory; at least one byte."""
+        pointer = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, size_bytes)))
+        return pointer.value
+
+    def fill(self, pointer: int, byte: int, size_bytes: int) -> None:
+        """Every byte the same."""
+        if size_bytes:
+            self._call("cuMemsetD8_v2", ctypes.c_uint64(pointer), ctypes.c_ubyte(byte), ctypes.c_size_t(size_bytes))
+
+    def write(self, pointer: int, address: int, size_bytes: int) -> None:
+        """From the host's ``address``."""
+        if size_bytes:
+            host, count = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes)
+            self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), host, count)
+
+    def read(self, address: int, pointer: int, size_bytes: int) -> None:
+        """To the host's ``address``."""
+        if size_bytes:
+            host, count = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes)
+            self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(pointer), count)
+
+    def no_heap(self) -> None:
+        """Device code gets as little memory of its own as the driver allows."""
+        self._call("cuCtxSetLimit", _HEAP, ctypes.c_size_t(0))
+
+    def load(self, binary: bytes) -> ctypes.c_void_p:
+        """A module of device code."""
+        module = ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(module), binary)
+        return module
+
+    def unload(self, module: ctypes.c_void_p) -> None:
+        """Drop a module and the memory its code declared."""
+        self._call("cuModuleUnload", module)
+
+    def function(self, module: ctypes.c_void_p, name: str, shared_bytes: int) -> ctypes.c_void_p:
+        """A device function, allowed as much shared memory as it wants."""
+        found = ctypes.c_void_p()
+        self._call("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
+        if shared_bytes > _STATIC_SHARED_BYTES:
+            self._call("cuFuncSetAttribute", found, _DYNAMIC_SHARED, shared_bytes)
+        return found
+
+    def registers(self, function: ctypes.c_void_p) -> tuple[int, int]:
+        """Registers of a thread, and bytes it spills to local memory."""
+        found = []
+        for attribute in (_REGISTERS, _LOCAL):
+            value = ctypes.c_int()
+            self._call("cuFuncGetAttribute", ctypes.byref(value), attribute, function)
+            found.append(value.value)
+        return found[0], found[1]
+
+    def launch(
+        self,
+        function: ctypes.c_void_p,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Sequence[bytes],
+    ) -> None:
+        """Start a device function on the default stream; ``arguments`` as it reads them."""
+        values = [ctypes.create_string_buffer(one, len(one)) for one in arguments]
+        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
+        self._call("cuLaunchKernel", function, *grid, threads, 1, 1, shared_bytes, None, pointers, None)
+
+    def wait(self) -> None:
+        """Until everything is done; raises what device code did wrong."""
+        self._call("cuCtxSynchronize")
+
+    def event(self) -> ctypes.c_void_p:
+        """A point in time on the device."""
+        made = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(made), 0)
+        return made
+
+    def record(self, event: ctypes.c_void_p) -> None:
+        """Now, in the order of the default stream."""
+        self._call("cuEventRecord", event, None)
+
+    def elapsed_us(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
+        """Between two events that have happened."""
+        milliseconds = ctypes.c_float()
+        name = "cuEventElapsedTime_v2" if hasattr(self._library, "cuEventElapsedTime_v2") else "cuEventElapsedTime"
+        self._call(name, ctypes.byref(milliseconds), start, end)
+        return 1000.0 * milliseconds.value

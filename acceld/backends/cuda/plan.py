@@ -1,0 +1,221 @@
+"""A launch plan: what a kernel's host code does, as plain data with compiled device code.
+
+Host code runs once, in a jail, with the shapes of its arguments and without their data. What it allocates and launches
+is written down; replaying that needs none of the candidate's Python. The bytes are a little-endian length, a JSON
+header of that length, and the device code of each kernel one after the other. :func:`decode` believes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+VERSION = 1
+MAX_BUFFERS = 256
+MAX_LAUNCHES = 256
+MAX_ARGUMENTS = 256
+MAX_SCRATCH_BYTES = 64 << 30
+MAX_CODE_BYTES = 256 << 20
+_LENGTH = struct.Struct("<Q")
+SCALARS = {
+    "i1": "<b",
+    "i8": "<b",
+    "i16": "<h",
+    "i32": "<i",
+    "i64": "<q",
+    "u1": "<B",
+    "u8": "<B",
+    "u16": "<H",
+    "u32": "<I",
+    "u64": "<Q",
+    "fp32": "<f",
+    "f32": "<f",
+    "fp64": "<d",
+    "f64": "<d",
+}
+"""How a launch's numbers are laid out, by Triton's name of their type."""
+
+
+class PlanRefused(ValueError):
+    """Bytes that are no plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory that host code allocates. ``fill`` is the byte it is filled with; None: whatever is there."""
+
+    size_bytes: int
+    fill: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One compiled device function."""
+
+    name: str
+    binary: bytes
+    shared_bytes: int
+    warps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An argument that points into input number ``number`` (``kind`` input) or a buffer (``kind`` buffer)."""
+
+    kind: str
+    number: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """An argument that is a number of one of :data:`SCALARS`."""
+
+    type: str
+    value: int | float
+
+    def packed(self) -> bytes:
+        """As the device function reads it. PlanRefused where the value does not fit."""
+        try:
+            return struct.pack(SCALARS[self.type], float(self.value) if "f" in self.type else int(self.value))
+        except (struct.error, OverflowError) as error:
+            raise PlanRefused(f"{self.value!r} is no {self.type}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of kernel number ``kernel``. ``scratch_bytes`` is what each program needs beside its arguments."""
+
+    kernel: int
+    grid: tuple[int, int, int]
+    arguments: tuple[Pointer | Scalar, ...]
+    scratch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a call does. ``outputs`` are what it returns: whole arrays in buffers."""
+
+    capability: int
+    """Of the GPU it was compiled for: 90 is 9.0."""
+    buffers: tuple[Buffer, ...]
+    kernels: tuple[Code, ...]
+    launches: tuple[Launch, ...]
+    outputs: tuple[Pointer, ...]
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Of all buffers together."""
+        return sum(one.size_bytes for one in self.buffers)
+
+
+def encode(plan: Plan) -> bytes:
+    """The plan as bytes; the same plan gives the same bytes."""
+    header = {
+        "version": VERSION,
+        "capability": plan.capability,
+        "buffers": [[one.size_bytes, one.fill] for one in plan.buffers],
+        "kernels": [[one.name, len(one.binary), one.shared_bytes, one.warps] for one in plan.kernels],
+        "launches": [
+            [one.kernel, list(one.grid), [_plain(argument) for argument in one.arguments], one.scratch_bytes]
+            for one in plan.launches
+        ],
+        "outputs": [_plain(one) for one in plan.outputs],
+    }
+    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
+    return _LENGTH.pack(len(text)) + text + b"".join(one.binary for one in plan.kernels)
+
+
+def decode(data: bytes, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> Plan:
+    """The plan in ``data``, for arrays of these sizes. PlanRefused for anything that is not one in every respect."""
+    try:
+        (length,) = _LENGTH.unpack_from(data)
+        raw = json.loads(data[_LENGTH.size : _LENGTH.size + length])
+        if not isinstance(raw, dict) or raw.get("version") != VERSION:
+            raise PlanRefused("a plan of another version")
+        plan = _read(raw, data[_LENGTH.size + length :])
+    except PlanRefused:
+        raise
+    except (struct.error, ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as error:
+        raise PlanRefused(f"no plan: {type(error).__name__}: {error}"[:300]) from error
+    _verify(plan, input_bytes, output_bytes)
+    return plan
+
+
+def _plain(argument: Pointer | Scalar) -> list[Any]:
+    if isinstance(argument, Pointer):
+        return [argument.kind, argument.number, argument.offset_bytes]
+    return [argument.type, argument.value]
+
+
+def _read(raw: dict[str, Any], code: bytes) -> Plan:
+    kernels, at = [], 0
+    for name, size, shared, warps in raw["kernels"]:
+        size = _whole(size)
+        kernels.append(Code(str(name)[:512], code[at : at + size], _whole(shared), _whole(warps)))
+        at += size
+    if at != len(code) or at > MAX_CODE_BYTES:
+        raise PlanRefused("device code of another length than announced")
+    buffers = tuple(Buffer(_whole(size), None if fill is None else _whole(fill)) for size, fill in raw["buffers"])
+    launches = tuple(
+        Launch(_whole(kernel), _grid(grid), tuple(map(_argument, arguments)), _whole(scratch))
+        for kernel, grid, arguments, scratch in raw["launches"]
+    )
+    outputs = tuple(map(_argument, raw["outputs"]))
+    if not all(isinstance(one, Pointer) for one in outputs):
+        raise PlanRefused("an output that is no array")
+    pointers = tuple(one for one in outputs if isinstance(one, Pointer))
+    return Plan(_whole(raw["capability"]), buffers, tuple(kernels), launches, pointers)
+
+
+def _argument(raw: Any) -> Pointer | Scalar:
+    if raw[0] in ("input", "buffer") and len(raw) == 3:
+        return Pointer(raw[0], _whole(raw[1]), _whole(raw[2]))
+    if raw[0] in SCALARS and len(raw) == 2 and isinstance(raw[1], int | float):
+        scalar = Scalar(raw[0], raw[1])
+        scalar.packed()
+        return scalar
+    raise PlanRefused(f"an argument {str(raw)[:80]}")
+
+
+def _grid(raw: Any) -> tuple[int, int, int]:
+    x, y, z = map(_whole, raw)
+    if not (1 <= x < 1 << 31 and 1 <= y < 1 << 16 and 1 <= z < 1 << 16):
+        raise PlanRefused(f"a grid of {x} x {y} x {z} programs")
+    return x, y, z
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise PlanRefused(f"{str(value)[:80]!r} where a whole number belongs")
+    return value
+
+
+def _verify(plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int]) -> None:
+    if len(plan.buffers) > MAX_BUFFERS or len(plan.launches) > MAX_LAUNCHES or len(plan.kernels) > MAX_LAUNCHES:
+        raise PlanRefused("more buffers or launches than a kernel has")
+    if plan.scratch_bytes > MAX_SCRATCH_BYTES or any((one.fill or 0) > 255 for one in plan.buffers):
+        raise PlanRefused("more memory than a kernel may allocate")
+    sizes = {"input": list(input_bytes), "buffer": [one.size_bytes for one in plan.buffers]}
+    for launch in plan.launches:
+        if launch.kernel >= len(plan.kernels) or len(launch.arguments) > MAX_ARGUMENTS:
+            raise PlanRefused(f"a launch of kernel {launch.kernel}")
+        for argument in launch.arguments:
+            if isinstance(argument, Pointer) and argument.offset_bytes > _size(sizes, argument):
+                raise PlanRefused("a pointer behind its array")
+    if any(not 1 <= one.warps <= 32 for one in plan.kernels):
+        raise PlanRefused("a kernel of no or too many warps")
+    if len(plan.outputs) != len(output_bytes):
+        raise PlanRefused(f"{len(plan.outputs)} outputs instead of {len(output_bytes)}")
+    for output, size in zip(plan.outputs, output_bytes, strict=True):
+        if output.kind != "buffer" or output.offset_bytes + size > _size(sizes, output):
+            raise PlanRefused("an output that is not whole in memory the kernel allocated")
+
+
+def _size(sizes: dict[str, list[int]], pointer: Pointer) -> int:
+    if pointer.number >= len(sizes[pointer.kind]):
+        raise PlanRefused(f"{pointer.kind} {pointer.number}, which there is not")
+    return sizes[pointer.kind][pointer.number]

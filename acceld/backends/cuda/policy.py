@@ -1,0 +1,60 @@
+"""What a candidate in Triton may not hold, read from its syntax tree: an early, clear refusal, never the only wall."""
+
+from __future__ import annotations
+
+import ast
+
+from acceld.model import Failure
+
+MODULES = frozenset("torch triton triton.language triton.language.extra math __future__ typing".split())
+_BUILTINS = frozenset(
+    "exec eval compile __import__ open input globals locals vars getattr setattr delattr breakpoint dir memoryview".split()
+)
+_OWN_NAMES = frozenset({"__name__", "__file__", "__doc__"})
+MAX_CHARACTERS = 1_000_000
+
+
+def refused_triton(text: str, filename: str = "kernel_triton.py") -> Failure | None:
+    """The first thing in the source that a candidate may not hold; rule ``syntax`` where it is no Python."""
+    if len(text) > MAX_CHARACTERS:
+        return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
+    try:
+        tree = ast.parse(text, filename)
+    except SyntaxError as error:
+        return Failure("syntax", f"SyntaxError: {error.msg}", error.lineno or 0)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return Failure("syntax", f"{type(error).__name__}: {error}")
+    found = [(getattr(node, "lineno", 0), *refusal) for node in ast.walk(tree) if (refusal := _refusal(node))]
+    if not found:
+        return None
+    line, rule, message, hint = min(found)
+    return Failure(rule, message, line, hint)
+
+
+def _refusal(node: ast.AST) -> tuple[str, str, str] | None:
+    match node:
+        case ast.Import():
+            return next(filter(None, (_module(one.name) for one in node.names)), None)
+        case ast.ImportFrom():
+            return _module(node.module or "") if not node.level else _module(".")
+        case ast.Try() | ast.TryStar():
+            return "try", "try/except is not allowed: a kernel that fails must fail", "remove the fallback"
+        case ast.Name(id=name) if name in _BUILTINS:
+            return "builtin", f"a candidate may not use {name}", ""
+        case ast.Name(id=name) if name.startswith("__") and name not in _OWN_NAMES:
+            return "dunder", f"the name {name} is internal", ""
+        case ast.Attribute(attr=name) if name.startswith("_"):
+            return "dunder", f"the attribute {name} is internal", "use the public API"
+        case ast.Attribute(attr="autotune"):
+            return "autotune", "triton.autotune measures by itself", "write one configuration; the search tries others"
+        case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
+            return "async", "a kernel is no coroutine", ""
+        case ast.Global() | ast.Nonlocal():
+            return "state", "a kernel keeps nothing from one call to the next", ""
+    return None
+
+
+def _module(name: str) -> tuple[str, str, str] | None:
+    if name in MODULES:
+        return None
+    return "import", f"a candidate may not import {name}", f"allowed: {', '.join(sorted(MODULES - {'__future__'}))}"

@@ -1,0 +1,42 @@
+"""What outputs should have been: the workload's reference in float64, on the GPU where torch finds one.
+
+Runs in a child that never sees a candidate, once the worker is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.workloads import Workload, load_reference, reference_outputs
+
+
+def reference(workload: Workload, inputs: Sequence[Any]) -> list[NDArray[Any]]:
+    """Outputs in the reference's layout; on the host where there is no torch, no GPU, or too little memory on it."""
+    forward = load_reference(workload.reference).forward_torch if workload.reference is not None else None
+    if forward is None:
+        return reference_outputs(workload, inputs)
+    try:
+        import torch
+    except ImportError:
+        return reference_outputs(workload, inputs)
+    if not torch.cuda.is_available():
+        return reference_outputs(workload, inputs)
+    try:
+        with torch.no_grad():
+            result = forward(*(_tensor(torch, one, "cuda") for one in inputs))
+            outputs = result if isinstance(result, tuple | list) else (result,)
+            return [one.cpu().numpy() for one in outputs]
+    except torch.cuda.OutOfMemoryError:
+        return reference_outputs(workload, inputs)
+
+
+def _tensor(torch: Any, value: Any, device: str) -> Any:
+    """An array on the device, in float64 unless it holds whole numbers; anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    whole = value.dtype.kind in "iub"
+    return torch.from_numpy(np.ascontiguousarray(value if whole else value.astype(np.float64))).to(device)

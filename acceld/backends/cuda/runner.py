@@ -1,0 +1,121 @@
+"""The worker: replays a launch plan on fresh inputs and times it. Runs none of the candidate's Python.
+
+Before every launch sequence that is timed, everything device code could have kept something in is made worthless: the
+module is loaded anew (which resets variables of the device code), the allocations of the plan are filled with a byte
+that no earlier launch left there, and a buffer of several times the L2 cache is written. Device memory outside the
+plan holds nothing but the inputs of this one call, which never come back.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.backends.cuda.libcuda import Driver, DriverError
+from acceld.backends.cuda.plan import Plan, PlanRefused, Pointer, decode
+from acceld.backends.hosted import BuildRefused, Call, Job
+
+REPEATS = 5
+"""Launch sequences timed in one call; the call's time is their median."""
+_WARP = 32
+
+
+def prepare(job: Job, artefact: str) -> Call:
+    """Load the plan for the job's arrays. BuildRefused where it is no plan, or device code can not be loaded."""
+    input_bytes = [_size_bytes(one) for one in job["arguments"] if "value" not in one]
+    output_bytes = [_size_bytes(one) for one in job["outputs"]]
+    try:
+        plan = decode(Path(artefact).read_bytes(), input_bytes, output_bytes)
+        return Replay(plan, input_bytes, output_bytes, job["settings"])
+    except PlanRefused as error:
+        raise BuildRefused(str(error), rule="plan") from error
+    except DriverError as error:
+        raise BuildRefused(str(error), rule="load") from error
+
+
+class Replay:
+    """A plan on one GPU, with memory for everything it touches."""
+
+    def __init__(
+        self, plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int], settings: dict[str, Any]
+    ) -> None:
+        self._plan, self._sizes = plan, tuple(output_bytes)
+        self._driver = driver = Driver(settings["device"], settings["library"])
+        driver.no_heap()
+        self._inputs = [driver.allocate(size) for size in input_bytes]
+        self._buffers = [driver.allocate(one.size_bytes) for one in plan.buffers]
+        programs = [one.grid[0] * one.grid[1] * one.grid[2] for one in plan.launches]
+        needed = [one.scratch_bytes * count for one, count in zip(plan.launches, programs, strict=True)]
+        self._scratch_bytes = max(needed, default=0)
+        self._scratch = driver.allocate(self._scratch_bytes)
+        self._flush_bytes: int = settings["flush_bytes"]
+        self._flush = driver.allocate(self._flush_bytes)
+        self._events = driver.event(), driver.event()
+        for module in self._load()[1]:
+            driver.unload(module)
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
+        """Run on ``inputs``, leave the results in ``outputs``; microseconds of the launches, the median of REPEATS."""
+        arrays = [one for one in inputs if isinstance(one, np.ndarray)]
+        for pointer, array in zip(self._inputs, arrays, strict=True):
+            self._driver.write(pointer, _address(array), array.nbytes)
+        took = [self._timed() for _ in range(REPEATS)]
+        for output, array, size in zip(self._plan.outputs, outputs, self._sizes, strict=True):
+            self._driver.read(_address(array), self._buffers[output.number] + output.offset_bytes, size)
+        return statistics.median(took)
+
+    def _timed(self) -> float:
+        driver, (start, end) = self._driver, self._events
+        functions, modules = self._load()
+        self._poison()
+        driver.fill(self._flush, os.urandom(1)[0], self._flush_bytes)
+        driver.wait()
+        driver.record(start)
+        for launch in self._plan.launches:
+            code = self._plan.kernels[launch.kernel]
+            arguments = [self._packed(one) if isinstance(one, Pointer) else one.packed() for one in launch.arguments]
+            # Two more: Triton's scratch memory and its profiler's, in the order its launchers pass them.
+            arguments += [struct.pack("<Q", self._scratch), struct.pack("<Q", 0)]
+            threads = code.warps * _WARP
+            driver.launch(functions[launch.kernel], launch.grid, threads, code.shared_bytes, arguments)
+        driver.record(end)
+        driver.wait()
+        took = driver.elapsed_us(start, end)
+        for module in modules:
+            driver.unload(module)
+        return took
+
+    def _load(self) -> tuple[list[Any], list[Any]]:
+        modules = [self._driver.load(one.binary) for one in self._plan.kernels]
+        functions = [
+            self._driver.function(module, one.name, one.shared_bytes)
+            for module, one in zip(modules, self._plan.kernels, strict=True)
+        ]
+        return functions, modules
+
+    def _poison(self) -> None:
+        byte = os.urandom(1)[0]
+        for pointer, one in zip(self._buffers, self._plan.buffers, strict=True):
+            self._driver.fill(pointer, byte if one.fill is None else one.fill, one.size_bytes)
+        self._driver.fill(self._scratch, 0, self._scratch_bytes)
+
+    def _packed(self, pointer: Pointer) -> bytes:
+        base = (self._inputs if pointer.kind == "input" else self._buffers)[pointer.number]
+        return struct.pack("<Q", base + pointer.offset_bytes)
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _size_bytes(one: dict[str, Any]) -> int:
+    from acceld.workloads.records import ArraySpec
+
+    return ArraySpec(tuple(one["shape"]), one["dtype"]).size_bytes

@@ -1,0 +1,78 @@
+/* A stand-in for libcuda on host memory, for tests of the runner: keeps a log of calls and runs a few "kernels" that
+   its test names. It is found only by a path that a test gives. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct { char text[256]; long loads; } Module;
+typedef struct { char name[256]; Module *module; } Function;
+
+static FILE *book;
+static double now_ms;
+static long kept;
+
+static int note(const char *what) {
+    if (!book) book = fopen(getenv("STANDIN_CUDA_LOG"), "a");
+    if (book) { fputs(what, book); fputc('\n', book); fflush(book); }
+    return 0;
+}
+
+int cuInit(unsigned flags) { return getenv("STANDIN_CUDA_NO_DEVICE") ? 100 : note("cuInit"); }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)8; return 0; }
+int cuCtxSetCurrent(void *context) { return 0; }
+int cuCtxSetLimit(int limit, size_t value) { return note(limit == 2 && value == 0 ? "no heap" : "another limit"); }
+int cuGetErrorName(int code, const char **text) { *text = code == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_STANDIN"; return 0; }
+int cuGetErrorString(int code, const char **text) { *text = "the stand-in says so"; return 0; }
+
+int cuMemAlloc_v2(uint64_t *pointer, size_t size) { *pointer = (uint64_t)(uintptr_t)malloc(size); return *pointer ? 0 : 2; }
+int cuMemsetD8_v2(uint64_t pointer, unsigned char byte, size_t size) {
+    memset((void *)(uintptr_t)pointer, byte, size);
+    return note(size >= 4096 ? "flush" : "fill");
+}
+int cuMemcpyHtoD_v2(uint64_t pointer, const void *host, size_t size) { memcpy((void *)(uintptr_t)pointer, host, size); return note("write"); }
+int cuMemcpyDtoH_v2(void *host, uint64_t pointer, size_t size) { memcpy(host, (void *)(uintptr_t)pointer, size); return note("read"); }
+
+int cuModuleLoadData(void **module, const char *image) {
+    if (!strncmp(image, "broken", 6)) return 200;
+    Module *made = calloc(1, sizeof *made);
+    strncpy(made->text, image, sizeof made->text - 1);
+    *module = made;
+    return note("load");
+}
+int cuModuleUnload(void *module) { free(module); return note("unload"); }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    Function *made = calloc(1, sizeof *made);
+    strncpy(made->name, name, sizeof made->name - 1);
+    made->module = module;
+    *function = made;
+    return strcmp(name, "missing") ? 0 : 500;
+}
+int cuFuncSetAttribute(void *function, int attribute, int value) { return note(attribute == 8 ? "shared" : "attribute"); }
+int cuFuncGetAttribute(int *value, int attribute, void *function) { *value = attribute == 4 ? 40 : 0; return 0; }
+
+static void *pointer(void **arguments, int number) { return (void *)(uintptr_t)*(uint64_t *)arguments[number]; }
+
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned ty, unsigned tz,
+                   unsigned shared, void *stream, void **arguments, void **extra) {
+    Function *f = function;
+    char line[512];
+    snprintf(line, sizeof line, "launch %s %u %u %u threads %u shared %u", f->name, x, y, z, threads, shared);
+    note(line);
+    if (!strcmp(f->name, "scale")) {  /* out[i] = in[i] * factor, n elements */
+        float *in = pointer(arguments, 0), *out = pointer(arguments, 1), factor = *(float *)arguments[2];
+        int n = *(int *)arguments[3];
+        for (int i = 0; i < n; i++) out[i] = in[i] * factor;
+    } else if (!strcmp(f->name, "cached")) {  /* right the first time since its module was loaded, then idle */
+        float *in = pointer(arguments, 0), *out = pointer(arguments, 1), factor = *(float *)arguments[2];
+        int n = *(int *)arguments[3];
+        if (f->module->loads++ == 0) for (int i = 0; i < n; i++) out[i] = in[i] * factor;
+    } else if (!strcmp(f->name, "crash")) kept = 1;
+    now_ms += 0.25;
+    return 0;
+}
+int cuCtxSynchronize(void) { return kept ? 700 : note("wait"); }
+int cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(double)); return 0; }
+int cuEventRecord(void *event, void *stream) { *(double *)event = now_ms; return note("event"); }
+int cuEventElapsedTime(float *ms, void *start, void *end) { *ms = (float)(*(double *)end - *(double *)start); return 0; }
