@@ -1,0 +1,59 @@
+"""One evaluation on its way, and what it has gathered so far."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.gates import Seeds
+from acceld.model import Check, Correctness, Evaluation, Failure, Profile, Status
+from acceld.workloads import Workload
+
+Bad = tuple[Status, Failure, Correctness | None]
+"""Why a kernel does not pass."""
+
+
+@dataclass(slots=True)
+class Case:
+    """One evaluation under way."""
+
+    request: EvaluationRequest
+    workload: Workload
+    seeds: Seeds
+    program_sha256: str = ""
+    profile: Profile | None = None
+    simulated: Evaluation | None = None
+    checks: list[Check] = field(default_factory=list)
+    worst_row: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """What leases know the kernel by: canaries that fail after it count against it."""
+        return self.request.kernel.sha256
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add what a stage takes."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+
+    def correctness(self) -> Correctness:
+        """What the checks so far say."""
+        tried = [check for check in self.checks if check.rel_l2 is not None]
+        worst = max(tried, key=lambda c: (c.rel_l2 or 0.0) / (c.tolerance or 1.0), default=None)
+        return Correctness(
+            gate=self.request.gate,
+            rel_l2=worst.rel_l2 if worst and worst.rel_l2 is not None else 0.0,
+            tolerance=worst.tolerance if worst and worst.tolerance is not None else 0.0,
+            worst_row=self.worst_row,
+            checks=tuple(self.checks),
+        )
