@@ -305,6 +305,14 @@ def write_best(home: Any, client: Any, result: dict[str, Any]) -> str | None:
     return str(path)
 
 
+def screening(counts: dict[str, int]) -> str:
+    """What screening by the simulator did, in one line."""
+    text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
+    if counts["measured"]:
+        text += f"; of {counts['measured']} measured all the same {counts['wrong']} were faster"
+    return text
+
+
 def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
     """The table of a run."""
     from acceld.cli.output import print_pairs
@@ -334,6 +342,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("refused", _refused(result["refusals"])),
         ("what won", "\n".join(wins) or "nothing was faster"),
         *([] if result["has_reference"] is not False else [("judged", f"{OWN_ORACLE}: it has no reference")]),
+        *([("screened", screening(result["screened"]))] if result.get("screened") else []),
         ("elapsed", figures.elapsed(result["elapsed_s"])),
         ("best kernel", best_file or "—"),
         ("database", database),

@@ -81,6 +81,9 @@ class Outcome:
     elapsed_s: float
     has_reference: bool | None
     """Whether a reference judged; False: the float64 execution of the workload's own kernel did. None: nothing was."""
+    screened: Mapping[str, int] | None = None
+    """Candidates the simulator found clearly slower than their parent: dropped, measured all the same, and of these
+    faster than their parent (wrong). None where nothing was screened."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form."""
@@ -137,7 +140,19 @@ def outcome(
         best=best.id if best else None,
         elapsed_s=max(0.0, end - (run.started_at or run.created_at)),
         has_reference=judged.has_reference if judged else None,
+        screened=_screened(candidates),
     )
+
+
+def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:
+    """Counts over the candidates that screening would drop; a reused evaluation counts once."""
+    profiles = {c.evaluation.source_sha256: c.evaluation.profile for c in candidates if c.evaluation}
+    choices = [found for one in profiles.values() if one is not None and (found := one.details.get("screen"))]
+    if not choices:
+        return None
+    measured = [one for one in choices if one["measured"]]
+    wrong = sum(bool(one.get("wrong")) for one in measured)
+    return {"dropped": len(choices) - len(measured), "measured": len(measured), "wrong": wrong}
 
 
 def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
