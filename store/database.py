@@ -204,6 +204,10 @@ class Store:
         """The candidate with this as its evaluation; ``key`` says what makes two evaluations the same work."""
         return await self.change(tree.write_evaluation, candidate, evaluation, workload, backend, chip, key)
 
+    async def keep_evaluation(self, evaluation: Evaluation, *, workload: str, backend: str, chip: str, key: str) -> int:
+        """Store an evaluation that belongs to no candidate, such as one a person asked for; its id."""
+        return await self.change(tree.keep_evaluation, evaluation, workload, backend, chip, key)
+
     async def write_insight(self, insight: Insight) -> Insight:
         """The insight with its id."""
         return await self.change(insights.write_insight, insight)

@@ -235,6 +235,11 @@ def write_evaluation(
     return replace(candidate, evaluation=replace(evaluation, id=number))
 
 
+def keep_evaluation(tx: Transaction, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str) -> int:
+    """Store an evaluation that belongs to no candidate; its id."""
+    return _insert(tx, evaluation, workload, backend, chip, key)
+
+
 def _known(tx: Transaction, evaluation: Evaluation, key: str) -> int | None:
     if evaluation.id:
         return evaluation.id

@@ -33,6 +33,7 @@ from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Gate, RunState, Status
 from acceld.search.teacher import withdraw
+from acceld.targets import SIMULATOR
 from acceld.watch.settings import Finding
 from store import listing
 from store.connection import JOURNAL_LIMIT_BYTES
@@ -382,6 +383,10 @@ class Daemon:
         self._touch()
         request = await asyncio.to_thread(outside.request_of, asked, self._config)
         evaluation = await self._parts.evaluator.evaluate(request)
+        if request.backend != SIMULATOR:
+            # A prediction can be made again at any time; what was measured is kept, for calibration.
+            where = {"workload": request.workload, "backend": request.backend, "chip": request.chip}
+            await self.store.keep_evaluation(evaluation, **where, key=request.key)
         return outside.answer(asked, request, evaluation)
 
     async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
