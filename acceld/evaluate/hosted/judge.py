@@ -36,9 +36,9 @@ from acceld.roofline import least_us
 from acceld.workloads import Workload, load_workload, workload
 
 SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2)
-STRICT_TERMS = Terms(calls=40, least=11, budget_s=3.0)
+STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0)
 CHECK_CALL_S = 30.0
-_EMPTY_CALLS = 60
+_EMPTY_CALLS = 40
 _MOST_DECK_BYTES = 512 << 20
 _REMEMBERED = 1024
 _WORST = 1e9
@@ -94,7 +94,6 @@ class HostedJudge:
         self._running: set[asyncio.Task[Any]] = set()
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
         self._built: OrderedDict[tuple[str, str], Artefact | Failed] = OrderedDict()
-        self._overheads: dict[tuple[int, str], Overhead] = {}
         self.report: SandboxReport | None = None
 
     async def start(self) -> None:
@@ -395,12 +394,8 @@ class HostedJudge:
         return kernel, built
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
-        key = (lease.index, json.dumps(layout.plain()))
-        if key not in self._overheads:
-            self._overheads[key] = overhead_of(
-                await self._need().empty(layout, lease, _EMPTY_CALLS), self._driver.clock
-            )
-        return self._overheads[key]
+        """Measured anew for each session: it moves with what else the machine does."""
+        return overhead_of(await self._need().empty(layout, lease, _EMPTY_CALLS), self._driver.clock)
 
     def _profile(
         self, case: _Case, found: Measured, built: Artefact, rival: Kernel | None, overhead: Overhead
