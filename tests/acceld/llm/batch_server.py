@@ -39,6 +39,8 @@ class Shelf:
     files: dict[str, str] = field(default_factory=dict)
     unreadable: bool = False
     """Every batch fails, because of its first line."""
+    touched: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody asked for something."""
     lose_replies: int = 0
     """So many batches are started, and the answer that says so is lost."""
 
@@ -76,10 +78,12 @@ class Shelf:
         return True
 
     def _ended(self, batch: Shelved) -> bool:
+        self.touched.set()
         batch.asked += 1
         return self.open.is_set() and batch.asked > self.polls
 
     async def _upload(self, request: web.Request) -> web.Response:
+        self.touched.set()
         form = await request.post()
         assert form["purpose"] == "batch"
         upload = form["file"]

@@ -1,6 +1,7 @@
 """A process that searches with a scripted model until it is killed: ``python -m tests.acceld.search.llm_victim FOLDER``.
 
-Each answer the model gives is noted in FOLDER/paid before it is handed over, as a provider's bill would be.
+Each answer the model gives is noted in FOLDER/paid before it is handed over, as a provider's bill would be. With BATCH_URL
+set, every role goes through the batch mode of the endpoint there instead, whose own record is the bill.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ import asyncio
 import os
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from acceld.daemon.ledger import StoreLedger
+from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.evaluate.base import EvaluationRequest
 from acceld.llm.calls import Calls
 from acceld.llm.client import Completion, CompletionRequest, Usage
 from acceld.llm.ledger import question_key
+from acceld.llm.model import connect_batches
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Check, Correctness, Evaluation, Kernel, Profile, RunSpec, SearchParameters, Source, Status
@@ -84,8 +87,15 @@ async def search(folder: Path) -> None:
     run = runs[0] if runs else await store.create_run(RunSpec("toy", search=PARAMETERS, proposer="llm", root=ROOT))
     budget = Budget(daemon_usd=1000.0)
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=Price.of("0.15", "0.60"))
-    calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=budget)
-    proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=PARAMETERS.plans)
+    url, roles, batchers = os.environ.get("BATCH_URL", ""), RoleTable.single("m"), {}
+    if url:
+        served = replace(settings, base_url=url)
+        batchers["m"] = connect_batches(served, StoreJournal(store), {}, quiet_s=0.02, poll_s=0.01)
+        models = replace(roles.planner, batch=True)
+        roles = RoleTable(models, models, models, models)
+    paid = {"m": (settings, Model(folder / "paid"))}
+    calls = Calls(paid, ledger=StoreLedger(store), purse=budget, batchers=batchers)
+    proposer = LLMProposer(calls, roles, PromptLibrary([prompts_folder()]), plans=PARAMETERS.plans)
     problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
     print("searching", flush=True)  # noqa: T201 - the test waits for this line
     await Search(run, SearchParts(store, Judge(), proposer, problem, ROOT)).run()

@@ -5,6 +5,8 @@ ACCELD_TEST_KILLS sets how often (default 8).
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 import random
 import signal
@@ -14,8 +16,11 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.acceld.llm.server import Reply, ScriptedServer
 
 KILLS = int(os.environ.get("ACCELD_TEST_KILLS", "8"))
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,23 +31,35 @@ WHERE first.outcome = 'answered'
 """
 
 
+def victim(folder: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """A process that searches."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.acceld.search.llm_victim", str(folder)],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"searching\n"
+    return process
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """kill -9."""
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_no_stored_answer_is_bought_twice_however_often_the_daemon_is_killed(tmp_path: Path) -> None:
     rng = random.Random(11)
     for _ in range(KILLS):
-        victim = subprocess.Popen(
-            [sys.executable, "-m", "tests.acceld.search.llm_victim", str(tmp_path)],
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        )
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == b"searching\n"
+        process = victim(tmp_path)
         time.sleep(rng.uniform(0.05, 0.6))
-        victim.send_signal(signal.SIGKILL)
-        victim.wait()
-        victim.stdout.close()
+        kill(process)
     connection = sqlite3.connect(tmp_path / "acceld.db")
     try:
         assert connection.execute(AGAIN).fetchone() == (0,)
@@ -59,3 +76,35 @@ def test_no_stored_answer_is_bought_twice_however_often_the_daemon_is_killed(tmp
     assert candidates > KILLS and repeated == 0
     assert lost <= KILLS * 12, "only calls under way when it was killed may be lost"
     print(f"{KILLS} kills: {len(answered)} answers stored, 0 bought again, {lost} lost under way")  # noqa: T201 - with -s
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_no_batch_is_bought_twice_however_often_the_daemon_is_killed(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    async with ScriptedServer(answer=batch_answer) as server:
+        for _ in range(KILLS):
+            server.shelf.touched.clear()
+            process = await asyncio.to_thread(lambda: victim(tmp_path, BATCH_URL=server.base_url))
+            await asyncio.wait_for(server.shelf.touched.wait(), 60)
+            await asyncio.sleep(rng.uniform(0.0, 0.8))
+            await asyncio.to_thread(kill, process)
+        bought = Counter(server.shelf.bought)
+    connection = sqlite3.connect(tmp_path / "acceld.db")
+    try:
+        answered = {key for (key,) in connection.execute("SELECT key FROM llm_calls WHERE outcome = 'answered'")}
+        interrupted = connection.execute("SELECT count(*) FROM llm_calls WHERE outcome = 'interrupted'").fetchone()[0]
+    finally:
+        connection.close()
+    assert max(bought.values()) == 1, "every question was bought once"
+    assert answered <= set(bought) and len(answered) > KILLS
+    print(f"{KILLS} kills: {len(bought)} bought in {len(server.shelf.batches)} batches, {interrupted} never sent")  # noqa: T201
+
+
+def batch_answer(body: dict[str, Any]) -> Reply:
+    """A plan or a kernel that differ with the question."""
+    digest = hashlib.sha256(repr(body["messages"]).encode()).hexdigest()
+    if "You study one kernel" in body["messages"][0]["content"]:
+        return Reply(f"Title: {digest[:8]}\nClass: dma\nInsights: none\n\nDo {digest[:8]}.")
+    latency = f"{80 + int(digest[:8], 16) % 40}.{int(digest[8:12], 16)}"
+    return Reply(f"```python\ndef kernel(x):\n    return {latency}\n```")
