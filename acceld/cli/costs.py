@@ -1,4 +1,4 @@
-"""``acceld costs``: what models cost, by role, model, iteration or candidate; an unknown price is ``?``."""
+"""``acceld costs``: what models cost, by role, model, iteration, candidate or failure; an unknown price is ``?``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from acceld.cli.steer import number_of
 from acceld.errors import UsageError
 from acceld.home import find_home
 
-BY = ("role", "model", "iteration", "candidate")
+BY = ("role", "model", "iteration", "candidate", "failure")
 FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens")
 
 
@@ -27,14 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print it."""
     number = number_of(arguments.run, "r") if arguments.run else None
-    if arguments.by in ("iteration", "candidate") and number is None:
+    if arguments.by in ("iteration", "candidate", "failure") and number is None:
         raise UsageError(f"costs by {arguments.by} are those of one run", hint="acceld costs r12 --by " + arguments.by)
     with reading(arguments.home) as history:
         found: dict[str, Any] = history.get("/v1/costs", run=number)
     if arguments.by == "iteration":
         lines = found["by_iteration"]
     elif arguments.by == "candidate":
-        lines = _by_candidate(arguments.home, number)
+        lines = _rows(arguments.home, BY_CANDIDATE, number)
+    elif arguments.by == "failure":
+        lines = _rows(arguments.home, BY_FAILURE, number)
     else:
         lines = grouped(found["by_model"], arguments.by)
     if arguments.json:
@@ -49,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         ]
     )
     if lines:
-        columns = [name for name in FIGURES if name in lines[0]]
+        columns = [name for name in (*FIGURES, "tries", "repaired") if name in lines[0]]
         rows = [
             [str(line[arguments.by]), *(str(line[name] or 0) for name in columns), usd(line["cost_usd"])]
             for line in lines
@@ -79,20 +81,35 @@ def usd(cost: float | None, unpriced_calls: int = 0) -> str:
     return f"{cost:.4f} + ?" if unpriced_calls else f"{cost:.4f}"
 
 
-def _by_candidate(home: str | None, run: int | None) -> list[dict[str, Any]]:
-    """The executor's and fixer's calls of each candidate's attempt, dearest first."""
+BY_CANDIDATE = (
+    "SELECT 'c' || c.id AS candidate, count(l.id) AS calls, sum(l.outcome <> 'answered') AS failed_calls, "
+    "sum(l.input_tokens) AS input_tokens, sum(l.cached_tokens) AS cached_tokens, "
+    "sum(l.output_tokens) AS output_tokens, sum(l.cost_usd) AS cost_usd "
+    "FROM candidates c JOIN attempts a ON a.id = c.attempt "
+    "JOIN llm_calls l ON l.run = c.run AND l.plan = a.plan AND l.attempt = a.number "
+    "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) = c.fix_number "
+    "WHERE c.run = ? GROUP BY c.id ORDER BY sum(l.cost_usd) DESC, c.id"
+)
+"""The executor's and fixer's calls of each candidate's attempt, dearest first."""
+
+BY_FAILURE = (
+    "WITH failed AS (SELECT c.id, c.run, c.plan, c.attempt, c.attempt_number, c.fix_number, "
+    "coalesce(nullif(e.failure_rule, ''), c.status) AS failure FROM candidates c "
+    "JOIN evaluations e ON e.id = c.evaluation WHERE c.run = ? AND c.parent IS NOT NULL), "
+    "tried AS (SELECT f.failure, f.id, a.id AS attempt, k.status AS after, "
+    "(SELECT sum(l.cost_usd) FROM llm_calls l WHERE l.run = f.run AND l.role = 'fixer' AND l.plan = f.plan "
+    "AND l.attempt = f.attempt_number AND json_extract(l.parameters, '$.tags.step') = f.fix_number + 1) AS cost_usd "
+    "FROM failed f JOIN attempts a ON a.fix_of = f.attempt LEFT JOIN candidates k ON k.attempt = a.id) "
+    "SELECT failure, count(*) AS tries, sum(ifnull(after IN ('passed', 'untested'), 0)) AS repaired, "
+    "sum(cost_usd) AS cost_usd FROM tried GROUP BY failure ORDER BY tries DESC, failure"
+)
+"""Repairs by the class of failure they answered: how many were tried, how many passed, what they cost."""
+
+
+def _rows(home: str | None, statement: str, run: int | None) -> list[dict[str, Any]]:
     from store.connection import connect_reader
     from store.history import query
 
-    statement = (
-        "SELECT 'c' || c.id AS candidate, count(l.id) AS calls, sum(l.outcome <> 'answered') AS failed_calls, "
-        "sum(l.input_tokens) AS input_tokens, sum(l.cached_tokens) AS cached_tokens, "
-        "sum(l.output_tokens) AS output_tokens, sum(l.cost_usd) AS cost_usd "
-        "FROM candidates c JOIN attempts a ON a.id = c.attempt "
-        "JOIN llm_calls l ON l.run = c.run AND l.plan = a.plan AND l.attempt = a.number "
-        "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) = c.fix_number "
-        "WHERE c.run = ? GROUP BY c.id ORDER BY sum(l.cost_usd) DESC, c.id"
-    )
     with contextlib.closing(connect_reader(find_home(home).database)) as connection:
         table = query(connection, statement, (run,))
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]

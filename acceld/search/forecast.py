@@ -89,6 +89,12 @@ def calls_by_role(parameters: SearchParameters) -> dict[Role, int]:
     attempts = plans * plan.attempts
     repairs = sum(attempts * FAILING ** (step + 1) for step in range(parameters.fixer_steps))
     insights = 0 if parameters.memory in ("off", "") else plan.iterations * parameters.top_k
+    if parameters.candidates is not None and parameters.candidates < attempts:
+        plans = -(-parameters.candidates // plan.attempts)
+        attempts = parameters.candidates
+        repairs = 0
+    if not parameters.planner:
+        plans = 0
     return {"planner": plans, "executor": attempts, "fixer": round(repairs), "summarizer": insights}
 
 
@@ -171,6 +177,7 @@ def _cost(
         found = price(name, input_tokens)
         if found is None:
             return None
+        found = found.batched() if roles.of(role).batch else found
         one = found.worst_cost_usd(input_tokens, output_tokens)
         mean += one * Decimal(weight / total_weight)
         worst = max(worst, one)

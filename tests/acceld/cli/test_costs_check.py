@@ -12,10 +12,11 @@ import pytest
 from acceld.cli.costs import grouped, usd
 from acceld.cli.main import main
 from acceld.daemon.ledger import StoreLedger
+from acceld.evaluate.base import EvaluationRequest
 from acceld.llm.calls import Calls
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
-from acceld.model import RunSpec, SearchParameters
+from acceld.model import Evaluation, Failure, Gate, RunSpec, SearchParameters, Status
 from acceld.proposers.base import Problem
 from acceld.proposers.llm import LLMProposer
 from acceld.proposers.prompts import PromptLibrary
@@ -27,15 +28,16 @@ from store.database import Store
 from tests.acceld.search.llm_victim import ROOT, Judge, Model
 
 
-async def search(folder: Path, price: Price | None) -> None:
+async def search(folder: Path, price: Price | None, judge: Judge | None = None, **more: int) -> None:
     store = Store.open(folder / "acceld.db")
-    parameters = SearchParameters(beam_width=1, plans=2, attempts=1, iterations=2, patience=0)
+    sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 2, "patience": 0} | more
+    parameters = SearchParameters(**sizes)  # type: ignore[arg-type]  # by name
     run = await store.create_run(RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=price)
     calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=2)
     problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
-    await Search(run, SearchParts(store, Judge(), proposer, problem, ROOT)).run()
+    await Search(run, SearchParts(store, judge or Judge(), proposer, problem, ROOT)).run()
     await calls.close()
     await store.close()
 
@@ -50,6 +52,27 @@ def test_costs_add_up_however_they_are_grouped(tmp_path: Path, capsys: pytest.Ca
     assert sum(line["calls"] for line in answer["lines"]) == calls
     assert sum(line["cost_usd"] for line in answer["lines"]) == pytest.approx(calls * each)
     assert answer["costs"]["cost_usd"] == pytest.approx(8 * each)
+
+
+class Flaky(Judge):
+    """The first version of each kernel is out of bounds; repaired ones pass."""
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        if request.gate is Gate.SEARCH and request.candidate % 2 == 0:
+            return Evaluation(Status.COMPILE_ERROR, request.kernel.sha256, failure=Failure("partition_limit", "129"))
+        return await super().evaluate(request)
+
+
+def test_repairs_are_counted_by_the_failure_they_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(search(tmp_path, Price.of("1", "10"), Flaky(), fixer_steps=2))
+    assert main(["costs", "r1", "--by", "failure", "--home", str(tmp_path), "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["lines"]
+    assert line["failure"] == "partition_limit" and 0 < line["repaired"] <= line["tries"]
+    assert line["cost_usd"] == pytest.approx(line["tries"] * (1000 * 1 + 100 * 10) / 1e6)
+    assert main(["compare", "r1", "--home", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert f"{line['repaired']} of {line['tries']}, most partition_limit" in out
+    assert main(["costs", "--by", "failure", "--home", str(tmp_path)]) == 2
 
 
 def test_an_unknown_price_is_a_question_mark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
