@@ -185,12 +185,18 @@ class Children:
         errors = tuple(Errors(*(float("inf") if one is None else one for one in found)) for found in raw["errors"])
         return Tried(errors, raw["seconds"])
 
-    async def data_set(self, workload: Workload, variant: str, seed: int) -> DataSet | Refused:
-        """The data set, made now or found on disk. WorkloadError where the reference is at fault."""
+    async def data_set(
+        self, workload: Workload, variant: str, seed: int, *, measured: bool = False
+    ) -> DataSet | Refused:
+        """The data set, made now or found on disk. WorkloadError where the reference is at fault.
+
+        Its floors are those stored for the variant; where ``measured``, those of numpy on these very inputs.
+        """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
             return Refused(variant, known.refused)
-        name = hashlib.sha256(f"{workload.hash}\0{variant}\0{seed}".encode()).hexdigest()[:32]
+        kind = f"{variant}\0{seed}" + ("\0measured" if measured else "")
+        name = hashlib.sha256(f"{workload.hash}\0{kind}".encode()).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
             found = await asyncio.to_thread(datasets.describe, folder)
@@ -202,7 +208,7 @@ class Children:
                 "seed": seed,
                 "variant": variant,
                 "folder": str(folder),
-                "floors": None if known is None else [floor.plain() for floor in known.floors],
+                "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
             }
             jail = Jail(
                 memory_bytes=self._memory_bytes,

@@ -90,7 +90,12 @@ class Floors:
         return self._folder / f"{loaded.hash[:24]}-{api}-{chip}.json"
 
     async def of_baseline(
-        self, children: Children, loaded: Workload, request: EvaluationRequest, data: DataSet, trial: Trial
+        self,
+        children: Children,
+        loaded: Workload,
+        request: EvaluationRequest,
+        data: DataSet,
+        trial: Trial,
     ) -> Errors | None:
         """The worst errors of the workload's baseline on a variant, measured on ``data`` the first time.
 

@@ -67,20 +67,26 @@ def search_trial(seeds: Seeds) -> Trial:
     return Trial(OWN, seeds.seed(OWN), kept=True)
 
 
-def strict_trials(workload: Workload, seeds: Seeds, *, dear: bool) -> list[Trial]:
-    """The trials of the strict gate, cheapest to fail first; the search gate has passed."""
+def strict_trials(workload: Workload, seeds: Seeds, *, dear: bool, shared: bool = False) -> list[Trial]:
+    """The trials of the strict gate, cheapest to fail first; the search gate has passed.
+
+    ``shared``: seeds are the run's, so that its candidates are all tried on the same data sets.
+    """
     variants = strict_variants(workload)
     if dear:
         related = [name for name in variants if name.startswith("metamorphic/")]
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
         return [*(Trial(name, seeds.seed(name), kept=True) for name in tried), replace(own, shuffled=True)]
-    own_seeds = [fresh_seed() for _ in range(FRESH_SEEDS if workload.sample is None else 1)]
+    own_seeds = [
+        seeds.seed(f"{OWN}/{number}") if shared else fresh_seed()
+        for number in range(FRESH_SEEDS if workload.sample is None else 1)
+    ]
     return [
-        *(Trial(name, fresh_seed()) for name in variants),
-        *(Trial(OWN, seed) for seed in own_seeds[:-1]),
+        *(Trial(name, seeds.seed(name) if shared else fresh_seed(), kept=shared) for name in variants),
+        *(Trial(OWN, seed, kept=shared) for seed in own_seeds[:-1]),
         Trial(OWN, own_seeds[-1], kept=True),
-        Trial(OWN, own_seeds[-1], shuffled=True),
+        Trial(OWN, own_seeds[-1], shuffled=True, kept=shared),
     ]
 
 

@@ -6,6 +6,7 @@ arithmetic differs from it.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -50,6 +51,9 @@ def make(request: bytes, reply: int) -> None:
         send(reply, {"error": error.message, "hint": error.hint})
     except MemoryError:
         send(reply, {"error": f"the reference of {raw['workload']} needs more memory than an evaluation may use"})
+    except OSError as error:
+        hint = "Free space on the disk of the state folder." if error.errno == errno.ENOSPC else ""
+        send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}", "hint": hint})
 
 
 Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]

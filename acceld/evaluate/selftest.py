@@ -15,6 +15,8 @@ really does. ``pass``: an honest kernel, must pass. Without a header a file is e
 Each attack runs twice: as a candidate, and with the policy off as a person's own kernel would, so that the walls
 behind the policy are tried too (from L2 on: below, files of the user would be in reach). Honest kernels run as
 candidates.
+
+Every repeat is a run of its own with fresh seeds; what one of them found is forgotten before the next.
 """
 
 from __future__ import annotations
@@ -158,15 +160,16 @@ async def run_selftest(
         queue_size=len(chosen) * 2,
     )
     with tempfile.TemporaryDirectory(prefix="acceld-selftest-") as folder:
-        judge = Judge(bounded, Path(folder), highest=highest)
+        judge = Judge(bounded, Path(folder), highest=highest, share_data=True)
         await judge.start()
         assert judge.report is not None
         level = judge.report.level
         try:
             results = []
-            for _ in range(repeats):
+            for number in range(1, repeats + 1):
+                judge.forget()
                 tasks = [
-                    asyncio.create_task(_attempt(judge, attack, mode, on_result))
+                    asyncio.create_task(_attempt(judge, attack, mode, number, on_result))
                     for attack in chosen
                     for mode in _modes(attack, level)
                 ]
@@ -206,7 +209,9 @@ def _load(path: Path, workloads: dict[str, Path]) -> Attack:
     )
 
 
-async def _attempt(judge: Judge, attack: Attack, mode: str, on_result: Callable[[Result], None] | None) -> Result:
+async def _attempt(
+    judge: Judge, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+) -> Result:
     started = time.monotonic()
     request = EvaluationRequest(
         kernel=replace(attack.kernel, trusted=mode == "unpoliced"),
@@ -215,6 +220,7 @@ async def _attempt(judge: Judge, attack: Attack, mode: str, on_result: Callable[
         chip=attack.chip,
         gate=Gate.STRICT,
         priority=Priority.SEARCH,
+        run=run,
     )
     try:
         evaluation = await judge.evaluate(request)
