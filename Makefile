@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: run test test-all test-llm check bench bench-sim bench-sandbox bench-search bench-tui faults snapshots wheel clean
+.PHONY: run test test-all test-llm check bench bench-sim bench-sandbox bench-search bench-tui bench-history faults snapshots wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/acceld optimize rmsnorm_matmul --home .acceld --preset quick --wait
@@ -37,6 +37,9 @@ bench-search: $(VENV)/.installed-dev
 
 bench-tui: $(VENV)/.installed-dev
 	$(BIN)/python scripts/bench_tui.py
+
+bench-history: $(VENV)/.installed-dev
+	$(BIN)/python scripts/bench_history.py
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python scripts/faults.py

@@ -23,6 +23,8 @@ from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
 
 GLYPHS = {True: "✓", False: "✗", None: "·"}
+MEASURING_S = 1800.0
+"""Longest wait for a measurement, with what stands before it in the queue."""
 DISAGREEMENTS = "disagreements.jsonl"
 """File in the state folder with what the model got wrong beyond its band."""
 HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q: leave"
@@ -274,6 +276,7 @@ class _Runs:
         self.apply = False
         self.watcher: Any = None
         self._client = HttpClient.of(home)
+        self._patient = HttpClient.of(home, timeout_s=MEASURING_S)
         self._home, self._files, self._settings, self._where, self._console = home, files, settings, where, console
         self._following: dict[int, asyncio.Task[None]] = {}
 
@@ -309,7 +312,7 @@ class _Runs:
             "gate": gate.value,
             "kernel": _body(kernel),
         }
-        return evaluation_from(await self._client.send("POST", "/v1/evaluations", asked))
+        return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
 
     async def cancel(self, run: int) -> None:
         """End a search whose kernel was edited since."""
@@ -325,6 +328,7 @@ class _Runs:
             task.cancel()
         await asyncio.gather(*self._following.values(), return_exceptions=True)
         await self._client.close()
+        await self._patient.close()
 
     async def _follow(self, run: int, watched: Any, base: str) -> None:
         from acceld.watch.tiers import Step

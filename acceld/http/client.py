@@ -22,7 +22,13 @@ class HttpClient:
     """A client of the daemon (or history server) that listens on a socket, or of one behind a URL."""
 
     def __init__(
-        self, *, socket_path: Path | None = None, url: str = "http://localhost", token: str, where: str = ""
+        self,
+        *,
+        socket_path: Path | None = None,
+        url: str = "http://localhost",
+        token: str,
+        where: str = "",
+        timeout_s: float = 60.0,
     ) -> None:
         self.read_only = False
         """Whether nothing can be changed; known after the first answer of :meth:`hello`."""
@@ -30,21 +36,22 @@ class HttpClient:
         self._socket_path = socket_path
         self._url = url
         self._token = token
+        self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
 
     @classmethod
-    def of(cls, home: Home) -> HttpClient:
+    def of(cls, home: Home, *, timeout_s: float = 60.0) -> HttpClient:
         """A client of the daemon of a state folder. DaemonError where none runs."""
         told = home.daemon()
         if told is None:
             raise not_running(home)
-        return cls(socket_path=Path(told["socket"]), token=home.token(), where=str(home.path))
+        return cls(socket_path=Path(told["socket"]), token=home.token(), where=str(home.path), timeout_s=timeout_s)
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.UnixConnector(str(self._socket_path)) if self._socket_path else None
             headers = {"Authorization": f"Bearer {self._token}"}
-            timeout = aiohttp.ClientTimeout(total=60)
+            timeout = aiohttp.ClientTimeout(total=self._timeout_s)
             self._session = aiohttp.ClientSession(self._url, connector=connector, headers=headers, timeout=timeout)
         return self._session
 

@@ -27,6 +27,8 @@ REWARDS: Mapping[Status, float] = {
 }
 """Reward of what did not pass. Statuses that say nothing of the kernel (unsupported, suspect, untested) have none."""
 MOST = 2.0
+MARGIN = 0.1
+"""Least difference of two rewards for one answer to be preferred to the other: 7 percent of latency."""
 TEST_SHARE = 10
 """One workload in this many is held back as the test split."""
 
@@ -140,16 +142,17 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """A faster answer preferred to its slower or failed sibling on the same parent."""
+    """A clearly faster answer preferred to a slower or failed sibling on the same parent, each used once."""
     families: dict[int, list[tuple[Candidate, Plan | None, float]]] = {}
     parents = material.by_id()
     for parent, child, plan, value in edges(material):
         families.setdefault(parent.id, []).append((child, plan, value))
     for number, family in families.items():
         family.sort(key=lambda entry: (-entry[2], entry[0].id))
-        good = [entry for entry in family if entry[2] > 0]
-        bad = [entry for entry in family if entry[2] <= 0]
-        for (better, plan, _), (worse, _, _) in zip(good, reversed(bad), strict=False):
+        half = len(family) // 2
+        for (better, plan, value), (worse, _, least) in zip(family[:half], reversed(family), strict=False):
+            if value <= 0 or value - least < MARGIN:
+                break
             yield {
                 "prompt": prompt(material, parents[number], plan),
                 "chosen": answer(better),

@@ -1,0 +1,135 @@
+"""The Python API: ``acceld.optimize``. Its names and the fields of what it returns are stable.
+
+docs/python.md has examples.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from acceld.errors import AcceldError, UsageError
+from acceld.events import Event, EventKind
+from acceld.model import RunState
+
+__all__ = ["Optimized", "optimize"]
+
+WAIT_S = 5.0
+"""How long one question for new events waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimized:
+    """What a run came to."""
+
+    run: int
+    """Its id: ``acceld show r12``."""
+    state: str
+    """finished, cancelled or failed; paused where it waits for a higher budget."""
+    message: str
+    improved: bool
+    """The best kernel is faster than the baseline beyond what the model or the measurement can tell apart."""
+    speedup: float | None
+    """Baseline over best; None where nothing passed."""
+    baseline_latency_us: float | None
+    best_latency_us: float | None
+    interval_percent: float | None
+    """Uncertainty of the latencies, plus or minus."""
+    source: str
+    """``simulated`` or ``measured``."""
+    kernel: str | None
+    """Text of the best kernel's file."""
+    record: Mapping[str, Any]
+    """Everything ``acceld optimize --json`` prints."""
+
+
+def optimize(
+    target: str | PathLike[str],
+    *,
+    workload: str | None = None,
+    preset: str | None = None,
+    proposer: str | None = None,
+    backend: str | None = None,
+    chip: str | None = None,
+    api: str | None = None,
+    seed: int | None = None,
+    patience: int | None = None,
+    budget_usd: float | None = None,
+    time_limit_s: float | None = None,
+    name: str = "",
+    home: str | PathLike[str] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Optimized:
+    """Make a workload's kernel, or the kernel in a file judged by ``workload``, faster; returns when the run ends.
+
+    What is None comes from acceld.toml. A daemon that ends when idle is started where none runs. ``on_event`` hears
+    of every event while the run goes on; what it raises goes up, and the run goes on. Raises AcceldError, each kind
+    with an exit code, where the run can not begin; a run that waits for a higher cap is returned ``paused``.
+    """
+    from acceld.cli.connect import connected
+    from acceld.cli.optimize import add_arguments, as_body, specification
+
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    arguments = parser.parse_args([])
+    given = {
+        "target": str(target),
+        "workload": workload,
+        "preset": preset,
+        "proposer": proposer,
+        "backend": backend,
+        "chip": chip,
+        "api": api,
+        "seed": seed,
+        "patience": patience,
+        "budget_usd": budget_usd,
+        "time_limit_s": time_limit_s,
+        "name": name,
+    }
+    _check_choices(parser, given)
+    vars(arguments).update(given)
+    spec, _ = specification(arguments)
+    _, client = connected(str(home) if home is not None else None)
+    run = int(client.send("POST", "/v1/runs", as_body(spec))["id"])
+    for raw in client.events(0, run=run, wait_s=WAIT_S):
+        event = Event(EventKind(raw["kind"]), raw["run"], raw["data"], raw["seq"], raw["at"])
+        if on_event is not None:
+            on_event(event)
+        if event.kind is EventKind.RUN_STATE and _waits_no_more(event):
+            break
+    return _optimized(client.get(f"/v1/runs/{run}/outcome"), client)
+
+
+def _check_choices(parser: argparse.ArgumentParser, given: Mapping[str, Any]) -> None:
+    """UsageError for a value that the command would not take."""
+    for action in parser._actions:
+        value = given.get(action.dest)
+        if action.choices is not None and value is not None and value not in action.choices:
+            raise UsageError(f"{action.dest}={value!r}", hint=f"One of {', '.join(map(str, action.choices))}.")
+
+
+def _waits_no_more(event: Event) -> bool:
+    state, message = RunState(event.data["state"]), event.data.get("message") or ""
+    return state.ended or (state is RunState.PAUSED and message.startswith("budget: "))
+
+
+def _optimized(record: Mapping[str, Any], client: Any) -> Optimized:
+    if record["state"] == RunState.FAILED:
+        raise AcceldError(f"r{record['run']} failed: {record['message']}", hint=f"acceld show r{record['run']}")
+    best = record["best"]
+    return Optimized(
+        run=record["run"],
+        state=record["state"],
+        message=record["message"],
+        improved=record["improved"],
+        speedup=record["speedup"],
+        baseline_latency_us=record["baseline_latency_us"],
+        best_latency_us=record["best_latency_us"],
+        interval_percent=record["interval_percent"],
+        source=record["source"],
+        kernel=client.get(f"/v1/candidates/{best}")["text"] if best is not None else None,
+        record=record,
+    )
