@@ -21,7 +21,7 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel
 from acceld.model import Evaluation, Gate, Kernel, Status
-from acceld.targets import APIS, CHIPS
+from acceld.targets import APIS, CHIPS, TARGETS
 from acceld.workloads import load_workload, workload
 
 FAILED = 7
@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-regression", type=float, default=5.0, metavar="PERCENT", help="slower by more than this fails (5)"
     )
+    parser.add_argument(
+        "--on", choices=("simulator", "device"), default="simulator", help="with a run: where its kernels are judged"
+    )
+    parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
+    parser.add_argument("--backend", choices=tuple(TARGETS), help="with --on device: default by the run's API")
     parser.add_argument("--chip", choices=CHIPS)
     parser.add_argument("--api", choices=APIS)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -71,6 +76,10 @@ class Verdict:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge and print; 7 where anything does not hold."""
+    if arguments.on == "device":
+        from acceld.cli.verify_device import run as on_device
+
+        return on_device(arguments)
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     cases = _cases(arguments, settings)
     state = find_home(arguments.home).prepare()

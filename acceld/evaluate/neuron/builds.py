@@ -30,7 +30,7 @@ class Builds:
     async def build(self, case: Case, kernel: Kernel) -> Build | Verdict:
         """The kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
         try:
-            request = await asyncio.to_thread(self._request, kernel, case.workload)
+            request = await asyncio.to_thread(compile_request, self._machine, kernel, case.workload)
         except (KernelFailure, UsageError) as error:
             return Verdict(Status.COMPILE_ERROR, Failure("entry", error.message, hint=error.hint))
         with case.stage("compile"):
@@ -38,22 +38,26 @@ class Builds:
                 compiled = await self._machine.compiler.compile(request)
         return compiled if isinstance(compiled, Verdict) else (request, compiled)
 
-    def _request(self, kernel: Kernel, loaded: Workload) -> CompileRequest:
-        """Names of the kernel's own parameters are those of the NEFF's inputs; arguments go by position."""
-        entry = find_entry(kernel.text, kernel.entry or None)
-        names = _parameters(kernel.text, entry)
-        given = loaded.kernel_arguments()
-        if names and len(names) < len(given):
-            raise UsageError(f"{entry} takes {len(names)} arguments, the workload gives {len(given)}")
-        names = names or [argument.name for argument in loaded.arguments]
-        tensors: list[Tensor] = []
-        scalars: dict[str, Scalar] = {}
-        for name, value in zip(names, given, strict=False):
-            if isinstance(value, ArraySpec):
-                tensors.append(Tensor(name, value.dtype, value.shape))
-            else:
-                scalars[name] = value
-        return self._machine.request(replace(kernel, entry=entry), tensors, scalars)
+
+def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> CompileRequest:
+    """What compiling a kernel of a workload is; UsageError and KernelFailure for a file that has no such function.
+
+    Names of the kernel's own parameters are those of the NEFF's inputs; arguments go by position.
+    """
+    entry = find_entry(kernel.text, kernel.entry or None)
+    names = _parameters(kernel.text, entry)
+    given = loaded.kernel_arguments()
+    if names and len(names) < len(given):
+        raise UsageError(f"{entry} takes {len(names)} arguments, the workload gives {len(given)}")
+    names = names or [argument.name for argument in loaded.arguments]
+    tensors: list[Tensor] = []
+    scalars: dict[str, Scalar] = {}
+    for name, value in zip(names, given, strict=False):
+        if isinstance(value, ArraySpec):
+            tensors.append(Tensor(name, value.dtype, value.shape))
+        else:
+            scalars[name] = value
+    return machine.request(replace(kernel, entry=entry), tensors, scalars)
 
 
 def _parameters(text: str, entry: str) -> list[str]:

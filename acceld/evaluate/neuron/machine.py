@@ -119,11 +119,12 @@ class Machine:
 
     async def _passes(self, core: Core) -> bool:
         async def start(core: Core, folder: Path) -> NeuronRunner:
-            return await self._start(core, folder, self._lnc)
+            return await self.start(core, folder, self._lnc)
 
         return await canary.passes(core, await self._canary(), start)
 
-    async def _start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
+    async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
+        """A runner on a core; of a larger logical core the first physical ones are used."""
         return await NeuronRunner.start(
             self.tools.runner_python,
             core=core.id * core.lnc // lnc,
@@ -141,7 +142,7 @@ class Machine:
                 hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
             )
         with tempfile.TemporaryDirectory(prefix="acceld-runner-") as folder:
-            runner = await self._start(lease.core, Path(folder), lnc)
+            runner = await self.start(lease.core, Path(folder), lnc)
             lease.owns(runner.session)
             try:
                 yield runner

@@ -1,0 +1,91 @@
+"""What measurements say of the simulator, and which cores must be still."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from acceld.backends.neuron.cores import Isolation
+from acceld.cli.calibrate import errors, pairs
+from acceld.cli.main import main
+from acceld.evaluate.neuron.calibration import isolation_of, keep_isolation
+from acceld.evaluate.neuron.interference import isolation_from
+from acceld.model import Correctness, Evaluation, Gate, Profile, Source, Status
+from store.database import Store
+
+PROFILE = Profile(
+    Source.MEASURED,
+    "trn1",
+    "nki_legacy",
+    110.0,
+    "nrtpy device",
+    sdk="neuronx-cc 2.21",
+    details={"simulated_latency_us": 100.0, "simulated_interval_percent": 24.0},
+)
+
+
+def _evaluation(sha: str, profile: Profile) -> Evaluation:
+    return Evaluation(Status.PASSED, sha, correctness=Correctness(Gate.STRICT, 0.0, 1e-5), profile=profile)
+
+
+def test_the_models_error_is_told_by_method_from_measured_pairs_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = replace(
+        PROFILE, latency_us=300.0, details={"simulated_latency_us": 200.0, "simulated_interval_percent": 24.0}
+    )
+    profiler = replace(PROFILE, method="neuron-profile total_time")
+    stand_in = replace(PROFILE, source=Source.SIMULATED, latency_us=1.0)
+    unpredicted = replace(PROFILE, details={"simulated_latency_us": None})
+
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
+        for sha, profile in (
+            ("a", replace(PROFILE, latency_us=999.0)),
+            ("a", PROFILE),
+            ("b", slower),
+            ("c", profiler),
+            ("d", stand_in),
+            ("e", unpredicted),
+        ):
+            await store.keep_evaluation(
+                _evaluation(sha, profile), workload="silu", backend="neuron_legacy", chip="trn1", key=sha
+            )
+        await store.close()
+
+    asyncio.run(fill())
+    by_profiler, by_device = errors(pairs(tmp_path / "acceld.db"))
+    assert (by_profiler.method, by_profiler.kernels) == ("neuron-profile total_time", 1)
+    assert (by_device.kernels, by_device.order_agrees, by_device.order_pairs) == (2, 1, 1)
+    assert by_device.inside_percent == 50.0
+    assert by_device.scale == pytest.approx((1.1 * 1.5) ** 0.5)
+    assert by_device.greatest_absolute_percent == pytest.approx(100 / 3)
+    assert main(["calibrate", "--home", str(tmp_path)]) == 0
+    assert "nrtpy device" in capsys.readouterr().out
+
+
+def test_without_a_measurement_there_is_nothing_to_calibrate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["calibrate", "--home", str(tmp_path)]) == 8
+    assert "verify r12 --on device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("slowdown", "isolation"),
+    [
+        ({"the same HBM": 1.2, "the same chip": 1.05, "another chip": 1.0}, Isolation.CHIP),
+        ({"the same HBM": 1.2, "the same chip": 1.005}, Isolation.PAIR),
+        ({"the same HBM": 1.005}, Isolation.CORE),
+    ],
+)
+def test_the_isolation_group_follows_from_what_disturbs(
+    slowdown: dict[str, float], isolation: Isolation, tmp_path: Path
+) -> None:
+    assert isolation_from(slowdown, "trn1") is isolation
+    assert isolation_of(tmp_path) is Isolation.PAIR
+    keep_isolation(tmp_path, isolation, slowdown)
+    assert isolation_of(tmp_path) is isolation
