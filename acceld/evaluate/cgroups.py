@@ -19,12 +19,15 @@ class Delegation:
     reason: str = ""
 
 
-def find() -> Delegation:
-    """Look for a delegated cgroup: ours, with the memory and pids controllers handed to its children."""
-    mount = _mount()
+def find(mount: Path | None = None, own: str | None = None) -> Delegation:
+    """Look for a delegated cgroup: ours, with the memory and pids controllers handed to its children.
+
+    ``mount`` and ``own`` are where cgroup v2 is mounted and our place in it; found out if not given.
+    """
+    mount = mount or mounted()
     if mount is None:
         return Delegation(reason="cgroup v2 is not mounted")
-    own = _own()
+    own = own or membership()
     if own is None:
         return Delegation(reason="this process is in no cgroup v2")
     for folder in (mount / own.lstrip("/"), (mount / own.lstrip("/")).parent):
@@ -79,7 +82,8 @@ def remove(path: str, *, wait_s: float = 1.0) -> bool:
             time.sleep(0.005)
 
 
-def _mount() -> Path | None:
+def mounted() -> Path | None:
+    """Where cgroup v2 is mounted; None where it is not."""
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as file:
         for line in file:
             before, _, after = line.partition(" - ")
@@ -88,7 +92,8 @@ def _mount() -> Path | None:
     return None
 
 
-def _own() -> str | None:
+def membership() -> str | None:
+    """The cgroup v2 of this process, as a path from the mount; None where there is none."""
     with contextlib.suppress(OSError), open("/proc/self/cgroup", encoding="utf-8") as file:
         for line in file:
             if line.startswith("0::"):

@@ -1,0 +1,117 @@
+"""Cgroups: found only where they are delegated, made with limits, and ended with everything in them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acceld.evaluate import cgroups
+from acceld.evaluate.jail import Jail, Level
+from acceld.evaluate.process import Zygote
+
+_ESCAPES = """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(60)
+        os._exit(0)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def real() -> Iterator[Path]:
+    """A cgroup v2 made for the test in the kernel's own hierarchy, whatever controllers it has."""
+    mount, own = cgroups.mounted(), cgroups.membership()
+    if mount is None or own is None or not os.access(mount / own.lstrip("/"), os.W_OK):
+        pytest.skip("no cgroup v2 may be made here")
+    path = mount / own.lstrip("/") / f"acceld-test-{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup v2 may be made here: {error}")
+    yield path
+    cgroups.kill(str(path))
+    assert cgroups.remove(str(path))
+
+
+def delegated(tmp_path: Path, *, controllers: str = "cpu memory pids", handed: str = "memory pids") -> Path:
+    """A stand-in for a hierarchy: one cgroup's files."""
+    (tmp_path / "cgroup.controllers").write_text(controllers)
+    (tmp_path / "cgroup.subtree_control").write_text(handed)
+    return tmp_path
+
+
+def test_a_cgroup_with_both_controllers_handed_down_is_delegated(tmp_path: Path) -> None:
+    assert cgroups.find(tmp_path.parent, tmp_path.name) == cgroups.Delegation(
+        reason="no cgroup with memory and pids controllers is delegated to this process"
+    )
+    assert cgroups.find(tmp_path.parent, delegated(tmp_path).name).folder == str(tmp_path)
+
+
+def test_controllers_that_are_there_but_not_handed_down_are_asked_for(tmp_path: Path) -> None:
+    folder = delegated(tmp_path, handed="")
+    assert cgroups.find(tmp_path.parent, folder.name).folder == str(folder)
+    assert (folder / "cgroup.subtree_control").read_text() == "+memory +pids"
+
+
+def test_the_limits_of_a_cgroup_are_those_asked_for(tmp_path: Path) -> None:
+    path = Path(cgroups.create(str(tmp_path), "job", memory_bytes=1 << 20, processes=7))
+    told = {name: (path / name).read_text() for name in ("memory.max", "pids.max", "memory.oom.group")}
+    assert told == {"memory.max": "1048576", "pids.max": "7", "memory.oom.group": "1"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")
+def test_whoever_left_the_session_is_ended_with_the_cgroup(real: Path) -> None:
+    gate_read, gate_write = os.pipe()
+    code = f"import os; os.read({gate_read}, 1)\n{_ESCAPES}"
+    with subprocess.Popen([sys.executable, "-S", "-c", code], pass_fds=[gate_read]) as process:
+        cgroups.enter(str(real), process.pid)
+        os.write(gate_write, b".")
+        while len(_inside(real)) < 4:
+            time.sleep(0.01)
+        cgroups.kill(str(real))
+        assert process.wait(5) == -signal.SIGKILL
+    os.close(gate_read)
+    os.close(gate_write)
+    for _ in range(500):
+        if not _inside(real):
+            break
+        time.sleep(0.01)
+    assert not _inside(real)
+
+
+class _WithoutLimits(Zygote):
+    """A zygote at the highest level whose cgroups have no limits: of a hierarchy without the controllers."""
+
+    def _make_cgroup(self, jail: Jail) -> str:
+        path = Path(self._cgroup_folder) / "job"
+        path.mkdir()
+        return str(path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")
+async def test_a_jailed_tree_is_in_its_cgroup_and_gone_with_it(real: Path) -> None:
+    tasks = {"escape": "tests.acceld.evaluate.hostile:escape"}
+    zygote = _WithoutLimits(tasks, level=Level.L4, cgroup_folder=str(real))
+    await zygote.start()
+    try:
+        outcome, reply = await zygote.run("escape", b"", Jail(wall_s=1.0, processes=20))
+        reply.close()
+    finally:
+        await zygote.stop()
+    assert outcome.exit == 0 or outcome.cause == "deadline", outcome
+    assert not (real / "job").exists()
+
+
+def _inside(path: Path) -> list[str]:
+    return (path / "cgroup.procs").read_text().split()
