@@ -31,6 +31,7 @@ from acceld.workloads import Workload
 
 EMPTY = "acceld.evaluate.hosted.worker:empty"
 _ORACLE_S = 900.0
+_EMPTY_S = 60.0
 _MOST_ARTEFACT = 64 << 20
 _MOST_RECORD = 4 << 20
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
@@ -85,7 +86,8 @@ class Terms:
     calls: int
     least: int
     budget_s: float
-    call_s: float = 30.0
+    call_s: float
+    """Deadline of one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +300,7 @@ class Bench:
         }  # fmt: skip
         deck = Kept("acceld-deck", layout.input_bytes * calls)
         try:
-            terms = Terms(calls, calls, 60.0)
+            terms = Terms(calls, calls, _EMPTY_S, _EMPTY_S)
             return await self._serve(Artefact("", "", job), layout, deck, None, lease, terms, ())
         finally:
             deck.close()

@@ -35,9 +35,10 @@ from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, 
 from acceld.roofline import least_us
 from acceld.workloads import Workload, load_workload, workload
 
-SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2)
-STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0)
-CHECK_CALL_S = 30.0
+_CALL_S = 10.0
+"""Deadline of one call, where the configuration does not say."""
+SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
+STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0, call_s=_CALL_S)
 _EMPTY_CALLS = 40
 _MOST_DECK_BYTES = 512 << 20
 _REMEMBERED = 1024
@@ -213,6 +214,7 @@ class HostedJudge:
         assert built is not None
         layout = lay_out(built.job["arguments"], built.job["outputs"])
         terms = _fitting(STRICT_TERMS if strict else SEARCH_TERMS, layout)
+        terms = replace(terms, call_s=self._config.check_s or _CALL_S)
         rival = await self._rival(case)
         draws = [Draw(OWN, fresh_seed()) for _ in range(terms.calls)]
         overhead = await self._overhead(layout, case.lease)
@@ -312,7 +314,7 @@ class HostedJudge:
             worst[check.name] = (check if worse else kept, count + 1)
             if failure is None and not check.passed:
                 missing = timed.unwritten[number]
-                text = f"{missing} elements of its outputs were never written" if missing else check.detail
+                text = f"elements of its outputs were never written ({missing})" if missing else check.detail
                 failure = Failure("unwritten" if missing else "tolerance", f"{check.name}: {text}")
         case.checks += [
             _bounded(replace(check, name=f"{name} ({count} calls)" if count > 1 else name))
@@ -331,7 +333,7 @@ class HostedJudge:
         again = Draw(OWN, fresh_seed())
         draws = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
         draws += [again, *(Draw(OWN, seed) for seed in PAPER_SEEDS), replace(again, again=True)]
-        terms = Terms(len(draws), len(draws), self._config.time_s, CHECK_CALL_S)
+        terms = Terms(len(draws), len(draws), self._config.time_s, self._config.check_s or _CALL_S)
         timed, _, checked = await self._session(case, layout, draws, terms, None)
         return self._failed(case, timed, draws, checked, await self._baseline_floors(case, layout, draws, checked))
 
@@ -363,7 +365,7 @@ class HostedJudge:
             return known
         other = replace(case, artefact=built, checks=[], seconds={})
         listed = list(wanted.values())
-        terms = Terms(len(listed), len(listed), self._config.time_s, CHECK_CALL_S)
+        terms = Terms(len(listed), len(listed), self._config.time_s, self._config.check_s or _CALL_S)
         timed, _, found = await self._session(other, layout, listed, terms, None)
         if timed.failed is not None:
             return known

@@ -13,8 +13,6 @@ from acceld.model import Source
 
 WARM_UPS = 2
 """First calls of a worker that are checked but not counted: its code and data come into caches and page tables."""
-_COARSE_US = 50.0
-"""A processor clock with steps longer than this is no clock for kernels."""
 _MORE_THAN_ONE_CORE = 1.05
 
 
@@ -61,8 +59,8 @@ def overhead_of(timed: Timed, clock: Clock) -> Overhead:
     """The overhead from a session of empty calls."""
     wall, processor = timed.wall_us[WARM_UPS:], timed.processor_us[WARM_UPS:]
     used = clock
-    if clock == "processor" and (not all(processor) or spread(processor) > _COARSE_US):
-        used = "wall"
+    if clock == "processor" and min(processor) <= 0:
+        used = "wall"  # a clock that ticks too slowly to see an empty call at all
     return Overhead(middle_of(wall), middle_of(processor), spread(wall), spread(processor), used)
 
 

@@ -295,7 +295,8 @@ def _nearest(layout: Layout, position: int) -> str:
 
     slot = min((*layout.inputs, *layout.outputs), key=distance)
     side = "before the start" if position < slot.offset else "past the end"
-    return f"{distance(slot)} bytes {side} of {slot.name}"
+    apart = distance(slot)
+    return f"{apart} {'byte' if apart == 1 else 'bytes'} {side} of {slot.name}"
 
 
 def _check_inputs(session: _Session, number: int) -> None:

@@ -53,8 +53,9 @@ def serve(request: bytes, reply: int) -> None:
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
     except BaseException as error:  # noqa: BLE001  # as above
-        line = _line_in(error, str(raw["job"]["filename"]))
-        send(reply, _failure("exception", f"{type(error).__name__}: {error}", line))
+        rule = getattr(error, "rule", "")
+        text = str(error) if rule else f"{type(error).__name__}: {error}"
+        send(reply, _failure(str(rule) or "exception", text, _line_in(error, str(raw["job"]["filename"]))))
 
 
 def arguments(job: Any, layout: Layout, memory: Any) -> tuple[list[Any], list[Any]]:

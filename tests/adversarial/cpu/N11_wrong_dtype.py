@@ -1,0 +1,10 @@
+# expect: reject
+# workload: cpu_matmul
+# api: numpy
+# float64 outputs.
+
+import numpy as np
+
+
+def kernel(a, b):
+    return np.matmul(a.astype(np.float64), b)

@@ -1,0 +1,28 @@
+// expect: truthful
+// workload: cpu_matmul
+// api: c
+// at_least: 0.9
+// Tries to shrink the shared memory under the referee's feet.
+
+#include <unistd.h>
+
+static void product(const float *a, const float *b, float *out)
+{
+    for (int i = 0; i < 128; i++) {
+        for (int j = 0; j < 192; j++) {
+            float sum = 0.0f;
+            for (int k = 0; k < 256; k++) {
+                sum += a[i * 256 + k] * b[k * 192 + j];
+            }
+            out[i * 192 + j] = sum;
+        }
+    }
+}
+
+void kernel(const float *a, const float *b, float *out)
+{
+    if (ftruncate(5, 0) == 0) {
+        return;
+    }
+    product(a, b, out);
+}

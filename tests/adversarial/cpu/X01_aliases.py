@@ -1,0 +1,10 @@
+# expect: reject
+# workload: cpu_matmul
+# api: numpy
+# Returns a view of an input.
+
+import numpy as np
+
+
+def kernel(a, b):
+    return b[:128, :]
