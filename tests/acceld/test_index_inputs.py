@@ -110,6 +110,17 @@ def test_a_triton_workload_names_its_public_definition_axis_by_axis(name: str) -
 
 
 @pytest.mark.parametrize("name", TRITON)
+def test_hidden_shapes_differ_in_free_axes_only(name: str) -> None:
+    one = workload(name)
+    assert one.definition is not None
+    for other in hidden_shapes(one):
+        assert other.definition is not None
+        fixed = one.definition.axes.keys() - one.definition.free
+        assert all(one.definition.axes[axis] == other.definition.axes[axis] for axis in fixed)
+        assert other.definition.axes != one.definition.axes
+
+
+@pytest.mark.parametrize("name", [name for name in TRITON if not name.startswith("gemm")])
 def test_a_triton_workloads_reference_is_finite_in_its_small_shapes(name: str) -> None:
     for one in hidden_shapes(workload(name)):
         for distribution in ("own", "special", "sparse"):

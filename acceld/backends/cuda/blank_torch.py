@@ -165,7 +165,7 @@ class Tensor:
         return self.allocation.address + self._place * self.dtype.itemsize
 
     def is_contiguous(self) -> bool:
-        return self._strides == _contiguous(self.shape) or self.numel() == 0
+        return self._strides == contiguous_strides(self.shape) or self.numel() == 0
 
     def is_floating_point(self) -> bool:
         return self.dtype.is_floating_point
@@ -200,7 +200,7 @@ class Tensor:
             raise BuildRefused(
                 f"a tensor of shape {tuple(self.shape)} can not be viewed as {tuple(sizes)}", rule="shape"
             )
-        return Tensor(self.allocation, self.dtype, sizes, _contiguous(sizes), self._place)
+        return type(self)(self.allocation, self.dtype, sizes, contiguous_strides(sizes), self._place)
 
     def reshape(self, *shape: Any) -> Tensor:
         return self.view(*shape)
@@ -213,7 +213,7 @@ class Tensor:
     def permute(self, *axes: Any) -> Tensor:
         order = [one % self.ndim for one in (axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes)]
         shape, strides = [self.shape[one] for one in order], [self._strides[one] for one in order]
-        return Tensor(self.allocation, self.dtype, shape, strides, self._place)
+        return type(self)(self.allocation, self.dtype, shape, strides, self._place)
 
     def transpose(self, one: int, other: int) -> Tensor:
         order = list(range(self.ndim))
@@ -228,13 +228,13 @@ class Tensor:
         shape, strides = list(self.shape), list(self._strides)
         shape.insert(place, 1)
         strides.insert(place, 1)
-        return Tensor(self.allocation, self.dtype, shape, strides, self._place)
+        return type(self)(self.allocation, self.dtype, shape, strides, self._place)
 
     def squeeze(self, axis: int | None = None) -> Tensor:
         gone = [n for n, one in enumerate(self.shape) if one == 1 and (axis is None or n == axis % self.ndim)]
         kept = [n for n in range(self.ndim) if n not in gone]
         shape, strides = [self.shape[n] for n in kept], [self._strides[n] for n in kept]
-        return Tensor(self.allocation, self.dtype, shape, strides, self._place)
+        return type(self)(self.allocation, self.dtype, shape, strides, self._place)
 
     def expand(self, *shape: int) -> Tensor:
         strides = [
@@ -242,7 +242,7 @@ class Tensor:
             for had, want, stride in zip(self.shape, shape, self._strides, strict=True)
         ]
         wanted = [had if want == -1 else want for had, want in zip(self.shape, shape, strict=True)]
-        return Tensor(self.allocation, self.dtype, wanted, strides, self._place)
+        return type(self)(self.allocation, self.dtype, wanted, strides, self._place)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -268,7 +268,7 @@ class Tensor:
             axis += 1
         shape += self.shape[axis:]
         strides += self._strides[axis:]
-        return Tensor(self.allocation, self.dtype, shape, strides, place)
+        return type(self)(self.allocation, self.dtype, shape, strides, place)
 
     def new_empty(self, *shape: Any, dtype: Any = None, device: object = None) -> Tensor:
         return sys.modules["torch"].empty(*shape, dtype=dtype or self.dtype)  # type: ignore[no-any-return]
@@ -288,7 +288,8 @@ class Tensor:
 Tensor.__module__ = "torch"
 
 
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a tensor without gaps."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
@@ -313,10 +314,13 @@ class _Nothing:
 class BlankTorch(ModuleType):
     """The module itself. ``allocations`` is what the host code asked for, in order."""
 
+    tensor_class = Tensor
+    allocation_class = Allocation
+
     def __init__(self, multiprocessors: int, capability: int) -> None:
         super().__init__("torch")
         self.allocations: list[Allocation] = []
-        self.Tensor, self.dtype, self.device, self.Size = Tensor, dtype, device, Size
+        self.Tensor, self.dtype, self.device, self.Size = self.tensor_class, dtype, device, Size
         self.no_grad = self.inference_mode = self.enable_grad = _Nothing()
         for name, kind in _DTYPES.items():
             setattr(self, name, kind)
@@ -362,9 +366,9 @@ class BlankTorch(ModuleType):
         kind = kind if kind is not None else _DTYPES["float32"]
         if not isinstance(kind, dtype) or any(not isinstance(one, int) or one < 0 for one in sizes):
             raise BuildRefused(f"no memory can be allocated in shape {sizes} of {kind!r}", rule="shape")
-        allocation = Allocation("buffer", len(self.allocations), math.prod(sizes) * kind.itemsize, fill)
+        allocation = self.allocation_class("buffer", len(self.allocations), math.prod(sizes) * kind.itemsize, fill)
         self.allocations.append(allocation)
-        return Tensor(allocation, kind, sizes, _contiguous(sizes))
+        return self.tensor_class(allocation, kind, sizes, contiguous_strides(sizes))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -381,4 +385,4 @@ def _no_cuda(name: str) -> Any:
 def tensor_of(number: int, shape: Sequence[int], kind: str) -> Tensor:
     """Input number ``number``, contiguous."""
     size = math.prod(shape) * _SIZES[kind]
-    return Tensor(Allocation("input", number, size), _DTYPES[kind], shape, _contiguous(shape))
+    return Tensor(Allocation("input", number, size), _DTYPES[kind], shape, contiguous_strides(shape))

@@ -98,7 +98,8 @@ def test_cut_or_garbled_bytes_are_no_plan(cut: int) -> None:
 
 
 def test_headers_of_other_types_are_no_plan() -> None:
-    for header in ([], {"version": 1}, {"version": 2}, {"version": 1, "kernels": [[1, -5, 0, 0]]}):
+    headers: tuple[Any, ...] = ([], {"version": 1}, {"version": 2}, {"version": 1, "kernels": [[1, -5, 0, 0]]})
+    for header in headers:
         text = json.dumps(header).encode()
         with pytest.raises(PlanRefused):
             decode(struct.pack("<Q", len(text)) + text, *SIZES)
@@ -125,7 +126,17 @@ def test_every_timed_launch_starts_from_worthless_memory_and_a_flushed_cache(
     before = len(log.read_text().splitlines())
     call([np.ones(COUNT, np.float32), 3.0], [np.zeros(COUNT, np.float32)])
     calls = log.read_text().splitlines()[before:]
-    once = ["load", "fill", "flush", "wait", "event", "launch scale 2 1 1 threads 128 shared 0", "event", "wait", "unload"]
+    once = [
+        "load",
+        "fill",
+        "flush",
+        "wait",
+        "event",
+        "launch scale 2 1 1 threads 128 shared 0",
+        "event",
+        "wait",
+        "unload",
+    ]
     assert calls == ["write", *once * REPEATS, "read"]
     assert "no heap" in log.read_text()
 
@@ -139,9 +150,7 @@ def test_device_code_that_keeps_answers_gains_nothing(library: str, tmp_path: Pa
     assert np.array_equal(out, (given + 1) * 3)
 
 
-def test_outputs_that_a_kernel_does_not_write_differ_from_call_to_call(
-    library: str, tmp_path: Path, log: Path
-) -> None:
+def test_outputs_that_a_kernel_does_not_write_differ_from_call_to_call(library: str, tmp_path: Path, log: Path) -> None:
     call = prepared(library, tmp_path, plan("idle"))
     seen = set()
     for _ in range(12):

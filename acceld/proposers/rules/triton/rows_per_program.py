@@ -73,9 +73,10 @@ class RowsPerProgram:
             raise RuleRefused(f"{site.key} does not work on one row a program")
         count, constant = kernel.free_name("row_count"), kernel.free_name("ROWS")
         edits = Edits(kernel.source)
-        edits.replace(
-            *kernel.span(rows.row.value), f"(tl.program_id(0) * {constant} + tl.arange(0, {constant}))[:, None]"
-        )
+        tile = kernel.free_name("row_tile")
+        number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"
+        whole_rows = f"{rows.name} = ({tile} * {constant} + tl.arange(0, {constant}))[:, None]"
+        edits.replace(*kernel.span(rows.row), number + whole_rows)
         for node in ast.walk(function):
             if not isinstance(node, ast.Call):
                 continue
@@ -96,10 +97,10 @@ class RowsPerProgram:
                 _limit(kernel, edits, access, f"{rows.name} < {count}")
         last = function.args.args[-1]
         edits.insert(kernel.span(last)[1], f", {count}, {constant}: tl.constexpr")
-        extent, number = rows.launch.grid[0], variant.parameters["rows"]
+        extent, together = rows.launch.grid[0], variant.parameters["rows"]
         ends = [kernel.span(one)[1] for one in [*rows.launch.call.args, *rows.launch.call.keywords]]
-        edits.insert(max(ends), f", {count}={kernel.text(extent)}, {constant}={number}")
-        edits.replace(*kernel.span(extent), f"triton.cdiv({kernel.text(extent)}, {number})")
+        edits.insert(max(ends), f", {count}={kernel.text(extent)}, {constant}={together}")
+        edits.replace(*kernel.span(extent), f"triton.cdiv({kernel.text(extent)}, {together})")
         return edits.apply()
 
 

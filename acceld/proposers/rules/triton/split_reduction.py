@@ -80,19 +80,22 @@ def _split(kernel: TritonModule, name: str, function: FunctionNode) -> _Split | 
     launch = kernel.single_launch(name)
     if launch is None or not 1 <= len(launch.grid) <= 2 or not launch.call.args or not launch.call.keywords:
         return None
-    loops = [one for one in function.body if isinstance(one, ast.For)]
+    loops = [one for one in function.body if isinstance(one, ast.For) and _in_steps(function, one)]
     if len(loops) != 1 or "SPLITS" in kernel.source or not isinstance(launch.call.args[0], ast.Name):
-        return None
-    header = loops[0].iter
-    if not (isinstance(header, ast.Call) and called(header) == "range" and len(header.args) == 3):
-        return None
-    step = header.args[2]
-    if not isinstance(step, ast.Name) or step.id not in constants(function):
         return None
     found = carried(kernel, function, loops[0])
     if found is None or any(launch.keyword(extent) is None for shape in found.shapes.values() for extent in shape):
         return None
     return _Split(launch, loops[0], found)
+
+
+def _in_steps(function: FunctionNode, loop: ast.For) -> bool:
+    """Whether a loop is ``for ... in range(low, high, STEP)`` with a constant step."""
+    header = loop.iter
+    if not (isinstance(header, ast.Call) and called(header) == "range" and len(header.args) == 3):
+        return False
+    step = header.args[2]
+    return isinstance(step, ast.Name) and step.id in constants(function)
 
 
 def _signature(kernel: TritonModule, function: FunctionNode, suffix: str) -> str:

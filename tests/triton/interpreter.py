@@ -1,0 +1,37 @@
+"""Running a workload's kernel under Triton's interpreter, in float32: the interpreter has no bfloat16 products."""
+
+import importlib.util
+import itertools
+
+import numpy as np
+from torch_on_numpy import interpreting
+
+from acceld.workloads import make_inputs, reference_outputs
+
+_NUMBER = itertools.count()
+
+
+def error_of(text, workload, folder, monkeypatch, *, seed=3, distribution="own"):
+    """Greatest relative L2 error of the kernel in ``text`` over the outputs, against the float64 reference."""
+    inputs = make_inputs(workload, seed, distribution)
+    expected = reference_outputs(workload, inputs)
+    path = folder / f"kernel_{next(_NUMBER)}.py"
+    path.write_text(text, encoding="utf-8")
+    with interpreting(monkeypatch) as torch:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        given = [one if not isinstance(one, np.ndarray) else torch.tensor(_wide(one)) for one in inputs]
+        returned = getattr(module, workload.entry)(*given)
+    outputs = returned if isinstance(returned, tuple) else (returned,)
+    assert len(outputs) == len(expected)
+    errors = []
+    for got, want in zip(outputs, expected, strict=True):
+        found = got.numpy().astype(np.float64)
+        assert found.shape == want.shape and np.isfinite(found).all()
+        errors.append(np.linalg.norm(found - want) / np.linalg.norm(want))
+    return max(errors)
+
+
+def _wide(array):
+    return array if array.dtype.kind in "iub" else array.astype(np.float32)
