@@ -1,6 +1,6 @@
 """How fast the history answers at a million candidates: every saved query, conditions over runs, full-text search.
 
-The rows are made in SQL, a hundred times faster than the store writes them, and the totals then computed as
+One evaluation in fifty repeats the work of another. The rows are made in SQL, a hundred times faster than the store writes them, and the totals then computed as
 ``acceld db check`` computes them. Run: ``make bench-history``, or with fewer: ``--candidates 100000``.
 """
 
@@ -53,7 +53,7 @@ EVALUATIONS = """
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :candidates)
 INSERT INTO evaluations (id, key, workload, backend, chip, status, gate, source_sha256, program_sha256, failure_rule,
   failure_message, latency_us, sandbox_level, seconds, log, reused, created_at)
-SELECT i, 'key ' || (i * 10 / 11), 'workload_' || (((i - 1) / :each + 1) % 40), 'simulator',
+SELECT i, 'key ' || (i * 50 / 51), 'workload_' || (((i - 1) / :each + 1) % 40), 'simulator',
   CASE ((i - 1) / :each + 1) % 3 WHEN 0 THEN 'trn1' ELSE 'trn2' END,
   CASE WHEN i % 5 < 3 THEN 'passed' WHEN i % 5 = 3 THEN 'compile_error' ELSE 'incorrect_numerical' END, 'search',
   'source', 'program ' || i, CASE WHEN i % 5 >= 3 THEN 'failure_' || (i % 23) END,
