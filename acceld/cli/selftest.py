@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         bad = result.outcome in ("fooled", "death", "false_reject")
         if bad or time.monotonic() - last > 5:
             last = time.monotonic()
-            say(f"{done} tried; {result.id} ({result.mode}): {result.outcome.replace('_', ' ')}")
+            why = f": {result.status} {result.rule} {result.message}" if bad else ""
+            say(f"{done} tried; {result.id} ({result.mode}): {result.outcome.replace('_', ' ')}{why}")
 
     report = asyncio.run(
         run_selftest(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import secrets
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,12 +191,13 @@ class Children:
     ) -> DataSet | Refused:
         """The data set, made now or found on disk. WorkloadError where the reference is at fault.
 
-        Its floors are those stored for the variant; where ``measured``, those of numpy on these very inputs.
+        Its floors are those stored for the variant; where ``measured``, those of numpy on these very inputs, in a data
+        set that nobody else is given.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
             return Refused(variant, known.refused)
-        kind = f"{variant}\0{seed}" + ("\0measured" if measured else "")
+        kind = f"{variant}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
         name = hashlib.sha256(f"{workload.hash}\0{kind}".encode()).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
@@ -205,6 +207,7 @@ class Children:
                 return found
             request = {
                 "workload": str(workload.folder),
+                "values": dict(workload.values) if workload.reshaped else None,
                 "seed": seed,
                 "variant": variant,
                 "folder": str(folder),

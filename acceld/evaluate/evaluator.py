@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,22 @@ from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.base import EvaluationRequest, Priority
+from acceld.evaluate.checks import HINTS, bounded, closest, near, worst_row
 from acceld.evaluate.children import Children, Failed, Inspected, Refused, Traced
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
 from acceld.evaluate.distributions import OWN
 from acceld.evaluate.floors import Floors
-from acceld.evaluate.gates import DEAR_S, Seeds, Trial, judge_errors, published_trials, search_trial, strict_trials
+from acceld.evaluate.gates import (
+    DEAR_S,
+    Seeds,
+    Trial,
+    fresh_seed,
+    judge_errors,
+    published_trials,
+    search_trial,
+    strict_trials,
+)
 from acceld.evaluate.jail import Level
 from acceld.evaluate.queue import SlotQueue, slots_of
 from acceld.evaluate.sandbox import SandboxReport, probe_level
@@ -43,11 +53,6 @@ _FULL_TIMING = 3
 """Times [evaluate] time_s that timing every execution of a very long program may take."""
 _LIKE = 1.05
 """A latency extended from a part may be exceeded by this factor."""
-_HEAVY_TAIL = 20
-"""Times the tolerance within which the noise is measured on the same data set: where two near ties of a softmax decide,
-one data set may be far noisier than the next."""
-_WORST = 1e9
-"""Stands for an error without bound in records, which hold finite numbers."""
 
 Arguments = tuple[ArraySpec | float | int | bool, ...]
 
@@ -262,7 +267,9 @@ class Judge:
 
     async def _check(self, case: _Case, loaded: Workload) -> Evaluation:
         assert case.inspected is not None
-        key = (loaded.hash, case.request.chip, case.inspected.program_sha256)
+        # Two sources may make one program at this shape and differ at a hidden one.
+        source = case.request.kernel.sha256 if loaded.hidden else ""
+        key = (loaded.hash, case.request.chip, case.inspected.program_sha256 + source)
         known = self._remember(key)
         gates = [Gate.SEARCH] if case.request.gate is Gate.SEARCH else [Gate.SEARCH, Gate.STRICT]
         reused = True
@@ -302,7 +309,25 @@ class Judge:
         )
         order = {trial.name: position for position, trial in enumerate(trials)}
         case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
+        for values in () if failed else loaded.hidden:
+            failed = failed or await self._elsewhere(case, loaded, values)
         return failed
+
+    async def _elsewhere(
+        self, case: _Case, loaded: Workload, values: Mapping[str, int]
+    ) -> tuple[Status, Failure, Correctness | None] | None:
+        """The same source at a shape it was not told of; None where it is right there too."""
+        shaped = await asyncio.to_thread(load_workload, loaded.folder, values)
+        there, where = _Case(case.request, shaped), ", ".join(f"{name}={size}" for name, size in values.items())
+        try:
+            early = await self._time(there, shaped.kernel_arguments())
+            if early is not None and early.failure is not None:
+                return early.status, _placed(early.failure, where), None
+            failed = await self._try(there, shaped, Trial(OWN, fresh_seed()), Gate.STRICT)
+        finally:
+            _close(there)
+        case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
+        return failed and (failed[0], _placed(failed[1], where), self._correctness(case, Gate.STRICT))
 
     async def _timed_in_full(self, case: _Case, loaded: Workload) -> tuple[Status, Failure, Correctness | None] | None:
         """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
@@ -348,16 +373,16 @@ class Judge:
             if not verdict.check.passed and verdict.errors.finite:
                 noise = await self._floors.of_baseline(children, loaded, case.request, data, trial)
                 verdict = judge_errors(loaded, trial, tried.errors, data.floors, noise)
-                if _near(verdict.check):
+                if near(verdict.check):
                     floors = await self._floors_here(loaded, trial)
                     verdict = judge_errors(loaded, trial, tried.errors, floors or data.floors, noise)
         finally:
             await self._leave(data, trial)
-        case.checks.append(_bounded(verdict.check))
-        case.worst_row = max(case.worst_row, min(verdict.errors.worst_row, _WORST))
+        case.checks.append(bounded(verdict.check))
+        case.worst_row = max(case.worst_row, worst_row(verdict.errors))
         if verdict.check.passed:
             return None
-        failure = Failure("tolerance", f"{trial.name}: {verdict.check.detail}", hint=_HINTS.get(trial.variant, ""))
+        failure = Failure("tolerance", f"{trial.name}: {verdict.check.detail}", hint=HINTS.get(trial.variant, ""))
         return Status.INCORRECT_NUMERICAL, failure, self._correctness(case, gate)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
@@ -408,7 +433,7 @@ class Judge:
         return True if trials else None
 
     def _correctness(self, case: _Case, gate: Gate) -> Correctness:
-        worst = max((c for c in case.checks if c.rel_l2 is not None), key=_tightness, default=None)
+        worst = closest(case.checks)
         return Correctness(
             gate=gate,
             rel_l2=worst.rel_l2 if worst and worst.rel_l2 is not None else 0.0,
@@ -462,34 +487,9 @@ class Judge:
         return self._children
 
 
-_HINTS = {
-    "own": "Compare the kernel's formula with the reference, term by term.",
-    "scaled_up": "On inputs 30 times as large: subtract the maximum before exp, and do not approximate functions.",
-    "scaled_down": "On inputs a thousandth as large: epsilons and small terms matter there.",
-    "shifted": "On inputs plus 3: a mean must be subtracted before it is squared.",
-    "integers": "On small whole numbers: every product and sum is exact there, so a term is missing or rounded.",
-    "row_scaled": "Rows of very different size: each row needs its own maximum and its own sum.",
-    "sparse": "Nine of ten inputs are zero: epsilons and masks matter there.",
-    "special": "Signed zeros, tiny and large values among the inputs.",
-}
-
-
-def _near(check: Check) -> bool:
-    """Whether honest noise on these very inputs could explain an error beyond the tolerance."""
-    if check.passed or check.rel_l2 is None or not check.tolerance:
-        return False
-    return check.rel_l2 < _HEAVY_TAIL * check.tolerance
-
-
-def _bounded(check: Check) -> Check:
-    if check.rel_l2 is None or check.rel_l2 < _WORST:
-        return check
-    return replace(check, rel_l2=_WORST)
-
-
-def _tightness(check: Check) -> float:
-    assert check.rel_l2 is not None
-    return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
+def _placed(failure: Failure, where: str) -> Failure:
+    hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
+    return replace(failure, message=f"at the hidden shape {where}: {failure.message}", hint=hint)
 
 
 def _close(case: _Case) -> None:

@@ -43,7 +43,7 @@ def make(request: bytes, reply: int) -> None:
     raw, payload = unpack(request)
     try:
         with np.errstate(all="ignore"):
-            workload = load_workload(raw["workload"])
+            workload = load_workload(raw["workload"], raw.get("values"))
             send(reply, _make(workload, raw, _oracle_of(workload, payload)))
     except KernelFailure as error:
         send(reply, {"error": f"the kernel of {raw['workload']} can not stand in for a reference: {error.message}"})

@@ -67,7 +67,7 @@ def _own(workload: Workload, seed: int) -> Sequence[Any]:
     if workload.sample is not None:
         with np.load(workload.sample, allow_pickle=False) as sample:
             return [a.value if a.is_scalar else sample[a.name] for a in workload.arguments]
-    if reference is None or reference.get_inputs is None:
+    if reference is None or reference.get_inputs is None or workload.reshaped:
         rng = np.random.default_rng(seed)
         drawn: dict[str, Any] = {}
         for a in workload.arguments:

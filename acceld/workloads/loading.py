@@ -181,6 +181,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         mutates=kernel.texts("mutates"),
         sample=_file(top, "sample", folder) if "sample" in data else None,
         hidden=_hidden(top, values),
+        reshaped=instead is not None,
         definition=_definition(top.table("flashinfer"), values) if "flashinfer" in data else None,
     )
 

@@ -97,7 +97,7 @@ def _as_float64(value: Any) -> Any:
 def kernel_inputs(workload: Workload, inputs: Sequence[Any]) -> list[Any]:
     """``inputs`` in the kernel's layout."""
     reference = reference_of(workload) if workload.reference else None
-    if reference and reference.to_kernel:
+    if reference and reference.to_kernel and not workload.reshaped:
         return list(reference.to_kernel(inputs))
     return [
         one if argument.is_scalar else one.reshape(argument.kernel_shape)

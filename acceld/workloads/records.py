@@ -222,6 +222,8 @@ class Workload:
     mutates: tuple[str, ...] = ()
     sample: Path | None = None
     """An .npz file that holds the arrays by argument name, instead of drawn ones."""
+    reshaped: bool = False
+    """Loaded with other values of the symbols than its file's: inputs are drawn, and laid out as declared."""
     hidden: tuple[Mapping[str, int], ...] = ()
     """Other values of the symbols, for shapes on which a kernel must be right too; it is never timed on them."""
     definition: Definition | None = None

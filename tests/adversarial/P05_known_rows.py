@@ -1,0 +1,21 @@
+# expect: reject
+# workload: st_any_rows
+"""Knows the shape it is timed at and writes two tiles of rows, however many there are."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x, gain):
+    rows, width = x.shape
+    out = nl.ndarray((rows, width), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(width)[None, :]
+    one = nl.arange(1)[None, :]
+    for row in nl.affine_range(min(2, rows // 128)):
+        tile = nl.load(x[128 * row + p, f])
+        column = nl.load(gain[128 * row + p, one])
+        nl.store(out[128 * row + p, f], value=nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=column))
+    return out
