@@ -1,0 +1,55 @@
+"""What is told of checks: hints by variant, errors as numbers that records can hold, which check was the closest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from acceld.evaluate.correctness import Errors
+from acceld.model import Check
+
+WORST = 1e9
+"""Stands for an error without bound in records, which hold finite numbers."""
+_HEAVY_TAIL = 20
+"""Times the tolerance within which the noise is measured on the same data set: where two near ties of a softmax decide,
+one data set may be far noisier than the next."""
+
+HINTS = {
+    "own": "Compare the kernel's formula with the reference, term by term.",
+    "scaled_up": "On inputs 30 times as large: subtract the maximum before exp, and do not approximate functions.",
+    "scaled_down": "On inputs a thousandth as large: epsilons and small terms matter there.",
+    "shifted": "On inputs plus 3: a mean must be subtracted before it is squared.",
+    "integers": "On small whole numbers: every product and sum is exact there, so a term is missing or rounded.",
+    "row_scaled": "Rows of very different size: each row needs its own maximum and its own sum.",
+    "sparse": "Nine of ten inputs are zero: epsilons and masks matter there.",
+    "special": "Signed zeros, tiny and large values among the inputs.",
+}
+
+
+def near(check: Check) -> bool:
+    """Whether honest noise on these very inputs could explain an error beyond the tolerance."""
+    if check.passed or check.rel_l2 is None or not check.tolerance:
+        return False
+    return check.rel_l2 < _HEAVY_TAIL * check.tolerance
+
+
+def bounded(check: Check) -> Check:
+    """The check with an error that a record can hold."""
+    if check.rel_l2 is None or check.rel_l2 < WORST:
+        return check
+    return replace(check, rel_l2=WORST)
+
+
+def worst_row(errors: Errors) -> float:
+    """The worst row's error as a number that a record can hold."""
+    return min(errors.worst_row, WORST)
+
+
+def closest(checks: Iterable[Check]) -> Check | None:
+    """The check that used most of its tolerance; None where none has an error."""
+    return max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
+
+
+def _tightness(check: Check) -> float:
+    assert check.rel_l2 is not None
+    return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
