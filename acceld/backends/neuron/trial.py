@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", required=True, choices=("trn1", "trn2", "trn3"))
     parser.add_argument("--api", required=True, choices=("nki_legacy", "nki"))
     parser.add_argument("--lnc", type=int, default=1, choices=(1, 2))
-    parser.add_argument("--runtime", default="", choices=("", "nrtpy", "spike", "capture"))
+    parser.add_argument("--runtime", default="", choices=("", "nrtpy", "spike", "libnrt", "capture"))
     parser.add_argument("--compile-python", default="")
     parser.add_argument("--runner-python", default="")
     parser.add_argument("--out", type=Path, default=Path("acceld-neuron-trial.json"))

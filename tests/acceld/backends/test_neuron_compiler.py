@@ -19,6 +19,7 @@ from acceld.backends.neuron.requests import CompileRequest, Tensor
 from acceld.backends.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
 from acceld.model import Kernel, Status
+from tests.acceld.backends.test_neuron_runner import older_pythons
 
 STANDIN = Path(__file__).resolve().parents[2] / "standin_neuron"
 LEGACY = """\
@@ -215,3 +216,20 @@ async def test_devices_are_hidden_where_namespaces_are_allowed(tmp_path: Path) -
     )
     out, _ = await done.communicate()
     assert out.decode().strip() in ("[]", str([str(device)]))
+
+
+async def test_the_compile_worker_works_under_the_oldest_python_there_is(tmp_path: Path) -> None:
+    pythons = await asyncio.to_thread(older_pythons)
+    if not pythons:
+        pytest.skip("no older Python")
+    named = {"PYTHONPATH": str(STANDIN / "legacy"), "ACCELD_STANDIN": "1"}
+    pattern = str(tmp_path / "none*")
+    compiler = NeuronCompiler(pythons[0], NeffCache(tmp_path / "cache"), named=named, device_pattern=pattern)
+    versions = await compiler.versions()
+    assert versions.compiler == "2.21.0+standin"
+    try:
+        compiled = await compiler.compile(_request())
+    except DeviceError as error:
+        assert "numpy" in error.message, "an interpreter without numpy says so"
+    else:
+        assert isinstance(compiled, Compiled)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,14 +43,26 @@ def _compiled(tmp_path: Path, version: str = "2.21.0+standin") -> Compiled:
     return cache.put("k", b'{"standin": 1, "inputs": ["a", "b"]}', route="test", compiler_version=version)
 
 
+def older_pythons() -> list[str]:
+    """Interpreters from 3.8 on that are older than this one: on PATH, or pyenv's."""
+    found: dict[str, str] = {}
+    for minor in range(8, sys.version_info.minor):
+        own = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3.{minor}"))
+        if path := next(iter(map(str, own)), None) or shutil.which(f"python3.{minor}"):
+            found[f"3.{minor}"] = path
+    return list(found.values())
+
+
 async def _runner(tmp_path: Path, scenario: str = "", runtime: str = "capture", **options: Any) -> NeuronRunner:
     folder = tmp_path / "work"
     folder.mkdir()
     named = {"ACCELD_STANDIN": "1", "STANDIN_SCENARIO": scenario, "PYTHONPATH": str(STANDIN / "runtime")}
+    named |= options.pop("named", {})
     profiler = options.pop("profiler", None)
     profiler = _tool(tmp_path / "bin") if profiler is None else profiler
+    python = options.pop("python", sys.executable)
     runner = await NeuronRunner.start(
-        sys.executable, core=3, folder=folder, profiler=profiler, runtime=runtime, named=named, **options
+        python, core=3, folder=folder, profiler=profiler, runtime=runtime, named=named, **options
     )
     assert await runner.load(_compiled(tmp_path), ADD, OUT) is None
     return runner
@@ -67,6 +81,54 @@ async def test_a_neff_is_run_on_data_and_timed(runtime: str, tmp_path: Path) -> 
     assert measured.best.resolution_us == (55.56 if runtime == "capture" else 0.001)
     assert list((_compiled(tmp_path).traces / "core3").glob("*.ntff"))
     assert await runner.close()
+
+
+def _library(tmp_path: Path) -> dict[str, str]:
+    """The stand-in for libnrt, compiled here, and the variable that makes it the one that is found."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    source, library = STANDIN / "runtime" / "libnrt.c", tmp_path / "libnrt.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": ""}
+
+
+async def test_libnrt_runs_and_the_profiler_times_where_no_package_is_installed(tmp_path: Path) -> None:
+    named = _library(tmp_path)
+    runner = await _runner(tmp_path, runtime="", named=named)
+    assert runner.runtime == "libnrt"
+    assert await runner.run([ONES, ONES], deadline_s=20) == (array.array("f", [2.0] * 6).tobytes(),)
+    measured = await runner.time("trn1", deadline_s=60, iterations=2)
+    assert isinstance(measured, Measurement)
+    assert measured.best.method == "neuron-profile total_time"
+    await runner.close()
+    (tmp_path / "second").mkdir()
+    bad = await _runner(tmp_path / "second", "oob", runtime="libnrt", named=named, profiler="")
+    verdict = await bad.run([ONES, ONES], deadline_s=20)
+    assert isinstance(verdict, Verdict)
+    assert verdict.failure.rule == "out_of_bounds"
+    await bad.close()
+
+
+async def test_the_runner_works_under_the_oldest_python_there_is(tmp_path: Path) -> None:
+    pythons = await asyncio.to_thread(older_pythons)
+    if not pythons:
+        pytest.skip("no older Python")
+    for runtime, named in (("capture", {"PYTHONPATH": ""}), ("libnrt", _library(tmp_path))):
+        folder = tmp_path / runtime
+        folder.mkdir()
+        runner = await _runner(folder, runtime=runtime, python=pythons[0], named=named)
+        assert await runner.run([ONES, ONES], deadline_s=20) == (array.array("f", [2.0] * 6).tobytes(),)
+        assert isinstance(await runner.time("trn1", deadline_s=60, iterations=1), Measurement)
+        await runner.close()
+
+
+async def test_without_a_profiler_libnrt_has_no_clock(tmp_path: Path) -> None:
+    runner = await _runner(tmp_path, runtime="libnrt", named=_library(tmp_path), profiler="")
+    await runner.run([ONES, ONES], deadline_s=20)
+    with pytest.raises(DeviceError, match="no clock of the device"):
+        await runner.time("trn1", deadline_s=20)
+    await runner.close()
 
 
 async def test_a_stand_in_is_never_called_measured_and_its_profile_tells_how_it_was_timed(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ Records in, records out, until ``close`` or the pipe's end. Operations:
 All but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can alternate.
 
 An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``, ``protocol``, ``proof``, or ``shape``: outputs that are
-not those asked for) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF
-themselves). ``nki.baremetal`` is none of them: it would bring the candidate's Python next to the data.
+not those asked for) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by ctypes; the profiler times), ``capture`` (neuron-explorer or
+neuron-profile, which load and run the NEFF themselves). ``nki.baremetal`` is none of them: it would bring the candidate's Python next to the data.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import confine  # type: ignore[import-not-found,unused-ignore]
 import frames  # type: ignore[import-not-found,unused-ignore]
+import libnrt  # type: ignore[import-not-found,unused-ignore]
 
 SAVED = re.compile(r'saved output "(?P<name>[^"]*)" as "(?P<file>[^"]*)"')
 DEVICE_RESOLUTION_US = 0.001
@@ -95,13 +96,16 @@ class CaptureRuntime:
         self.traces = Path(request["traces"])
         self.traces.mkdir(parents=True, exist_ok=True)
 
+    def give(self, number: int, name: str, data: bytes) -> None:
+        """Write an input to its file, in the order of the kernel's arguments."""
+        path = self.folder / f"input_{number}.bin"
+        path.write_bytes(data)
+        self.inputs = [*self.inputs[: 2 * number], name, str(path)]
+
     def run(self, data: bytes) -> bytes:
         """One execution on given inputs."""
-        self.inputs = []
         for number, (spec, part) in enumerate(zip(self.input_specs, split(data, self.input_specs))):  # noqa: B905
-            path = self.folder / f"input_{number}.bin"
-            path.write_bytes(part)
-            self.inputs += [spec["name"], str(path)]
+            self.give(number, spec["name"], part)
         told = self._capture(self.folder / "check.ntff", "--save-output")
         saved = {match["name"]: match["file"] for match in SAVED.finditer(told)}
         results = []
@@ -194,6 +198,56 @@ class PythonRuntime:
         }
 
 
+class LibraryRuntime:
+    """libnrt: runs on data with the NEFF loaded once; the profiler, which has the device's clock, times."""
+
+    name = "libnrt"
+
+    def __init__(self, profiler: str) -> None:
+        self.library = libnrt.Libnrt.opened()
+        self.clock = CaptureRuntime(profiler) if profiler else None
+
+    def load(self, request: dict[str, Any]) -> None:
+        """Load the NEFF on the one visible core."""
+        self.input_specs, self.outputs = request["inputs"], request["outputs"]
+        self.folder = Path(request["folder"])
+        self.neff = libnrt.LoadedNeff(self.library, Path(request["neff"]).read_bytes())
+        expected = {spec["name"]: spec["nbytes"] for spec in self.input_specs}
+        found = {name: self.neff.size(name) for name in self.neff.inputs}
+        if found != expected:
+            raise RunnerError("protocol", f"the NEFF takes {found} (bytes), the kernel {expected}")
+        if self.clock is not None:
+            self.clock.load(request)
+
+    def run(self, data: bytes) -> bytes:
+        """One execution on given inputs; outputs are zeros before it."""
+        parts = split(data, self.input_specs)
+        for number, (spec, part) in enumerate(zip(self.input_specs, parts)):  # noqa: B905
+            self.neff.write(spec["name"], part)
+            if self.clock is not None:
+                self.clock.give(number, spec["name"], part)
+        for name in self.neff.outputs:
+            self.neff.write(name, bytes(self.neff.size(name)))
+        self.neff.execute()
+        results = []
+        for spec in self.outputs:
+            if spec["name"] not in self.neff.outputs:
+                raise RunnerError("shape", f"the NEFF has outputs {self.neff.outputs}, not {spec['name']!r}")
+            result = self.neff.read(spec["name"])
+            if len(result) != spec["nbytes"]:
+                raise RunnerError("shape", f"output {spec['name']} has {len(result)} bytes, not {spec['nbytes']}")
+            results.append(result)
+        return b"".join(results)
+
+    def time(self, warmups: int, iterations: int) -> dict[str, Any]:
+        """The profiler's times of executions of its own on the same inputs."""
+        if self.clock is None:
+            raise RunnerError(
+                "missing", "libnrt has no clock of the device: timing needs neuron-explorer or neuron-profile"
+            )
+        return self.clock.time(warmups, iterations)
+
+
 def _dtype(name: str) -> Any:
     import numpy
 
@@ -211,10 +265,15 @@ def find_runtime(profiler: str, wanted: str) -> Any:
                 return PythonRuntime(name, importlib.import_module(name), profiler)
             except (ImportError, AttributeError):  # none, or another package of that name
                 continue
+    if wanted in ("", "libnrt"):
+        try:
+            return LibraryRuntime(profiler)
+        except (OSError, AttributeError):  # none, or another library of that name
+            pass
     if wanted in ("", "capture") and profiler:
         return CaptureRuntime(profiler)
     raise RunnerError(
-        "missing", "no way to run a NEFF: neither nrtpy nor spike, and no neuron-explorer or neuron-profile"
+        "missing", "no way to run a NEFF: no nrtpy, spike or libnrt, and no neuron-explorer or neuron-profile"
     )
 
 
