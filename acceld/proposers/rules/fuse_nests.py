@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from acceld.model import Profile
@@ -12,13 +12,16 @@ from acceld.proposers.rules.building import (
     depends_on,
     emitted,
     header,
+    names_in,
     read,
     written,
 )
+from acceld.proposers.rules.nests import around
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
-from acceld.proposers.rules.syntax import Access, Item, Loop, Statement, flatten, leading_comments
+from acceld.proposers.rules.splitting import split_loop
+from acceld.proposers.rules.syntax import Access, Dim, Item, Loop, Statement, flatten, leading_comments
 
 _DEEPEST = 4
 
@@ -48,6 +51,8 @@ class _Fusion:
     between: tuple[Item, ...]
     split: _Split
     buffers: tuple[str, ...]
+    factor: int = 1
+    """How many iterations of the second nest belong to one of the common loop."""
 
 
 class FuseNests:
@@ -77,7 +82,11 @@ class FuseNests:
                     f"The nest at line {fusion.first.line} fills {names} completely before the nest at line "
                     f"{fusion.second.line} reads it. Make {fusion.variable.variable} the outer loop of both, so that a "
                     "part is consumed as soon as it is made: live ranges shrink, and with them spills and reloads.",
-                    (Variant("deep", {"depth": _DEEPEST}), Variant("outer", {"depth": 1})),
+                    (
+                        Variant("deep", {"depth": _DEEPEST}),
+                        Variant("all but the innermost", {"depth": _DEEPEST, "less": 1}),
+                        Variant("outer", {"depth": 1}),
+                    ),
                     0.6 if spills else 0.25,
                     (5.0, 50.0) if spills else (0.0, 15.0),
                     f"{fusion.first.line}",
@@ -86,9 +95,12 @@ class FuseNests:
         return found
 
     def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """Fuse, then fuse again inside the common loop as deep as the variant says."""
-        source, common = kernel.source, 0
-        current = kernel
+        """Fuse, then fuse again inside the common loop as deep as the variant says.
+
+        With ``less``, the innermost of the fused loops stay apart: then an engine works on the next part while
+        another finishes the last, which it can not where every part goes through both nests at once.
+        """
+        common, current, sources = 0, kernel, [kernel.source]
         for depth in range(int(variant.parameters.get("depth", 1))):
             fusions = _fusions(current)
             if depth == 0:
@@ -96,12 +108,13 @@ class FuseNests:
             else:
                 fusions = [f for f in fusions if _inside(f.first, common)]
             if not fusions:
-                if depth == 0:
-                    raise RuleRefused(f"line {site.line}: the nests can not be fused")
                 break
-            source, common = _fused(current, fusions[0])
+            source, common = _fused(*_even(current, fusions[0]))
+            sources.append(source)
             current = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
-        return source
+        if len(sources) == 1:
+            raise RuleRefused(f"line {site.line}: the nests can not be fused")
+        return sources[max(1, len(sources) - 1 - int(variant.parameters.get("less", 0)))]
 
 
 def _inside(loop: Loop, line: int) -> bool:
@@ -138,12 +151,15 @@ def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item
     if written([second]) & (read([first]) | written([first])) or _opaque([first, second, *between]):
         return None
     pairs = _handovers(kernel, first, second, shared)
-    if not pairs:
+    if not pairs or second.trips is None:
         return None
     for loop in (first, *first.loops()):
-        if loop.trips != second.trips or loop.trips is None or loop.kind != "affine_range":
+        if loop.kind != "affine_range" or not loop.trips or second.trips % loop.trips:
             continue
-        if not all(_matched(write, load, loop.variable, second.variable) for write, load in pairs):
+        factor = second.trips // loop.trips
+        if factor > 1 and (loop is not first or not _divisible(second)):
+            continue
+        if not all(_matched(write, load, loop, second, factor) for write, load in pairs):
             continue
         split = _split(kernel, first, loop)
         if split is None:
@@ -155,7 +171,7 @@ def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item
         }
         if read(between) & inside or written(between) & (written([first]) | read([first])):
             continue
-        return _Fusion(first, second, loop, between, split, shared)
+        return _Fusion(first, second, loop, between, split, shared, factor)
     return None
 
 
@@ -163,33 +179,78 @@ def _opaque(items: Sequence[Item]) -> bool:
     return any(statement.kind == "other" for statement in flatten(items))
 
 
+@dataclass(frozen=True)
+class _Use:
+    """An access with the lengths of the loops around it."""
+
+    access: Access
+    trips: Mapping[str, int | None]
+
+
 def _handovers(
     kernel: KernelModule, first: Loop, second: Loop, shared: Sequence[str]
-) -> list[tuple[Access, Access]] | None:
+) -> list[tuple[_Use, _Use]] | None:
     """Every (write, read) of the shared buffers; None where one is not a plain access of a declared buffer."""
     pairs = []
     for name in shared:
         if name not in kernel.buffers:
             return None
         writes = [
-            s.target for s in first.statements() if s.target is not None and s.target.name == name and s.kind == "op"
+            _use(s, s.target)
+            for s in first.statements()
+            if s.target is not None and s.target.name == name and s.kind == "op"
         ]
-        reads = [a for s in second.statements() for a in s.mentions if a.name == name]
+        reads = [_use(s, a) for s in second.statements() for a in s.mentions if a.name == name]
         pairs += [(write, one) for write in writes for one in reads]
     return pairs
 
 
-def _matched(write: Access, load: Access, ours: str, theirs: str) -> bool:
-    """Whether some index is exactly ``ours`` in the write and exactly ``theirs`` in the read."""
-    if write.dims is None or load.dims is None or len(write.dims) != len(load.dims):
+def _use(statement: Statement, access: Access) -> _Use:
+    return _Use(access, {loop.variable: loop.trips for loop in around(statement)})
+
+
+def _divisible(loop: Loop) -> bool:
+    """Whether a loop can go by groups: no reduction names its variable."""
+    reductions = [s.args["loop_indices"] for s in loop.statements() if "loop_indices" in s.args]
+    return loop.trips != 1 and not any(n.value == loop.variable for node in reductions for n in names_in(node))
+
+
+def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:
+    """Whether a part that an iteration writes is read only in the iterations of the second loop that belong to it.
+
+    True where some index of both is a multiple of the common variable plus a rest that is smaller than that multiple.
+    """
+    dims = write.access.dims, load.access.dims
+    if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
         return False
-    for a, b in zip(write.dims, load.dims, strict=True):
-        if a.form is None or b.form is None or a.extent is not None or b.extent is not None:
+    for a, b in zip(dims[0], dims[1], strict=True):
+        if a.form is None or b.form is None:
             continue
-        plain = a.form.constant == 0 and len(a.form.terms) == 1 and a.form.coefficient(ours) == 1
-        if plain and a.form.renamed({ours: theirs}) == b.form:
+        step, other = a.form.coefficient(ours.variable), b.form.coefficient(theirs.variable)
+        if not step or not other or step < 0 or other * factor != step:
+            continue
+        first, second = _reach(a, ours.variable, write.trips), _reach(b, theirs.variable, load.trips)
+        if first is None or second is None:
+            continue
+        second = (second[0], second[1] + other * (factor - 1))
+        if max(first[1], second[1]) - min(first[0], second[0]) < step:
             return True
     return False
+
+
+def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
+    """Least and greatest value of an index, one variable at zero; None where a loop's length is not known."""
+    assert dim.form is not None
+    low = high = dim.form.constant
+    for symbol, coefficient in dim.form.terms:
+        if symbol.variable == without:
+            continue
+        count = symbol.extent if symbol.is_range else trips.get(symbol.name)
+        if count is None:
+            return None
+        span = coefficient * (count - 1)
+        low, high = low + min(0, span), high + max(0, span)
+    return low, high + (dim.extent or 1) - 1
 
 
 def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
@@ -202,7 +263,7 @@ def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
     made_inside = {
         node.item.target.name for node in _leaves(inside) if isinstance(node.item, Statement) and node.item.target
     }
-    for node, around in _leaves_with_loops(before, ()):
+    for node, variables in _leaves_with_loops(before, ()):
         statement = node.item
         assert isinstance(statement, Statement)
         if statement.kind == "marker":
@@ -214,7 +275,7 @@ def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
         names = statement.target.variables
         if names is None or statement.target.name not in kernel.buffers:
             return None
-        if not set(around) <= set(names) or statement.kind == "declaration":
+        if not set(variables) <= set(names) or statement.kind == "declaration":
             return None
         declared = kernel.buffers[statement.target.name].declaration
         if declared.parent is not None and _within(declared.parent, nest):
@@ -279,6 +340,18 @@ def _leaves_with_loops(nodes: Sequence[_Node], around: tuple[str, ...]) -> list[
         else:
             found.append((node, around))
     return found
+
+
+def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
+    """The same fusion with as many iterations of the second nest's loop as of the common one."""
+    if fusion.factor == 1:
+        return kernel, fusion
+    source = split_loop(kernel, fusion.second, fusion.factor)
+    even = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    for one in _fusions(even):
+        if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
+            return even, one
+    raise RuleRefused(f"line {fusion.second.line}: the nests can not be fused")
 
 
 def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:

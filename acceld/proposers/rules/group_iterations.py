@@ -16,6 +16,7 @@ from acceld.proposers.rules.nests import SBUF_BYTES, after_line, all_accesses, i
 from acceld.proposers.rules.profiles import reloads
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.splitting import Split, substitute
 from acceld.proposers.rules.syntax import Access, Item, Loop, Statement, flatten
 
 _LIMIT = f"{SBUF_BYTES >> 10} KiB a partition"
@@ -245,7 +246,7 @@ def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
     edits.replace(*kernel.span(inner.node.target), member)
     assert isinstance(inner.node.iter, cst.Call)
     edits.replace(*kernel.span(inner.node.iter.args[0].value), str(size))
-    _substitute(kernel, inner, _Split(inner.variable, group, member, size), edits)
+    substitute(kernel, inner, Split(inner.variable, group, member, size), edits)
     made = {s.target.name for s in flatten(nest.preparation) if s.target is not None and s.kind == "op"}
     moved = [
         buffer.declaration
@@ -264,74 +265,6 @@ def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
         text = kernel.source[declaration.start : declaration.end]
         head += indent + reindent(text, declaration.indent, indent) + "\n"
     return before + head + reindent(block, outer.indent, indent) + after, (before + head).count("\n") + 1
-
-
-@dataclass(frozen=True)
-class _Split:
-    """``variable`` = ``size * group + member``."""
-
-    variable: str
-    group: str
-    member: str
-    size: int
-
-    @property
-    def whole(self) -> str:
-        return f"{self.size} * {self.group} + {self.member}"
-
-    def quotient(self, divisor: int) -> str | None:
-        """``variable // divisor`` where one of the two divides the other."""
-        if self.size == divisor:
-            return self.group
-        if self.size % divisor == 0:
-            return f"{self.size // divisor} * {self.group} + {self.member} // {divisor}"
-        return f"{self.group} // {divisor // self.size}" if divisor % self.size == 0 else None
-
-    def remainder(self, divisor: int) -> str | None:
-        """``variable % divisor`` where one of the two divides the other."""
-        if self.size == divisor:
-            return self.member
-        if self.size % divisor == 0:
-            return f"{self.member} % {divisor}"
-        if divisor % self.size == 0:
-            return f"{self.size} * ({self.group} % {divisor // self.size}) + {self.member}"
-        return None
-
-
-def _substitute(kernel: KernelModule, inner: Loop, split: _Split, edits: Edits) -> None:
-    """Write the inner variable as group and member, wherever it stands in the inner loop's body."""
-
-    def walk(node: cst.CSTNode, parent: cst.CSTNode | None) -> None:
-        if isinstance(node, cst.BinaryOperation) and isinstance(node.left, cst.Name):
-            divisor = kernel.constant(node.right)
-            text = None
-            if node.left.value == split.variable and divisor:
-                if isinstance(node.operator, cst.FloorDivide):
-                    text = split.quotient(divisor)
-                elif isinstance(node.operator, cst.Modulo):
-                    text = split.remainder(divisor)
-            if text is not None:
-                _put(kernel, node, parent, text, edits)
-                return
-        if isinstance(node, cst.Name):
-            if node.value == split.variable:
-                _put(kernel, node, parent, split.whole, edits)
-            return
-        for child in node.children:
-            if not (isinstance(node, cst.Arg) and child is node.keyword) and not (
-                isinstance(node, cst.Attribute) and child is node.attr
-            ):
-                walk(child, node)
-
-    walk(inner.node.body, None)
-
-
-def _put(kernel: KernelModule, node: cst.BaseExpression, parent: cst.CSTNode | None, text: str, edits: Edits) -> None:
-    """Replace a node, in parentheses where it is part of more than a sum."""
-    sum_of = isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Add)
-    alone = not isinstance(parent, cst.BinaryOperation | cst.UnaryOperation | cst.Attribute | cst.Subscript)
-    plain = text.isidentifier() or sum_of or alone
-    edits.replace(*kernel.span(node), text if plain else f"({text})")
 
 
 RULE = GroupIterations()

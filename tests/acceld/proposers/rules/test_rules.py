@@ -627,7 +627,7 @@ HANDOVER_SHAPES = [(4, 128, 1024), (128, 1024)]
 
 
 def test_producer_and_consumer_share_a_loop() -> None:
-    after = applied("fuse_nests", HANDOVER, HANDOVER_SHAPES, variant=1)
+    after = applied("fuse_nests", HANDOVER, HANDOVER_SHAPES, variant=2)
     assert "for line in" not in after and after.count("for row in") == 1 and "# what the second nest needs" in after
     inputs = arrays(*HANDOVER_SHAPES)
     scaled = inputs[0] * inputs[1]
@@ -657,6 +657,67 @@ def test_a_value_without_room_for_every_iteration_is_not_moved() -> None:
     changed = HANDOVER.replace("w_tile = nl.ndarray((2, nl.par_dim", "w_tile = nl.ndarray((nl.par_dim")
     changed = changed.replace("w_tile[block, p, f]", "w_tile[p, f]")
     assert sites("fuse_nests", changed, HANDOVER_SHAPES) == []
+
+
+BLOCKS = legacy(
+    "x",
+    """
+    out = nl.ndarray((8, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    made = nl.ndarray((8, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for block in nl.affine_range(2):
+        for row in nl.affine_range(4):
+            x_tile = nl.load(x[4 * block + row, p, f])
+            made[4 * block + row, p, f] = nl.multiply(x_tile, 2.0)
+    # two parts of a block
+    for half in nl.affine_range(4):
+        for row in nl.affine_range(2):
+            y_tile = nl.exp(made[2 * half + row, p, f])
+            nl.store(out[2 * half + row, p, f], value=y_tile)
+    return out
+""",
+)
+BLOCKS_SHAPES = [(8, 128, 512)]
+
+
+def test_a_consumer_with_more_iterations_goes_by_parts_of_the_producer_s() -> None:
+    after = applied("fuse_nests", BLOCKS, BLOCKS_SHAPES)
+    assert after.count("for block in") == 1 and "    for half_part in nl.affine_range(2):" in after
+    assert "made[2 * (2 * block + half_part) + row, p, f]" in after and "# two parts of a block" in after
+    assert_same(BLOCKS, after, *arrays(*BLOCKS_SHAPES))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "made[2 * half + row, p, f])",
+            "made[2 * half - row + 1, p, f])\n            z_tile = nl.exp(made[7 - 2 * half, p, f])",
+        ),
+        ("nl.exp(made[2 * half + row", "nl.exp(made[half + row"),  # parts of two blocks
+        ("nl.exp(made[2 * half + row", "nl.exp(made[2 * half + 2 * row"),
+        ("for half in nl.affine_range(4)", "for half in nl.sequential_range(4)"),
+        ("for half in nl.affine_range(4)", "for half in nl.affine_range(3)"),
+        ("    # two parts", "    view = made\n    # two parts"),  # alias
+    ],
+)
+def test_a_consumer_that_reads_across_blocks_stays_apart(old: str, new: str) -> None:
+    changed = BLOCKS.replace(old, new)
+    assert changed != BLOCKS
+    assert sites("fuse_nests", changed, BLOCKS_SHAPES) == []
+
+
+def test_the_innermost_loops_can_stay_apart() -> None:
+    square = BLOCKS.replace("4 * block + row", "block, row").replace("2 * half + row", "half, row")
+    square = square.replace("half in nl.affine_range(4)", "half in nl.affine_range(2)")
+    square = square.replace("row in nl.affine_range(2)", "row in nl.affine_range(4)")
+    square = square.replace("ndarray((8, nl.par_dim", "ndarray((2, 4, nl.par_dim").replace("((8, 128", "((2, 4, 128")
+    shapes = [(2, 4, 128, 512)]
+    deep, less, outer = (applied("fuse_nests", square, shapes, variant=number) for number in range(3))
+    assert deep.count("for row in") == 1 and less.count("for row in") == 2 and less == outer
+    assert_same(square, deep, *arrays(*shapes))
+    assert_same(square, less, *arrays(*shapes))
 
 
 @pytest.mark.parametrize("rule", ["composite_activation", "transpose_once", "reduce_in_activation", "consume_psum",

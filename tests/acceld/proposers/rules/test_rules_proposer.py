@@ -112,8 +112,8 @@ async def test_attempts_are_the_variants_of_a_plan() -> None:
     plan = await proposer.plan(ask)
     assert plan is not None and plan.rule == "fuse_nests"
     plan = replace(plan, id=3)
-    attempts = [await proposer.attempt(AttemptRequest(ask.problem, plan, ask.parent, k, 0)) for k in range(3)]
-    assert attempts[0] is not None and attempts[1] is not None and attempts[2] is None
+    attempts = [await proposer.attempt(AttemptRequest(ask.problem, plan, ask.parent, k, 0)) for k in range(4)]
+    assert attempts[0] is not None and attempts[2] is not None and attempts[3] is None
     assert attempts[0].plan == 3 and attempts[0].text and attempts[0].text != ask.parent.kernel.text
 
 
