@@ -91,6 +91,7 @@ def fill(path: Path, candidates: int) -> None:
         EVALUATIONS,
         CALLS,
         INSIGHTS,
+        "INSERT INTO run_totals (run) SELECT id FROM runs",
     ):
         connection.execute(sql, values if ":" in sql else {})
     connection.close()

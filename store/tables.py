@@ -408,7 +408,9 @@ CREATE TABLE evaluation_keys (
     greatest_latency_us REAL,
     last_evaluation INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE INDEX evaluation_keys_repeated ON evaluation_keys(evaluations) WHERE evaluations > 1;
+CREATE INDEX evaluation_keys_repeated ON evaluation_keys(
+    evaluations, passed, least_latency_us, greatest_latency_us, workload, chip, last_evaluation
+) WHERE evaluations > 1;
 """
 
 SEARCH_INDEXES = """
