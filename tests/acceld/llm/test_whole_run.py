@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from acceld.cli.reference import reference_workload
 from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.daemon.build import Builder
+from acceld.drafts import DraftArgument
 from acceld.home import Home
 from acceld.model import Run, RunSpec, RunState, SearchParameters, Status
 from acceld.search.control import RunControl
@@ -114,3 +116,73 @@ async def test_a_real_model_drives_a_whole_run(store: Store) -> None:
     before, after = baseline.evaluation.latency_us or 0.0, best.evaluation.latency_us or 1.0
     told = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     print(f"{len(statuses) - 1} candidates ({told}); {before:.0f} us to {after:.0f} us: {before / after:.2f}x")  # noqa: T201
+
+
+NKI = """import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange({partitions})[:, None]
+    f = nl.arange({width})[None, :]
+    for tile in nl.affine_range(4096 // {width}):
+        t = nl.load(x[p, {width} * tile + f])
+        nl.store(out[p, {width} * tile + f], value=nl.add(t, t))
+    return out
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_batches(
+    store: Store, tmp_path: Path
+) -> None:
+    """Through the executor's batch mode, judged by the simulator, on a workload that has no kernel at all."""
+    reference = tmp_path / "twice.py"
+    reference.write_text("def forward(x):\n    return x + x\n", encoding="utf-8")
+    folder = await asyncio.to_thread(
+        reference_workload, reference, [DraftArgument("x", (128, 4096), "float32")], tmp_path / "workloads"
+    )
+
+    def answer(body: dict[str, Any]) -> Reply:
+        system, user = (message["content"] for message in body["messages"])
+        if "You study one kernel" in system:
+            return Reply("Title: Wider rows\nClass: tile_width\nInsights: none\n\nLoad more columns at a time.")
+        if "write the first kernel" in system:
+            partitions = 128 if "partition_limit" in user else 256
+            return Reply(f"```python\n{NKI.format(partitions=partitions, width=256)}```")
+        return Reply(f"```python\n{NKI.format(partitions=128, width=2048)}```")
+
+    async with ScriptedServer(answer=answer) as server:
+        served = ModelConfig(base_url=server.base_url, name="m", input_usd_per_mtok=1.0, output_usd_per_mtok=1.0)
+        llm = LlmConfig(
+            planner=RoleConfig(("served",), 200),
+            executor=RoleConfig(("served",), 800, batch=True),
+            batch_quiet_s=0.05,
+            batch_poll_s=0.02,
+        )
+        config = Config(models={"served": served}, llm=llm)
+        parts = await Builder(config, Home(tmp_path), store, {}).parts()
+        await parts.evaluator.start()
+        try:
+            sizes = {"beam_width": 1, "plans": 1, "attempts": 1, "iterations": 1, "fixer_steps": 1}
+            search = SearchParameters(**sizes, from_reference=True)  # type: ignore[arg-type]  # by name
+            spec = RunSpec("twice", proposer="llm", search=search, workload_folder=str(folder))
+            await parts.check(spec)
+            run = await store.create_run(spec)
+            await (await parts.make_search(run, RunControl())).run()
+        finally:
+            await parts.evaluator.stop(5.0)
+            await parts.close()
+        roles = [request.body["messages"][0]["content"][:20] for request in server.seen]
+        assert len(roles) == 1, "only the planner is asked call by call"
+        assert len(server.shelf.bought) == 3 and len(server.shelf.batches) == 3
+    run = await store.run(run.id)
+    statuses = await check_rows(store, run)
+    assert statuses == [Status.COMPILE_ERROR, Status.PASSED, Status.PASSED]
+    best, baseline = await store.candidate(run.best or 0), await store.candidate(run.baseline or 0)
+    assert "2048" in best.kernel.text and best.parent == baseline.id
+    assert baseline.evaluation is not None and best.evaluation is not None
+    assert (baseline.evaluation.latency_us or 0) > 1.3 * (best.evaluation.latency_us or 1)
