@@ -17,6 +17,8 @@ INSTALL = (
     "start from AWS's Deep Learning AMI Neuron, or follow the Neuron documentation's setup page; "
     "the packages of the same names on PyPI are placeholders"
 )
+SDK_OF_NKI = {"0.2": "2.28", "0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}
+"""The SDK that a version of the package ``nki`` came with, from AWS's migration page."""
 _PROBE = """
 import importlib.metadata as m, json
 def state(name, module):
@@ -40,6 +42,14 @@ class NeuronPackage:
     version: str
     real: bool
     python: str
+
+    @property
+    def text(self) -> str:
+        """Name and version, the SDK where it is known, and whether it is a placeholder."""
+        sdk = SDK_OF_NKI.get(".".join(self.version.split(".")[:2]), "") if self.name == "nki" else ""
+        notes = [f"SDK {sdk}"] if sdk and self.real else []
+        notes += [] if self.real else ["placeholder"]
+        return f"{self.name} {self.version}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from acceld import config
 from acceld.cli.output import print_json
 from acceld.errors import AcceldError
 from acceld.home import find_home
+from acceld.targets import NEURON, TARGETS
 
 State = Literal["ok", "note", "fail"]
 GLYPHS: dict[State, str] = {"ok": "✓", "note": "·", "fail": "✗"}
@@ -150,10 +151,7 @@ def _neuron(_: argparse.Namespace) -> Iterator[Finding]:
             text = f"{package.name} {package.version} in this environment is PyPI's placeholder"
             yield Finding("neuron", "note", text, INSTALL)
     for package in found.packages:
-        kind = "" if package.real else " (placeholder)"
-        yield Finding(
-            "neuron", "ok" if package.real else "note", f"{package.name} {package.version}{kind} in {package.python}"
-        )
+        yield Finding("neuron", "ok" if package.real else "note", f"{package.text} in {package.python}")
     if not found.packages and not here:
         yield Finding("neuron", "note", "no Neuron packages; candidates run on the simulator", INSTALL)
     if found.devices:
@@ -162,6 +160,35 @@ def _neuron(_: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("profiler", "ok" if found.profiler else "note", profiler)
     else:
         yield Finding("trainium", "note", "no Neuron device on this machine")
+    if found.devices or named or any(package.real for package in found.packages):
+        yield from map(_neuron_backend, NEURON)
+
+
+def _neuron_backend(backend: str) -> Finding:
+    """What a Neuron backend would work with here, or what it lacks. Nothing is compiled."""
+    from acceld.backends.neuron.toolchain import NEEDS
+    from acceld.backends.neuron_tools import find_neuron
+    from acceld.evaluate.neuron.machine import find_machine
+
+    settings = config.load().config.devices
+    try:
+        found = asyncio.run(
+            find_machine(
+                backend,
+                compile_python=settings.compile_python,
+                runner_python=settings.runner_python,
+                wanted=settings.cores,
+            )
+        )
+    except AcceldError as error:
+        return Finding(backend, "note", error.message, error.hint)
+    python, package = found.tools.compile_python, NEEDS[TARGETS[backend].apis[0]]
+    if package not in {one.name for one in find_neuron((python,)).packages}:
+        return Finding(backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium.md")
+    chip = found.chip or "a chip that the firmware does not name"
+    cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"
+    tools = f"compiler in {found.tools.compile_python}, runner in {found.tools.runner_python}"
+    return Finding(backend, "ok", f"{cores}; {tools}", f"acceld optimize WORKLOAD --backend {backend}")
 
 
 def _nvidia(_: argparse.Namespace) -> Iterator[Finding]:
