@@ -17,7 +17,7 @@ from acceld.workloads import workload
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The kernel."""
-    parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD")
+    parser.add_argument("kernel", metavar="KERNEL.py|KERNEL.c|WORKLOAD")
     parser.add_argument("--chip", choices=CHIPS)
     parser.add_argument("--api", choices=APIS)
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
@@ -28,15 +28,18 @@ def run(arguments: argparse.Namespace) -> int:
     """Print line, proven precondition, expected effect and diff of everything that would apply."""
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
-    api = choose(default, api=arguments.api, chip=arguments.chip).api
     path = Path(arguments.kernel)
-    if path.suffix != ".py":
+    asked = "c" if path.suffix == ".c" and arguments.api is None else arguments.api
+    api = choose(default, api=asked, chip=arguments.chip).api
+    if path.suffix not in (".py", ".c"):
         found = workload(arguments.kernel, [Path(folder) for folder in settings.paths.workloads])
+        if asked is None and api not in found.baselines:
+            api = next(iter(found.baselines), api)
         if api not in found.baselines:
             raise UsageError(f"workload {found.name} has no baseline for API {api}")
         path = found.baselines[api]
     text = load_kernel(path, api=api).text
-    if (error := syntax_error(text, path)) is not None:
+    if path.suffix == ".py" and (error := syntax_error(text, path)) is not None:
         error.exit_code = 7
         raise error
     suggestions = suggested(text, api, arguments.rule)

@@ -21,7 +21,7 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 FLAGS = (
-    "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -shared -fPIC -fno-ident -fopt-info-vec-optimized "
+    "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident -fopt-info-vec-optimized "
     "-static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
 ).split()
 """How C kernels are compiled: for this processor, one thread; ``omp simd`` pragmas count, other OpenMP does not."""
@@ -52,6 +52,7 @@ class CpuDriver:
     clock: Clock = "processor"
     builder = "acceld.backends.cpu.kernels:build"
     worker = "acceld.backends.cpu.kernels:prepare"
+    deck_bytes = 512 << 20
     reference = ""
 
     def __init__(self) -> None:

@@ -68,9 +68,10 @@ class ExpandReduction:
                 continue
             outside = kernel.indent(loop)
             indent = outside + STEP
-            mapping = {name: f"{name}_row[{loop.var}]" for name in parts.scalars}
+            rows = {name: kernel.fresh(f"{name}_row") for name in parts.scalars}
+            mapping = {name: f"{row}[{loop.var}]" for name, row in rows.items()}
             lines = [
-                f"{indent}{item.type.replace('const ', '')} {one.name}_row[{kernel.trips(loop)}];"
+                f"{indent}{item.type.replace('const ', '')} {rows[one.name]}[{kernel.trips(loop)}];"
                 for item in parts.head
                 for one in item.declarators
             ]

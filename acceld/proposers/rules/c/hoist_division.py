@@ -48,12 +48,13 @@ class HoistDivision:
                 if f"{loop.start} {name}" != site.key or loops_in(loop.body):
                     continue
                 indent, text = kernel.indent(loop), kernel.text(loop)
+                reciprocal = kernel.fresh(f"{name}_reciprocal")
                 found = [one for one in _divisions(kernel, loop) if one.parts[1].op == name]
                 for one in sorted(found, key=lambda one: -one.start):
                     start, end = one.parts[0].end - loop.start, one.parts[1].end - loop.start
-                    text = text[:start] + f" * {name}_reciprocal" + text[end:]
+                    text = text[:start] + f" * {reciprocal}" + text[end:]
                 pragmas = [f"{indent}{one.text}" for one in loop.pragmas]
-                first = f"{indent}const float {name}_reciprocal = 1.0f / {name};"
+                first = f"{indent}const float {reciprocal} = 1.0f / {name};"
                 return replaced(kernel, loop, [f"{indent}{{", first, *pragmas, indent + text, f"{indent}}}"])
         raise RuleRefused(f"line {site.line}: no such division")
 

@@ -25,9 +25,10 @@ static inline float acceld_expf(float x)
     p = p * r + 1.66666657e-1f;
     p = p * r + 5.0e-1f;
     p = p * r * r + r + 1.0f;
-    union { int i; float f; } scale;
-    scale.i = ((int)n + 127) << 23;
-    return x < -87.0f ? 0.0f : p * scale.f;
+    const int bits = ((int)n + 127) << 23;
+    float scale;
+    __builtin_memcpy(&scale, &bits, sizeof scale);
+    return x < -87.0f ? 0.0f : p * scale;
 }
 """
 _TANH = """\

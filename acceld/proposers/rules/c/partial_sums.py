@@ -57,12 +57,13 @@ class PartialSums:
             if str(loop.start) != site.key or lanes not in allowed:
                 continue
             outside = kernel.indent(loop)
-            indent, lane, block = outside + STEP, f"{loop.var}_lane", f"{loop.var}_block"
-            mapping = {one.name: f"{one.name}_part[{lane}]" for one in sums}
+            indent, lane, block = outside + STEP, kernel.fresh(f"{loop.var}_lane"), kernel.fresh(f"{loop.var}_block")
+            parts = {one.name: kernel.fresh(f"{one.name}_part") for one in sums}
+            mapping = {name: f"{part}[{lane}]" for name, part in parts.items()}
             inside = body_lines(kernel, without_pragmas(loop.body.items), indent + 2 * STEP, mapping)
             own = [f"{indent}{2 * STEP}const {loop.type} {loop.var} = {block} + {lane};"]
             over_lanes = f"for (int {lane} = 0; {lane} < {lanes}; {lane}++)"
-            lines = [f"{indent}float {one.name}_part[{lanes}] = {{0}};" for one in sums]
+            lines = [f"{indent}float {part}[{lanes}] = {{0}};" for part in parts.values()]
             lines += braced(
                 indent,
                 f"for ({loop.type} {block} = {kernel.text(loop.first)}; {block} < {bound(kernel, loop)}; {block} += {lanes})",
@@ -81,7 +82,7 @@ def _sums(kernel: CModule, loop: For) -> tuple[list[Reduction], list[int]]:
     names = {one.name for one in sums}
     if not names or any("int" in kind for kind in _types(kernel, loop, names)):
         return [], []
-    return sums, [lane for lane in _LANES if trips % lane == 0 and trips > lane]
+    return sums, [lane for lane in _LANES if trips % lane == 0 and trips >= 4 * lane]
 
 
 def _types(kernel: CModule, loop: For, names: set[str]) -> list[str]:

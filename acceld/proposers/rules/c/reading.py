@@ -97,6 +97,21 @@ class CModule:
         line = self.source[begin : node.start]
         return line[: len(line) - len(line.lstrip())]
 
+    def fresh(self, name: str) -> str:
+        """A name that the source does not have, this one if that is free."""
+        taken = self._words
+        number = 2
+        found = name
+        while found in taken:
+            found, number = f"{name}{number}", number + 1
+        return found
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(token.text for token in tokens_of(self.source) if token.kind == "name") | frozenset(
+            word for token in tokens_of(self.source) if token.kind == "directive" for word in token.text.split()
+        )
+
     # Numbers.
 
     def constant(self, expr: Expr) -> int | None:

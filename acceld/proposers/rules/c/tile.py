@@ -52,7 +52,7 @@ class Tile:
             inner = only_loop(outer)
             if str(outer.start) != site.key or inner is None or tile not in _tiles(kernel, outer, inner):
                 continue
-            indent, tiles = kernel.indent(outer), f"{inner.var}_tile"
+            indent, tiles = kernel.indent(outer), kernel.fresh(f"{inner.var}_tile")
             lines = [
                 f"{indent}for (int {tiles} = 0; {tiles} < {bound(kernel, inner)}; {tiles} += {tile}) {{",
                 f"{indent}{STEP}{header(kernel, outer)} {{",

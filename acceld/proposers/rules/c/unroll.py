@@ -38,7 +38,7 @@ class Unroll:
             for loop in kernel.loops
             if not loops_in(loop.body)
             and (kernel.trips(loop) or _MANY_TRIPS) >= _MANY_TRIPS
-            and not any("unroll" in one.text for one in loop.pragmas)
+            and not any("unroll" in one.text or "omp" in one.text for one in loop.pragmas)
         ]
 
     def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:

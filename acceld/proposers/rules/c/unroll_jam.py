@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from acceld.model import Profile
 from acceld.proposers.rules.c.building import STEP, body_lines, header, names_of, replaced, without_pragmas
@@ -11,6 +12,7 @@ from acceld.proposers.rules.c.syntax import Block, Declaration, For, Statement
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 
 _FACTORS = (4, 8, 2)
+_REDUCTION = re.compile(r"reduction\(([^:()]+):([^()]+)\)")
 
 
 class UnrollJam:
@@ -65,7 +67,13 @@ class UnrollJam:
 def _factors(kernel: CModule, loop: For) -> list[int]:
     trips = kernel.trips(loop)
     inner = loops_in(loop.body)
-    if not inner or loop.var in {one.var for one in inner} or trips is None or loop.step != 1 or not kernel.bounds_free_of(loop.body, _local(loop)):
+    if (
+        not inner
+        or loop.var in {one.var for one in inner}
+        or trips is None
+        or loop.step != 1
+        or not kernel.bounds_free_of(loop.body, _local(loop))
+    ):
         return []
     only = only_loop(loop)
     allowed = kernel.independent(loop) or (only is not None and kernel.interchangeable(loop, only))
@@ -94,7 +102,7 @@ def _jammed(
     lines: list[str] = []
     for item in without_pragmas(items):
         if isinstance(item, For):
-            lines += [f"{indent}{pragma.text}" for pragma in item.pragmas]
+            lines += [f"{indent}{_of_copies(pragma.text, mappings)}" for pragma in item.pragmas]
             lines.append(f"{indent}{header(kernel, item)} {{")
             lines += _jammed(kernel, item.body.items, indent + STEP, mappings, step)
             lines.append(f"{indent}}}")
@@ -105,10 +113,21 @@ def _jammed(
         else:
             if isinstance(item, Declaration):
                 for number, mapping in enumerate(mappings):
-                    mapping.update({one.name: f"{one.name}_{number}" for one in item.declarators})
+                    mapping.update({one.name: kernel.fresh(f"{one.name}_{number}") for one in item.declarators})
             for mapping in mappings:
                 lines += body_lines(kernel, [item], indent, mapping)
     return lines
+
+
+def _of_copies(pragma: str, mappings: Sequence[Mapping[str, str]]) -> str:
+    """The pragma with the reductions of every copy."""
+
+    def each(found: re.Match[str]) -> str:
+        listed = [name.strip() for name in found.group(2).split(",")]
+        names = dict.fromkeys(mapping.get(name, name) for name in listed for mapping in mappings)
+        return f"reduction({found.group(1)}:{', '.join(names)})"
+
+    return _REDUCTION.sub(each, pragma)
 
 
 RULE = UnrollJam()

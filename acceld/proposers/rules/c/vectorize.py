@@ -57,7 +57,8 @@ class Vectorize:
             indent = kernel.indent(loop)
             clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
             pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
-            kept = [f"{indent}{one.text}" for one in loop.pragmas if "unroll" in one.text]
+            # An OpenMP pragma and the compiler's own can not stand before one loop.
+            kept = [f"{indent}{one.text}" for one in loop.pragmas if variant.name == "ivdep"]
             text = kernel.text(loop)
             for one in sorted(carried, key=lambda one: -one.statement.start):
                 if one.comparison:

@@ -1,0 +1,174 @@
+"""Kernels on the host's processor through the whole judge: real jails, real compilers, real clocks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from acceld.backends.cpu.driver import CpuDriver
+from acceld.config import EvaluateConfig
+from acceld.errors import DeviceError
+from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.hosted.judge import HostedJudge
+from acceld.model import Evaluation, Gate, Kernel, Source, Status
+from acceld.workloads import load_workload
+
+ADVERSARIAL = Path(__file__).parents[3] / "adversarial"
+WORKLOAD = ADVERSARIAL / "workloads" / "cpu_matmul"
+HEADER = re.compile(r"^(?:#|//)\s*(expect|api|at_least)\s*:\s*(\S+)", re.MULTILINE)
+QUICK = (
+    "C01_cache_by_pointer C08_early_answer E05_exit N13_mutate_input N17_overrun S01_shrink_arena S02_alarm T09_fork "
+    "H01_row_order R01_frame_walk T04_lazy V01_patch_copy"
+).split()
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc"),
+]
+
+
+class _Unmeasured(CpuDriver):
+    """The driver without the measurement of this machine, which takes seconds."""
+
+    def learn(self, folder: Path) -> None:
+        """Nothing."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def judge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostedJudge]:
+    """A running judge of host kernels."""
+    config = replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2)
+    made = HostedJudge(config, tmp_path_factory.mktemp("state"), _Unmeasured())
+    await made.start()
+    yield made
+    await made.stop(1)
+
+
+async def _judged(
+    judge: HostedJudge, text: str, api: str, *, gate: Gate = Gate.SEARCH, trusted: bool = False
+) -> Evaluation:
+    kernel = Kernel(text, api, filename="kernel.c" if api == "c" else "kernel.py", trusted=trusted)
+    request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD), gate=gate)
+    return await judge.evaluate(request)
+
+
+def _attack(name: str) -> tuple[str, dict[str, str]]:
+    path = next(ADVERSARIAL.glob(f"cpu/{name}.*"))
+    text = path.read_text(encoding="utf-8")
+    return text, dict(HEADER.findall(text))
+
+
+async def test_the_baseline_passes_every_distribution_with_a_measured_latency(judge: HostedJudge) -> None:
+    loaded = load_workload(WORKLOAD)
+    text = baseline_kernel(loaded, "c").text
+    found = await _judged(judge, text, "c", gate=Gate.STRICT, trusted=True)
+    assert found.status is Status.PASSED, found.failure
+    assert found.profile is not None and found.correctness is not None
+    assert found.profile.source is Source.MEASURED
+    assert found.profile.latency_us is not None and found.profile.latency_us > 2 * found.profile.resolution_us > 0
+    assert found.profile.samples_us and found.profile.interval_percent is not None
+    names = {check.name.split(" ")[0] for check in found.correctness.checks}
+    assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= names
+    assert found.correctness.accelopt_verdict is True
+
+
+async def test_a_faster_kernel_is_timed_by_turns_with_the_baseline(judge: HostedJudge) -> None:
+    text, _ = _attack("H01_row_order")
+    found = await _judged(judge, text, "c")
+    assert found.status is Status.PASSED and found.profile is not None
+    (pair,) = found.profile.details["paired"]
+    assert pair["win"] and pair["ratio"] > 2
+    assert pair["against"] == baseline_kernel(load_workload(WORKLOAD), "c").sha256
+
+
+async def test_a_compile_error_names_the_kernels_own_line(judge: HostedJudge) -> None:
+    text = "void kernel(const float *a, const float *b, float *out)\n{\n    out[0] = c[0];\n}\n"
+    found = await _judged(judge, text, "c")
+    assert found.status is Status.COMPILE_ERROR and found.failure is not None
+    assert found.failure.line == 3 and "'c' undeclared" in found.failure.message
+
+
+async def test_another_signature_is_told_the_right_one(judge: HostedJudge) -> None:
+    found = await _judged(judge, "void kernel(float *a, float *out)\n{\n    out[0] = a[0];\n}\n", "c")
+    assert found.status is Status.COMPILE_ERROR and found.failure is not None
+    assert "void kernel(const float *a, const float *b, float *out);" in found.failure.hint
+
+
+async def test_a_kernel_without_its_function_is_a_compile_error(judge: HostedJudge) -> None:
+    found = await _judged(judge, "int helper(int x) { return x; }\n", "c")
+    assert found.status is Status.COMPILE_ERROR and found.failure is not None
+    assert found.failure.rule == "link"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("def kernel(a, b):\n    return (a @ b).astype('float64')\n", Status.INCORRECT_DTYPE),
+        ("def kernel(a, b):\n    return a[:3] @ b\n", Status.INCORRECT_SHAPE),
+        ("def kernel(a, b):\n    return a @ b, a\n", Status.INCORRECT_SHAPE),
+        ("def kernel(a, b):\n    raise ValueError('no')\n", Status.RUNTIME_ERROR),
+        ("def other(a, b):\n    return a @ b\n", Status.COMPILE_ERROR),
+        ("def kernel(a, b)\n    return a @ b\n", Status.COMPILE_ERROR),
+        ("def kernel(a, b):\n    return a @ b\n", Status.PASSED),
+    ],
+)
+async def test_numpy_kernels_end_in_the_status_that_says_what_is_wrong(
+    judge: HostedJudge, text: str, status: Status
+) -> None:
+    assert (await _judged(judge, text, "numpy")).status is status
+
+
+async def test_a_failing_numpy_kernel_names_its_line(judge: HostedJudge) -> None:
+    found = await _judged(judge, "def kernel(a, b):\n    x = a\n    return x.nothing\n", "numpy")
+    assert found.failure is not None and found.failure.line == 3
+
+
+async def test_the_same_artefact_is_not_measured_twice(judge: HostedJudge) -> None:
+    text = "def kernel(a, b):\n    return b.T.dot(a.T).T.copy()\n"
+    assert not (await _judged(judge, text, "numpy")).reused
+    assert (await _judged(judge, text, "numpy")).reused
+
+
+async def test_without_a_compiler_c_is_refused_and_says_what_to_install(judge: HostedJudge, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setitem(judge._driver.__dict__, "compiler", None)
+    with pytest.raises(DeviceError, match="no C compiler") as caught:
+        await _judged(judge, "", "c", trusted=True)
+    assert "--api numpy" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", QUICK)
+async def test_no_attack_fools_the_judge(judge: HostedJudge, name: str) -> None:
+    await _try(judge, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({path.stem for path in ADVERSARIAL.glob("cpu/*")} - set(QUICK)))
+async def test_no_other_attack_fools_the_judge(judge: HostedJudge, name: str) -> None:
+    await _try(judge, name)
+
+
+async def _try(judge: HostedJudge, name: str) -> None:
+    """As a candidate, and with the policy off, so that the walls behind it are tried."""
+    text, header = _attack(name)
+    expect, api = header["expect"], header["api"]
+    as_candidate = await _judged(judge, text, api)
+    if expect == "pass":
+        assert as_candidate.status is Status.PASSED, as_candidate.failure
+        return
+    unpoliced = await _judged(judge, text, api, trusted=True)
+    if expect == "policy":
+        assert as_candidate.status is Status.REJECTED
+    elif expect == "reject":
+        assert as_candidate.status is not Status.PASSED
+        assert unpoliced.status is not Status.PASSED
+    if unpoliced.status is Status.PASSED and "at_least" in header:
+        least = float(header["at_least"])
+        profile = unpoliced.profile
+        assert profile is not None
+        assert all(pair["ratio"] < 1 / least for pair in profile.details["paired"]), "faster than what it really does"
