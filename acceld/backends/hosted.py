@@ -63,6 +63,8 @@ class Rights:
     execute: bool = False
     read_paths: tuple[str, ...] = ()
     device_paths: tuple[str, ...] = ()
+    own_code: bool = False
+    """The process runs acceld's own code and nothing of a candidate's: it may read files, as a reference may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,8 @@ class Driver(Protocol):
     """``module:function`` of the builder."""
     worker: str
     """``module:function`` of the worker's ``prepare``."""
+    deck_bytes: int
+    """Room for inputs and outputs of all calls of one session together."""
     reference: str
     """``module:function`` that computes expected outputs; empty: the workload's own reference."""
 

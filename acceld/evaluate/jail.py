@@ -64,6 +64,8 @@ class Jail:
     execute: bool = False
     trusted: bool = False
     """Runs our own code or a workload's reference: limits and a process tree of its own, but it may read files."""
+    devices: bool = False
+    """It may drive the devices among its ``write_paths``; for trusted processes only."""
     cores: tuple[int, ...] = ()
     """Processor cores it is bound to; empty: any."""
     read_paths: tuple[str, ...] = field(default=())
@@ -122,7 +124,8 @@ def _enter_trusted(jail: Jail, level: Level) -> None:
     if level >= Level.L2:
         landlock.restrict(read=("/",), write=jail.write_paths)
     if level >= Level.L1:
-        seccomp.restrict(seccomp.Filter(os.getpid(), fork=jail.processes > 1, execute=True))
+        rules = seccomp.Filter(os.getpid(), fork=jail.processes > 1, execute=True, devices=jail.devices)
+        seccomp.restrict(rules)
 
 
 def _become(uid: int) -> None:

@@ -72,17 +72,29 @@ _SPECIAL = {
 }  # fmt: skip
 
 
+_DEVICE_CALLS = tuple(
+    {"x86_64": int(x86), "aarch64": int(arm)}
+    for x86, arm in (
+        one.split() for one in "203 122,237 235,238 237,239 236,319 279,149 228,150 229,325 284".split(",")
+    )
+)
+"""sched_setaffinity mbind set_mempolicy get_mempolicy memfd_create mlock munlock mlock2: what a GPU's driver library
+calls besides ioctl."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """What a judged process may do besides computing and using the files it is left.
 
     ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory
-    executable. ``pid``: its own process id, the only one it may signal.
+    executable. ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can
+    open, and place memory near them.
     """
 
     pid: int
     fork: bool = False
     execute: bool = False
+    devices: bool = False
 
 
 def supported() -> bool:
@@ -118,7 +130,9 @@ def assemble(rules: Filter, machine: str) -> bytes:
         code += _allow(special[name]) if rules.execute else []
     for name in ("mmap", "mprotect"):
         code += _allow(special[name]) if rules.execute else _unless_bits(special[name], 2, _PROT_EXEC)
-    code += _one_of(special["ioctl"], 1, _IOCTL)
+    code += _allow(special["ioctl"]) if rules.devices else _one_of(special["ioctl"], 1, _IOCTL)
+    for numbers in _DEVICE_CALLS if rules.devices else ():
+        code += _allow(numbers[machine])
     code += _one_of(special["fcntl"], 1, _FCNTL)
     code += _one_of(special["prctl"], 0, _PRCTL)
     code += _one_of(special["prlimit64"], 0, (0, rules.pid))

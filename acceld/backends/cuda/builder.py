@@ -36,9 +36,9 @@ def build(job: Job) -> Built:
     try:
         returned = _entry(path, job)(*_arguments(job))
     except BuildRefused as refusal:
-        raise _located(refusal, path) from refusal
+        raise _located(refusal, refusal, path) from refusal
     except Exception as error:  # Triton raises errors of many classes for a kernel it can not compile
-        raise _located(BuildRefused(_message(error), rule=type(error).__name__), path) from error
+        raise _located(BuildRefused(_message(error), rule=type(error).__name__), error, path) from error
     plan = _plan(torch, recorder, returned, job)
     used = max((one.shared_bytes for one in plan.kernels), default=0)
     counters = {
@@ -211,9 +211,9 @@ def _message(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:2000]
 
 
-def _located(refusal: BuildRefused, path: Path) -> BuildRefused:
+def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
     """With the last line of the kernel's file that the error came through, or that Triton names."""
-    line, error = 0, refusal.__cause__ or refusal.__context__ or refusal
+    line = 0
     node: Any = getattr(error, "node", None)
     trace = error.__traceback__
     while trace is not None:

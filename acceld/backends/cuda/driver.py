@@ -86,7 +86,8 @@ class CudaDriver:
         """The one GPU and the plan."""
         devices = (f"/dev/nvidia{lease.index}", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
         present = tuple(path for path in devices if os.path.exists(path))
-        return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact, "/usr", "/lib", "/lib64", "/etc"), present)
+        # CUDA names its threads in /proc; the worker runs none of the candidate's code on the host.
+        return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
     def settings(self, api: str) -> Mapping[str, Any]:
         """The GPU to compile for, Triton's version, and how much is written to empty the cache."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from acceld.backends.cuda.libcuda import Driver, DriverError
 from acceld.backends.cuda.plan import Plan, PlanRefused, Pointer, decode
 from acceld.backends.hosted import BuildRefused, Call, Job
+from acceld.workloads.records import ArraySpec
 
 REPEATS = 5
 """Launch sequences timed in one call; the call's time is their median."""
@@ -116,6 +117,4 @@ def _address(array: NDArray[Any]) -> int:
 
 
 def _size_bytes(one: dict[str, Any]) -> int:
-    from acceld.workloads.records import ArraySpec
-
     return ArraySpec(tuple(one["shape"]), one["dtype"]).size_bytes

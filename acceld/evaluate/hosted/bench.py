@@ -34,6 +34,8 @@ _ORACLE_S = 900.0
 _EMPTY_S = 60.0
 _MOST_ARTEFACT = 64 << 20
 _MOST_RECORD = 4 << 20
+_FILES, _DEVICE_FILES = 64, 1024
+"""Files a judged process may have open; a GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
 """Judged processes run as another user where the daemon is root, and must be able to read their own artefact."""
 _STATUSES = {
@@ -395,8 +397,11 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
         cpu_s=int(wall_s) + 1,
         processes=rights.processes,
         execute=rights.execute,
+        trusted=rights.own_code,
+        devices=bool(rights.device_paths),
+        open_files=_DEVICE_FILES if rights.device_paths else _FILES,
         read_paths=rights.read_paths,
-        write_paths=write_paths,
+        write_paths=(*write_paths, *rights.device_paths),
         cores=cores,
     )
 

@@ -40,7 +40,6 @@ _CALL_S = 10.0
 SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0, call_s=_CALL_S)
 _EMPTY_CALLS = 40
-_MOST_DECK_BYTES = 512 << 20
 _REMEMBERED = 1024
 _WORST = 1e9
 """Stands for an error without bound in records, which hold finite numbers."""
@@ -135,6 +134,10 @@ class HostedJudge:
             await self._bench.stop()
             self._bench = None
 
+    def forget(self) -> None:
+        """Judge again what was judged before."""
+        self._known.clear()
+
     def statistics(self) -> dict[str, object]:
         """Depth and age of the queue, leases in use, sandbox level."""
         level = self.report.level.name if self.report else ""
@@ -213,7 +216,7 @@ class HostedJudge:
         built = case.artefact
         assert built is not None
         layout = lay_out(built.job["arguments"], built.job["outputs"])
-        terms = _fitting(STRICT_TERMS if strict else SEARCH_TERMS, layout)
+        terms = _fitting(STRICT_TERMS if strict else SEARCH_TERMS, layout, self._driver.deck_bytes)
         terms = replace(terms, call_s=self._config.check_s or _CALL_S)
         rival = await self._rival(case)
         draws = [Draw(OWN, fresh_seed()) for _ in range(terms.calls)]
@@ -488,9 +491,9 @@ def _mutated(loaded: Workload) -> tuple[int, ...]:
     return tuple(arrays.index(name) for name in loaded.mutates)
 
 
-def _fitting(terms: Terms, layout: Layout) -> Terms:
+def _fitting(terms: Terms, layout: Layout, deck_bytes: int) -> Terms:
     """As many calls as the deck has room for."""
-    most = _MOST_DECK_BYTES // max(1, layout.input_bytes + layout.output_bytes)
+    most = deck_bytes // max(1, layout.input_bytes + layout.output_bytes)
     if most < 3:
         raise UsageError(
             f"one call of this workload has {layout.input_bytes >> 20} MiB of inputs; that is too much to time here"

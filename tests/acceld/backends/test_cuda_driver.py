@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -162,3 +164,33 @@ def test_allocations_are_written_down_in_order() -> None:
 def test_what_computes_or_needs_data_is_refused_with_the_reason(use: Callable[[BlankTorch, Tensor], object]) -> None:
     with pytest.raises(BuildRefused, match="not available to host code"):
         use(*torch_with_inputs())
+
+
+CONFINED = """
+import os, sys
+from acceld.evaluate import linux, seccomp
+linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+seccomp.restrict(seccomp.Filter(os.getpid(), execute=True, devices=sys.argv[1] == "devices"))
+try:
+    os.close(os.memfd_create("x"))
+    import fcntl
+    fcntl.ioctl(0, 0xC0DE)
+except PermissionError:
+    print("refused")
+except OSError:
+    print("asked the device")
+"""
+
+
+@pytest.mark.parametrize(("right", "said"), [("devices", "asked the device"), ("none", "refused")])
+def test_only_who_may_drive_devices_reaches_them(right: str, said: str) -> None:
+    done = subprocess.run([sys.executable, "-c", CONFINED, right], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == said, done.stderr
+
+
+def test_the_worker_runs_own_code_with_the_gpu_and_the_builder_gets_no_device() -> None:
+    driver = CudaDriver(told(ROW))
+    worker = driver.running("triton", "/tmp/plan", driver.leases()[0])
+    assert worker.own_code and "/proc" in worker.device_paths and worker.memory_bytes > 1 << 40
+    builder = driver.building("triton")
+    assert not builder.own_code and not builder.device_paths and builder.execute
