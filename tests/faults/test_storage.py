@@ -33,7 +33,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 @pytest.mark.parametrize("limit_bytes", [1_000_000, 1_300_001])
 def test_a_file_that_can_not_grow_loses_nothing_and_works_again(tmp_path: Path, limit_bytes: int) -> None:
     result = fill_disk(tmp_path, limit_bytes)
-    assert result.readable == result.acknowledged > 20
+    assert result.readable >= result.acknowledged > 20
     assert result.stored == result.written > result.acknowledged
     assert result.problems == ()
     assert result.recovered_s <= 5  # the threshold of the fault table, not a measurement
