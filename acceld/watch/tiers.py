@@ -127,10 +127,12 @@ class Tiers:
             return measured
         tell("correct_on_device", f"correct on the device: error {measured.correctness.rel_l2:.1e}", True)
         text, good = latency_text(measured), None
-        before = watched.measured.latency_us if watched.measured else None
-        if before and measured.latency_us:
+        earlier = watched.measured
+        before = earlier.latency_us if earlier else None
+        if earlier is not None and before and measured.latency_us:
             ratio = before / measured.latency_us
-            good = ratio > 1 if abs(ratio - 1) > SAME else None
+            noise = sum(one.profile.interval_percent or 0.0 for one in (earlier, measured) if one.profile) / 100
+            good = ratio > 1 if abs(ratio - 1) > max(SAME, noise) else None
             text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}"
         tell("measured", text, good, latency_us=measured.latency_us)
         watched.measured = measured
