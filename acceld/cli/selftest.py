@@ -14,6 +14,7 @@ from acceld.cli.output import print_json, print_table, say
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which attacks, how often, and the form of the answer."""
     parser.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
+    parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="whose judge to attack")
     parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
     parser.add_argument("--repeats", metavar="N", type=int, default=1, help="try each N times")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -44,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             attacks=arguments.attacks,
             repeats=arguments.repeats,
             only=arguments.only,
+            backend=arguments.backend,
             on_result=told,
         )
     )

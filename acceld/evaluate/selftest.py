@@ -16,6 +16,9 @@ Each attack runs twice: as a candidate, and with the policy off as a person's ow
 behind the policy are tried too (from L2 on: below, files of the user would be in reach). Honest kernels run as
 candidates.
 
+Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of their
+own in the folder ``cpu``.
+
 Every repeat is a run of its own with fresh seeds; what one of them found is forgotten before the next.
 """
 
@@ -30,22 +33,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from acceld.backends.cpu.driver import CpuDriver
 from acceld.config import EvaluateConfig
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.evaluate.evaluator import Judge
+from acceld.evaluate.hosted.judge import HostedJudge
 from acceld.evaluate.jail import Level
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.resources import data_folder
+from acceld.targets import HOST, SIMULATOR, TARGETS
 from acceld.workloads import load_workload
 from acceld.workloads.discovery import workload_folders
 
 EXPECTATIONS = ("reject", "policy", "quarantine", "truthful", "pass")
 FOLDER = "tests/adversarial"
+BACKENDS = {SIMULATOR: "", "cpu": "cpu"}
+"""Backends with a suite, and its folder below the simulator's."""
 _ALIASES = {"honest": "pass", "control": "pass", "accept": "pass", "rejected": "reject", "suspect": "quarantine"}
-_HEADER = re.compile(r"^#\s*(expect|workload|api|entry|chip|at_least)\s*:\s*(\S+)", re.MULTILINE)
+_HEADER = re.compile(r"^(?:#|//)\s*(expect|workload|api|entry|chip|at_least)\s*:\s*(\S+)", re.MULTILINE)
 _DEFAULT_WORKLOAD = "st_matmul"
-_BUILD_S, _CHECK_S, _MEMORY_GIB = 6.0, 30.0, 2.0
+_BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
 """The suite's workloads are small, and some attacks run until their deadline."""
 
 
@@ -138,15 +146,17 @@ async def run_selftest(
     attacks: Path | None = None,
     repeats: int = 1,
     only: str = "",
+    backend: str = SIMULATOR,
     highest: Level = Level.L4,
     on_result: Callable[[Result], None] | None = None,
 ) -> SelftestReport:
-    """Run the suite, and the attacks of a further folder, at the active level.
+    """Run the suite of a backend (:data:`BACKENDS`), and the attacks of a further folder, at the active level.
 
-    ``only`` is a glob on ids. UsageError where a folder holds no attack or names an unknown workload.
+    ``only`` is a glob on ids. UsageError where a folder holds no attack or names an unknown workload; DeviceError
+    where the backend can not work here.
     """
     started = time.monotonic()
-    found = load_attacks(data_folder(FOLDER))
+    found = load_attacks(data_folder(FOLDER) / BACKENDS[backend])
     if attacks is not None:
         found += load_attacks(attacks)
     chosen = [attack for attack in found if not only or Path(attack.id).match(only)]
@@ -155,12 +165,12 @@ async def run_selftest(
     bounded = replace(
         config,
         build_s=min(config.build_s, _BUILD_S),
-        check_s=_CHECK_S,
+        check_s=_CHECK_S if backend == SIMULATOR else _CALL_S,
         memory_gib=min(config.memory_gib, _MEMORY_GIB),
         queue_size=len(chosen) * 2,
     )
     with tempfile.TemporaryDirectory(prefix="acceld-selftest-") as folder:
-        judge = Judge(bounded, Path(folder), highest=highest, share_data=True)
+        judge = _judge(backend, bounded, Path(folder), highest)
         await judge.start()
         assert judge.report is not None
         level = judge.report.level
@@ -179,6 +189,12 @@ async def run_selftest(
     return SelftestReport(level.name, repeats, tuple(results), time.monotonic() - started)
 
 
+def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> Judge | HostedJudge:
+    if backend == SIMULATOR:
+        return Judge(config, folder, highest=highest, share_data=True)
+    return HostedJudge(config, folder, CpuDriver(), highest=highest)
+
+
 def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
     """Below L2 files of the user are in reach, so nothing hostile is run that the policy does not see first."""
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
@@ -186,9 +202,10 @@ def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
 
 def load_attacks(folder: Path) -> list[Attack]:
     """The attacks in a folder, by file name. UsageError where it holds none."""
-    files = sorted(path for path in folder.glob("*.py") if not path.name.startswith(("test_", "conftest", "_")))
+    listed = (path for ending in ("py", "c") for path in folder.glob(f"*.{ending}"))
+    files = sorted(path for path in listed if not path.name.startswith(("test_", "conftest", "_")))
     if not files:
-        raise UsageError(f"{folder} holds no attack: no *.py file")
+        raise UsageError(f"{folder} holds no attack: no *.py or *.c file")
     workloads = workload_folders([data_folder(FOLDER) / "workloads", folder / "workloads"])
     return [_load(path, workloads) for path in files]
 
@@ -204,13 +221,12 @@ def _load(path: Path, workloads: dict[str, Path]) -> Attack:
     if name not in workloads:
         raise UsageError(f"{path}: there is no workload {name!r}", hint=did_you_mean(name, workloads))
     kernel = Kernel(text, header.get("api", "nki_legacy"), entry=header.get("entry", ""), filename=path.name)
-    return Attack(
-        path.stem, kernel, expect, workloads[name], header.get("chip", "trn1"), float(header.get("at_least", 0))
-    )
+    chip = header.get("chip", HOST if kernel.api in TARGETS["cpu"].apis else "trn1")
+    return Attack(path.stem, kernel, expect, workloads[name], chip, float(header.get("at_least", 0)))
 
 
 async def _attempt(
-    judge: Judge, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+    judge: Judge | HostedJudge, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
     started = time.monotonic()
     request = EvaluationRequest(
@@ -246,7 +262,7 @@ async def _attempt(
     return result
 
 
-async def _least_us(judge: Judge, attack: Attack) -> float:
+async def _least_us(judge: Judge | HostedJudge, attack: Attack) -> float:
     """Latency below which a pass is a lie; 0 where the attack does not say."""
     if not attack.at_least:
         return 0.0

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
 
 from acceld.evaluate.hosted.arena import GUARD_BYTES, Layout, lay_out, memory_file
 
-ARGUMENTS = [
+ARGUMENTS: list[dict[str, Any]] = [
     {"name": "x", "shape": [3, 5], "dtype": "float32"},
     {"name": "scale", "value": 2.0},
     {"name": "mask", "shape": [7], "dtype": "bool"},
 ]
-OUTPUTS = [{"name": "out", "shape": [3, 5], "dtype": "float32"}]
+OUTPUTS: list[dict[str, Any]] = [{"name": "out", "shape": [3, 5], "dtype": "float32"}]
 
 
 def test_every_byte_is_an_element_or_guarded() -> None:

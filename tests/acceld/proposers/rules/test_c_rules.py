@@ -22,7 +22,7 @@ from acceld.resources import workloads_folder
 RULES: dict[str, Rule] = {
     rule.name: rule for module in c.MODULES if (rule := import_module(f"acceld.proposers.rules.c.{module}").RULE)
 }
-SMALL = {
+SMALL: dict[str, tuple[dict[str, int], list[tuple[int, ...]], tuple[int, ...]]] = {
     "matmul_cpu": ({"M": 16, "K": 64, "N": 128}, [(16, 64), (64, 128)], (16, 128)),
     "softmax_cpu": ({"M": 16, "N": 128}, [(16, 128)], (16, 128)),
     "rmsnorm_cpu": ({"M": 16, "N": 128}, [(16, 128), (128,)], (16, 128)),
