@@ -13,7 +13,7 @@ import pytest
 from acceld.config import BudgetConfig, Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.daemon.build import Builder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
-from acceld.errors import AcceldError, BudgetError, ConfigError, UsageError, WorkloadError
+from acceld.errors import AcceldError, BudgetError, ConfigError, DeviceError, UsageError, WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.events import EventKind
 from acceld.home import Home
@@ -61,7 +61,7 @@ async def test_what_can_not_begin_is_refused(store: Store) -> None:
         await made.check(RunSpec("silu", proposer="llm"))
     with pytest.raises(UsageError, match="no proposer 'magic'"):
         await made.check(RunSpec("silu", proposer="magic"))
-    with pytest.raises(UsageError, match="neuron_legacy"):
+    with pytest.raises(DeviceError, match="no interpreter with neuronx-cc"):
         await made.check(RunSpec("silu", backend="neuron_legacy"))
     await made.check(RunSpec("silu"))
 

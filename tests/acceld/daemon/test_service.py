@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from dataclasses import replace
 from typing import Any
 
+import aiohttp
 import pytest
 
 from acceld.errors import AcceldError, StoreError, UsageError
@@ -173,6 +175,26 @@ async def test_one_kernel_is_judged_without_being_stored(home: Home) -> None:
         told = await client.send("POST", "/v1/evaluations", body)
         assert (told["status"], told["profile"]["latency_us"], told["id"]) == ("passed", 42, 0)
         assert (await client.get("/v1/runs"))["total"] == 0
+
+
+async def test_many_kernels_are_judged_in_one_request_and_answered_in_their_order(home: Home) -> None:
+    kernels = [{"text": f"latency {n}", "api": "nki_legacy"} for n in (42, 41)]
+    items: list[dict[str, Any]] = [{"id": "a", "workload": "silu", "kernel": kernels[0]}]
+    items += [{"workload": "siluu", "kernel": kernels[0]}]
+    items += [{"id": "c", "workload": "silu", "kernel": kernels[1], "details": False}]
+    async with serving(home) as (_, client):
+        connector = aiohttp.UnixConnector(str(await asyncio.to_thread(home.socket)))
+        headers = {"Authorization": f"Bearer {await asyncio.to_thread(home.token)}"}
+        async with (
+            aiohttp.ClientSession("http://localhost", connector=connector, headers=headers) as session,
+            session.post("/v1/evaluations", json={"items": items}) as response,
+        ):
+            told = [json.loads(line) async for line in response.content]
+        assert [one["id"] for one in told] == ["a", 1, "c"]
+        assert [one["profile"]["latency_us"] for one in (told[0], told[2])] == [42, 41]
+        assert "no workload 'siluu'" in told[1]["error"]["message"]
+        with pytest.raises(UsageError, match="items is a list"):
+            await client.send("POST", "/v1/evaluations", {"items": items, "workload": "silu"})
 
 
 async def test_sql_reads_within_its_time_and_writes_nothing(home: Home) -> None:
