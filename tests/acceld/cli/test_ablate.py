@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from acceld.cli.main import main
-from tests.faults.harness import start
 
 MODEL = """
 [models.local]
@@ -25,36 +22,11 @@ models = ["local"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with runtime and configuration folders of its own."""
-    (tmp_path / "run").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def with_model(folder: Path) -> Path:
     """The user's own configuration names a model."""
     (folder / "config" / "acceld").mkdir(parents=True)
     (folder / "config" / "acceld" / "acceld.toml").write_text(MODEL, encoding="utf-8")
     return folder
-
-
-@pytest.fixture
-def daemon(folder: Path) -> Iterator[str]:
-    """The state folder of a daemon whose judge and proposer are scripted."""
-    home = str(folder / ".acceld")
-    process = start("tests.acceld.daemon.scripted", "--home", home, environment=dict(os.environ))
-    try:
-        yield home
-    finally:
-        process.terminate()
-        process.wait(10)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
 
 
 def test_variants_run_at_equal_cost_and_are_shown(daemon: str, capsys: pytest.CaptureFixture[str]) -> None:

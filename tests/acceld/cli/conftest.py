@@ -1,0 +1,38 @@
+"""A folder to run commands in, and a daemon with scripted parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acceld.home import Home
+from tests.faults.harness import client_of, start
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with runtime and configuration folders of its own."""
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def daemon(folder: Path) -> Iterator[str]:
+    """The state folder of a daemon whose judge and proposer are scripted."""
+    home = str(folder / ".acceld")
+    process = start("tests.acceld.daemon.scripted", "--home", home, environment=dict(os.environ))
+    try:
+        client_of(Home(folder / ".acceld"))
+        yield home
+    finally:
+        process.terminate()
+        process.wait(10)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
