@@ -33,6 +33,9 @@ class Router:
 
     async def ready(self, backend: str) -> Evaluator:
         """The backend's evaluator, started. UsageError for one that is not built in; DeviceError where it can not work here."""
+        if backend in self._started:
+            # Another backend may be starting, which can take minutes: what is there already does not wait for it.
+            return self._started[backend]
         async with self._starting:
             if backend not in self._started:
                 maker = self._makers.get(backend)
