@@ -1,10 +1,13 @@
 """How good the simulator's performance model is: predictions against published measurements.
 
-    ACCELOPT_DIR=/path/to/AccelOpt python scripts/bench_sim.py [--json] [--write]
+    ACCELOPT_DIR=/path/to/AccelOpt python scripts/bench_sim.py [--json] [--write] [--only SECTION ...]
 
 Times NKIBench's baselines (their texts come from ``ACCELOPT_DIR``, a checkout of zhang677/AccelOpt, and are not part of
 this project), the two best kernels it publishes, and four bfloat16 products of our own in the forms of AWS's tutorial.
-``--write`` puts the tables into docs/simulator.md.
+Then coverage: kernels of aws-neuron/nki-samples where ``NKI_SAMPLES_LEGACY_DIR`` (commit 3a99c91) and
+``NKI_SAMPLES_DIR`` name checkouts; the legality corpus; mutants of the baselines; what a fifth more or less of each
+fitted constant does to the gains of acceld's rules. ``--write`` puts the tables into docs/simulator.md, of which
+``--only`` replaces those of its sections.
 """
 
 from __future__ import annotations
@@ -31,6 +34,14 @@ from acceld.roofline import roofline_us
 from acceld.workloads.discovery import workload
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the corpus is part of the tests
+
+from scripts.simbench import samples
+from scripts.simbench.mutation import tally
+from scripts.simbench.rule_wins import wins
+from tests.acceld.nki.corpus import outcomes
+
+SECTIONS = ("model", "robustness", "wins", "corpus", "mutants", "samples")
 MEASURED = ROOT / "acceld" / "nki" / "data" / "nkibench_trn1.csv"
 DOCUMENT = ROOT / "docs" / "simulator.md"
 BEGIN, END = "<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"
@@ -70,18 +81,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--write", action="store_true", help="update docs/simulator.md")
-    parser.add_argument("--quick", action="store_true", help="without the robustness table")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[], help="these sections")
+    parser.add_argument("--kernels", nargs="+", default=[], help="only these kernels for mutants and wins")
     options = parser.parse_args(argv)
     folder = os.environ.get("ACCELOPT_DIR")
     if not folder or not Path(folder).is_dir():
         print("ACCELOPT_DIR must name a checkout of zhang677/AccelOpt", file=sys.stderr)
         return 2
+    sections = options.only or list(SECTIONS)
     measured = read_measured(MEASURED)
-    cases = [load_case(name, Path(folder), measured) for name in measured]
+    tables: dict[str, Table] = {}
+    if {"model", "robustness", "mutants"} & set(sections):
+        cases = [load_case(name, Path(folder), measured) for name in measured]
+        if "model" in sections:
+            tables |= model_tables(cases, measured)
+        baselines = [case for case in cases if case.name not in BEST]
+        if "robustness" in sections:
+            tables["robustness"] = robustness_table(baselines)
+        if "mutants" in sections:
+            tables["mutants"] = mutant_table([c for c in baselines if c.name in (options.kernels or measured)])
+    if "wins" in sections:
+        tables["wins"] = win_table(options.kernels or WIN_KERNELS)
+    if "corpus" in sections:
+        tables["corpus"] = corpus_table()
+    if "samples" in sections:
+        tables["samples"] = sample_table()
+    tables = {name: table for name, table in tables.items() if table}
+    print(json.dumps(tables, indent=1) if options.json else markdown(tables))
+    if options.write:
+        write_document(tables)
+    return 0
+
+
+def model_tables(cases: Sequence[Case], measured: Mapping[str, Mapping[str, float]]) -> dict[str, Table]:
+    """How good predictions are."""
     outcomes = {case.name: run(case, LEGACY) for case in cases}
     tutorial = {name: run(tutorial_case(name), LEGACY) for name in TUTORIAL_MS}
     baselines = [outcomes[name] for name in measured if name not in BEST]
-    tables = {
+    return {
         "latency": latency_table(baselines),
         "summary": summary(baselines),
         "counters": counter_table(baselines),
@@ -89,17 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "ablation": ablation_table(baselines),
         "pairs": pair_table(outcomes, tutorial),
         "tutorial": tutorial_table(tutorial),
+        "later": later_table(),
         "fitted": [{"constant": k, "value": getattr(LEGACY, k), "fitted on": v} for k, v in FITTED.items()],
     }
-    if not options.quick:
-        tables["robustness"] = robustness_table([o.case for o in baselines])
-    if options.json:
-        print(json.dumps(tables, indent=1))
-    else:
-        print(markdown(tables))
-    if options.write:
-        write_document(markdown(tables))
-    return 0
 
 
 def read_measured(path: Path) -> dict[str, dict[str, float]]:
@@ -317,6 +346,129 @@ def robustness_table(cases: Sequence[Case]) -> Table:
     return table
 
 
+LATER = {"trn2": 78.6, "trn3": 78.6}
+"""bfloat16 TFLOP/s of one core's array, 128 x 128 x 2 x 2.4 GHz (architecture guides)."""
+
+
+def later_table() -> Table:
+    """A bfloat16 product in its best form on chips nobody has published measurements of."""
+    path = ROOT / "tests" / "kernels" / "legacy" / "matmul_bf16_blocked.py"
+    arguments = [TensorSpec((8192, 4096), "bfloat16"), TensorSpec((8192, 8192), "bfloat16")]
+    program = trace(path.read_text(), arguments, filename=path.name, chip="trn2")
+    line = timeline(program)
+    assert line.latency_us is not None
+    flops = 2 * 4096 * 8192 * 8192
+    rate = flops / line.latency_us / 1e6
+    return [
+        {
+            "chip": "trn2",
+            "TFLOP/s predicted": round(rate, 1),
+            "TFLOP/s of a busy array": LATER["trn2"],
+            "published for long products": 77.2,
+            "error %": round(100 * (rate / 77.2 - 1), 1),
+            "validated": line.prediction.validated_on,
+        }
+    ]
+
+
+WIN_KERNELS = ("silu", "mamba", "rmsnorm_matmul", "add_rmsnorm_matmul")
+
+
+def win_table(kernels: Sequence[str]) -> Table:
+    """Gains of acceld's rules on our baselines under changed constants."""
+    table = []
+    for name in kernels:
+        spec = workload(name)
+        arguments = [
+            a.value if a.value is not None else TensorSpec(a.kernel_shape or a.shape, a.dtype) for a in spec.arguments
+        ]
+        table += [
+            {
+                "kernel": win.kernel,
+                "rule": win.rule,
+                "line": win.line,
+                "speed-up": round(win.speedup, 3),
+                "least": round(win.least, 3),
+                "with": win.by,
+                "survives": "yes" if win.survives else "no",
+            }
+            for win in wins(name, spec.baselines["nki_legacy"].read_text(), arguments)
+        ]
+    survivors = sum(row["survives"] == "yes" for row in table)
+    return [
+        *table,
+        dict(zip(table[0], ("all", f"{survivors} of {len(table)} survive", "", "", "", "", ""), strict=True)),
+    ]
+
+
+def corpus_table() -> Table:
+    """How the legality corpus is judged."""
+    table = []
+    for api in ("nki_legacy", "nki"):
+        found = list(outcomes(api))
+        legal, refused = [o for o in found if o.legal], [o for o in found if not o.legal]
+        table.append(
+            {
+                "API": api,
+                "legal kernels": len(legal),
+                "wrongly refused": sum(not o.right for o in legal),
+                "kernels to refuse": len(refused),
+                "refused with the right rule and line": sum(o.right for o in refused),
+                "rules": len({o.pair.rule for o in refused}),
+            }
+        )
+    return table
+
+
+MUTANTS = 24
+
+
+def mutant_table(cases: Sequence[Case]) -> Table:
+    """Whether verification or a comparison notices mistakes in the public kernels."""
+    table = []
+    for case in cases:
+        found = tally(case.name, case.program, workload(case.name), limit=MUTANTS)
+        table.append(
+            {
+                "kernel": case.name,
+                "mutants": sum(found.counts.values()),
+                "refused": found.counts["illegal"] + found.counts["failed"],
+                "wrong result": found.counts["wrong"],
+                "equivalent, with a reason": found.explained,
+                "unnoticed": ", ".join(f"{n} at line {k} ({o})" for n, k, o in found.survivors) or "none",
+                "false alarm": found.false_alarm or "none",
+            }
+        )
+        print(table[-1], file=sys.stderr)
+    return table
+
+
+def sample_table() -> Table:
+    """Kernels of nki-samples against our references."""
+    table = []
+    for variable, cases, name in (
+        ("NKI_SAMPLES_LEGACY_DIR", samples.LEGACY, "legacy (3a99c91)"),
+        ("NKI_SAMPLES_DIR", samples.CURRENT, "current"),
+    ):
+        folder = os.environ.get(variable)
+        if not folder or not Path(folder).is_dir():
+            continue
+        found = samples.verdicts(Path(folder), cases)
+        traced = [v for v in found if v.state not in ("does not trace", "refused")]
+        other = [v for v in found if v.state != "right"]
+        table.append(
+            {
+                "nki-samples": name,
+                "kernels tried": len(found),
+                "trace": len(traced),
+                "agree with our reference": sum(v.state == "right" for v in found),
+                "others": "; ".join(f"{v.case.entry}: {v.state} {v.detail}" for v in other) or "none",
+                "not tried": "; ".join(f"{names}: {why}" for names, why in samples.SKIPPED[name].items()) or "none",
+            }
+        )
+    return table
+
+
 TITLES = {
     "latency": "Latency of the 14 NKIBench baselines (trn1, float32)",
     "summary": "All 14 together. Structure and constants were chosen looking at these kernels; left out means one scale "
@@ -326,28 +478,39 @@ TITLES = {
     "ablation": "What each part adds",
     "pairs": "Speed-ups of one version over another",
     "tutorial": f"bfloat16 product [4096, 8192] x [8192, 8192] in four forms ({TUTORIAL_SOURCE})",
+    "later": "Later chips (unvalidated)",
     "fitted": "Fitted constants",
     "robustness": "Leave-one-out error with each fitted constant changed",
+    "wins": "Gains of acceld's rules with every fitted constant 20 % lower and higher",
+    "corpus": "Legality corpus",
+    "mutants": "Mutants of the public baselines: refused, wrong on some declared distribution, or unnoticed",
+    "samples": "Kernels of nki-samples that need one core",
 }
 
 
 def markdown(tables: Mapping[str, Table]) -> str:
     """The tables as text."""
-    parts = []
-    for name, table in tables.items():
-        columns = list(table[0])
-        lines = [f"### {TITLES[name]}", "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-        lines += ["| " + " | ".join(str(row[c]) for c in columns) + " |" for row in table]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    return "\n\n".join(f"### {TITLES[name]}\n\n{section(tables[name])}" for name in TITLES if name in tables)
 
 
-def write_document(text: str) -> None:
-    """Put ``text`` between the markers of docs/simulator.md."""
+def section(table: Table) -> str:
+    """One table as text."""
+    columns = list(table[0])
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join(lines + ["| " + " | ".join(str(row[c]) for c in columns) + " |" for row in table])
+
+
+def write_document(tables: Mapping[str, Table]) -> None:
+    """Put the tables between the markers of docs/simulator.md, in place of those of the same titles."""
     document = DOCUMENT.read_text()
     head, rest = document.split(BEGIN)
-    tail = rest.split(END)[1]
-    DOCUMENT.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}")
+    before, tail = rest.split(END)
+    kept = dict(part.split("\n\n", 1) for part in before.strip().removeprefix("### ").split("\n\n### ") if part)
+    texts = {title: text.strip() for title, text in kept.items()} | {
+        TITLES[name]: section(table) for name, table in tables.items()
+    }
+    body = "\n\n".join(f"### {title}\n\n{texts[title]}" for title in TITLES.values() if title in texts)
+    DOCUMENT.write_text(f"{head}{BEGIN}\n\n{body}\n\n{END}{tail}")
 
 
 if __name__ == "__main__":

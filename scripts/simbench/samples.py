@@ -501,7 +501,18 @@ CURRENT = (
         driver=_mx("copy_strided_quantize_matmul_mx", "a, b", "nl.float8_e5m2_x4, False"),
     ),
 )
-SKIPPED: Mapping[str, str] = {}
+SKIPPED: Mapping[str, Mapping[str, str]] = {
+    "legacy (3a99c91)": {
+        "nki_tensor_add_nc2, ring_attention_fwd, ring_attention_bwd, collective_matmul, llama3_transformer, "
+        "blockwise_mm_baseline_shard_hidden, blockwise_mm_baseline_block_parallel": "more than one core",
+        "row_tiled_matmul_isa_kernel, column_tiled_matmul_isa_kernel, attention_token_gen_kernel, "
+        "llama3_attention_block_token_gen_kernel, blockwise_mm_baseline_while": "private functions of the SDK",
+        "flash_paged_attention_varlen, blockwise_mm_baseline_quant, blockwise_mm_baseline_allocated, "
+        "blockwise_mm_prefetch_3_tiles, blockwise_mm_bwd_baseline, rmsnorm_quant, shard_rmsnorm_quant, "
+        "conv2d and its variants": "no reference of ours",
+    },
+    "current": {"nki_tensor_add_nc2": "more than one core"},
+}
 """Kernels that are not tried, each with why."""
 
 
