@@ -30,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the folder."""
     from acceld.report.datasets import ROWS, split
     from acceld.report.exchange import card, nkibench, solutions, traces
+    from acceld.report.trace_set import trace_set
 
     folder = Path(arguments.output)
     if folder.exists() and any(folder.iterdir()):
@@ -51,6 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
             "solutions": _lines(folder / "solutions.jsonl", (row for one in materials for row in solutions(one))),
             "traces": _lines(folder / "traces.jsonl", (row for one in materials for row in traces(one))),
         }
+        for name, data in trace_set(materials, _known_workloads(materials)).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
     else:
         rows = ROWS[arguments.format]
         counts = {}
@@ -65,6 +69,19 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         say(f"wrote {folder}: " + ", ".join(f"{number} {name}" for name, number in counts.items()))
     return 0
+
+
+def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
+    """The runs' workloads that are still where they were, by name."""
+    from acceld.workloads import load_workload
+
+    folders = workload_folders()
+    found = {}
+    for spec in {one.run.spec.workload: one.run.spec for one in materials}.values():
+        folder = Path(spec.workload_folder) if spec.workload_folder else folders.get(spec.workload)
+        if folder is not None and (folder / "workload.toml").is_file():
+            found[spec.workload] = load_workload(folder)
+    return found
 
 
 def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:

@@ -10,35 +10,36 @@ from typing import Any
 from acceld.model import FLASHINFER_STATUS, Candidate, Evaluation, Status
 from acceld.report.datasets import Material
 from acceld.report.scrub import scrubbed
+from acceld.workloads import Workload
 
-FLASHINFER_LANGUAGE = "python"
-"""flashinfer-bench has no word for NKI; the target hardware tells the rest."""
+FLASHINFER_LANGUAGE = {"triton": "triton"}
+"""By API. flashinfer-bench has no word for NKI, which is told as python; the target hardware tells the rest."""
 
 SIMULATED = " (simulated)"
 """Follows the hardware's name where no hardware ran the kernel."""
 
 
-def solutions(material: Material) -> Iterator[dict[str, Any]]:
-    """Every candidate as a solution."""
+def solutions(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
+    """Every candidate as a solution; of the public definition that ``public`` names, where it is given."""
     spec = material.run.spec
     for candidate in material.candidates:
         yield {
             "name": solution_name(candidate),
-            "definition": definition_name(spec.workload),
+            "definition": _definition(spec.workload, public),
             "author": f"acceld {spec.proposer}",
             "spec": {
-                "language": FLASHINFER_LANGUAGE,
+                "language": FLASHINFER_LANGUAGE.get(spec.api, "python"),
                 "target_hardware": [spec.chip],
                 "entry_point": f"{candidate.kernel.filename}::{candidate.kernel.entry or 'kernel'}",
                 "dependencies": [],
                 "destination_passing_style": False,
             },
             "sources": [{"path": candidate.kernel.filename, "content": scrubbed(candidate.kernel.text)}],
-            "description": f"NKI ({spec.api}), candidate c{candidate.id} of run r{candidate.run}",
+            "description": f"{'Triton' if spec.api == 'triton' else f'NKI ({spec.api})'}, candidate c{candidate.id} of run r{candidate.run}",
         }
 
 
-def traces(material: Material) -> Iterator[dict[str, Any]]:
+def traces(material: Material, public: Workload | None = None) -> Iterator[dict[str, Any]]:
     """Every verdict as a trace. What carries correctness or a latency follows flashinfer-bench's rules by status."""
     baseline = material.by_id().get(material.run.baseline or 0)
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
@@ -49,11 +50,16 @@ def traces(material: Material) -> Iterator[dict[str, Any]]:
         if candidate.evaluation is None or candidate.evaluation.status in (Status.UNTESTED, Status.UNCHECKED):
             continue
         yield {
-            "definition": definition_name(material.run.spec.workload),
-            "workload": {"uuid": f"{material.run.spec.workload}@{material.run.spec.chip}", "axes": {}, "inputs": {}},
+            "definition": _definition(spec.workload, public),
+            "workload": {"uuid": f"{spec.workload}@{spec.chip}", "axes": {}, "inputs": {}},
             "solution": solution_name(candidate),
             "evaluation": _evaluation(candidate.evaluation, base_us, hardware, at),
         }
+
+
+def _definition(workload: str, public: Workload | None) -> str:
+    named = public.definition if public is not None else None
+    return named.name if named is not None else definition_name(workload)
 
 
 def _evaluation(evaluation: Evaluation, base_us: float | None, hardware: str, at: str) -> dict[str, Any]:
