@@ -19,7 +19,8 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --paper: #14171c; --ink: #d5d9e0; --faint: #8f9fb3; --line: #2a3039;
   --card: #191d23; --good: #8fbf7f; --bad: #d9777a; --main: #7aa2c8; --soft: #48566a; } }
 @media print { :root { --paper: #fff; --ink: #000; --faint: #555; --line: #ccc; --card: #fff; --good: #245c19;
-  --bad: #8e2a2e; --main: #2f6592; --soft: #b9c6d2; } details > * { display: block; } section { break-inside: avoid; } }
+  --bad: #8e2a2e; --main: #2f6592; --soft: #b9c6d2; } details::details-content { content-visibility: visible; display: block; block-size: auto; }
+  pre { white-space: pre-wrap; } section { break-inside: avoid; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 860px; padding: 2rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
   font: 15px/1.55 system-ui, sans-serif; }
