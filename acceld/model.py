@@ -103,6 +103,16 @@ class RunState(StrEnum):
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
+STOPPED = "stopped"
+"""State of a run that was under way when its daemon ended. The next daemon goes on with it."""
+UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
+
+
+def shown_state(state: str, live: bool) -> str:
+    """What a row's state means; without a daemon (not ``live``) no run is under way, whatever its row says."""
+    return STOPPED if not live and state in UNDER_WAY else state
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A kernel's source and how it is launched."""

@@ -11,6 +11,7 @@ from acceld.cli.output import say
 from acceld.cli.query import show
 from acceld.errors import UsageError
 from acceld.home import find_home
+from acceld.model import shown_state
 
 SHOWN = (
     "id workload chip proposer state candidates baseline_latency_us best_latency_us speedup "
@@ -72,6 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         connection.close()
     columns, rows = table.columns, table.rows
+    if not arguments.saved and "state" in columns and find_home(arguments.home).daemon() is None:
+        at = columns.index("state")
+        rows = [(*row[:at], shown_state(row[at], False), *row[at + 1 :]) for row in rows]
     if not (arguments.saved or arguments.json or arguments.jsonl or arguments.csv):
         kept = [columns.index(name) for name in SHOWN if name in columns]
         kept = kept if len(kept) > 4 else list(range(len(columns)))

@@ -11,14 +11,10 @@ from acceld.errors import UsageError
 from acceld.http.answers import answer, body, integer, number, page
 from acceld.http.keys import CONTROL, READING
 from acceld.http.service import control_of
-from acceld.model import RunState
+from acceld.model import STOPPED, UNDER_WAY, shown_state
 from acceld.search.outcome import outcome
 from store import listing, queries
 from store.rows import dump
-
-STOPPED = "stopped"
-"""State of a run that was under way when its daemon ended. The next daemon goes on with it."""
-UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
 async def get_runs(request: web.Request) -> web.Response:
@@ -60,13 +56,8 @@ async def get_run(request: web.Request) -> web.Response:
     return answer(row | {"state": state, "steering": control.steering(run) if control else {}})
 
 
-def shown_state(state: str, live: bool) -> str:
-    """What a row's state means; without a daemon (not ``live``) no run is under way, whatever its row says."""
-    return STOPPED if not live and state in UNDER_WAY else state
-
-
 def stored_states(asked: str, live: bool) -> str:
-    """The states to look for in the rows so that :func:`shown_state` of what is found is one of those asked for."""
+    """The states to look for in the rows so that :func:`~acceld.model.shown_state` of what is found is one of those asked for."""
     if live or not asked:
         return asked
     words = set(asked.split(",")) - set(UNDER_WAY)
