@@ -39,9 +39,11 @@ def prepare(job, artefact):
     os.environ["TRITON_INTERPRET"] = "1"
     torch = DataTorch(132, 90)
     sys.modules["torch"], sys.modules["torch.cuda"] = torch, torch.cuda
-    size = lambda one: ArraySpec(tuple(one["shape"]), one["dtype"]).size_bytes  # noqa: E731
+    size = lambda one: ArraySpec(tuple(one["shape"]), one["dtype"]).size_bytes
     with open(artefact, "rb") as file:
-        decode(file.read(), [size(one) for one in job["arguments"] if "value" not in one], list(map(size, job["outputs"])))
+        decode(
+            file.read(), [size(one) for one in job["arguments"] if "value" not in one], list(map(size, job["outputs"]))
+        )
     path = os.path.join("/tmp", "standin_kernel.py")
     with open(path, "w", encoding="utf-8") as file:
         file.write(job["text"])

@@ -129,7 +129,8 @@ class CudaDriver:
 
 def _roots() -> tuple[str, ...]:
     spec = importlib.util.find_spec("triton")
-    own = [str(Path(spec.origin).parent)] if spec is not None and spec.origin else []
+    # The folder it was installed into: Triton finds its own backends by what packages say beside it.
+    own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
     listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
     return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))
 

@@ -41,8 +41,8 @@ def material(name: str = DECODE, api: str = "triton", chip: str = "h100", backen
     passed = Evaluation(Status.PASSED, kernel.sha256, profile=profile, correctness=right)
     failed = Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure("compile", "no such function"))
     candidates = [
-        Candidate(1, 7, kernel, None, evaluation=passed),
-        Candidate(2, 7, kernel, 1, evaluation=failed),
+        Candidate(7, 0, kernel, None, evaluation=passed, id=1),
+        Candidate(7, 1, kernel, 1, evaluation=failed, id=2),
     ]
     run = Run(7, RunSpec(name, chip, api, backend), RunState.FINISHED, 1.0, ended_at=2.0, baseline=1, best=1)
     return Material(run, candidates, {}, [], "")

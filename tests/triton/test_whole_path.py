@@ -1,0 +1,76 @@
+"""A Triton kernel through the real judge: a real builder in a real jail, and the interpreter in place of a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(os.environ, "TRITON_INTERPRET", "1")
+    triton = pytest.importorskip("triton")
+
+pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PROGRAM = """
+import asyncio, json, shutil, sys
+from pathlib import Path
+from standin_gpu import StandinDriver
+from acceld.config import EvaluateConfig
+from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.hosted.judge import HostedJudge
+from acceld.model import Kernel
+from acceld.workloads import workload
+
+async def main():
+    state, found = Path(sys.argv[1]), workload("rmsnorm_h128")
+    small = state / "small"
+    shutil.copytree(found.folder, small)
+    text = (small / "workload.toml").read_text().replace("ROWS = 131072", "ROWS = 24")
+    (small / "workload.toml").write_text(text)
+    judge = HostedJudge(EvaluateConfig(build_s=240), state, StandinDriver())
+    await judge.start()
+    source = found.baselines["triton"].read_text()
+    wrong = source.replace("/ width + eps", "/ width * 2 + eps")
+    library = source.replace("torch.empty_like(hidden_states)", "torch.nn.functional.rms_norm(hidden_states)")
+    verdicts = []
+    for one in (source, wrong, source.replace("tl.sqrt(", "tl.nosuch("), library):
+        kernel = Kernel(one, "triton", entry="run", filename="kernel_triton.py")
+        request = EvaluationRequest(kernel, "small", "h100", backend="cuda", workload_folder=str(small))
+        got = await judge.evaluate(request)
+        failure = got.failure
+        verdicts.append([got.status, failure.rule if failure else "", failure.line if failure else 0,
+                         got.profile.details["device"] if got.profile else ""])
+    await judge.stop(5)
+    print(json.dumps(verdicts))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def python(tmp_path):
+    """An interpreter that finds acceld, its packages, Triton and the stand-in without an environment."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    import numpy as np
+
+    folders = {ROOT, HERE, Path(triton.__file__).parents[1], Path(np.__file__).parents[1]}
+    place = next((tmp_path / "venv" / "lib").glob("python*")) / "site-packages" / "found.pth"
+    place.write_text("\n".join(map(str, folders)) + "\n")
+    return str(tmp_path / "venv" / "bin" / "python")
+
+
+def test_right_wrong_broken_and_library_kernels_get_their_verdicts(python, tmp_path):
+    asked = [python, "-W", "ignore", "-c", PROGRAM, str(tmp_path)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=580)
+    assert done.returncode == 0, done.stderr[-2000:]
+    right, wrong, broken, library = json.loads(done.stdout.splitlines()[-1])
+    assert right == ["passed", "", 0, "GPU 0 (Stand-in H100)"]
+    assert wrong[:2] == ["incorrect_numerical", "tolerance"]
+    assert broken == ["compile_error", "CompilationError", 14, ""]
+    assert library == ["compile_error", "library", 21, ""]
