@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -53,6 +53,7 @@ class _Waiter:
     candidate: str
     number: int
     turn: asyncio.Future[Lease]
+    avoid: frozenset[int] = frozenset()
 
 
 class CoreLeases:
@@ -88,10 +89,16 @@ class CoreLeases:
         self._busy_us: Counter[int] = Counter()
 
     @asynccontextmanager
-    async def lease(self, run: str, *, timing: bool = False, candidate: str = "") -> AsyncIterator[Lease]:
-        """Wait for a core and hold it. DeviceError, naming the holder, where no core can ever be had."""
+    async def lease(
+        self, run: str, *, timing: bool = False, candidate: str = "", avoid: Iterable[int] = ()
+    ) -> AsyncIterator[Lease]:
+        """Wait for a core and hold it, one of ``avoid`` only where no other is free.
+
+        DeviceError, naming the holder, where no core can ever be had.
+        """
         await self.refresh()
-        waiter = _Waiter(run, timing, candidate, next(self._numbers), asyncio.get_running_loop().create_future())
+        turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(run, timing, candidate, next(self._numbers), turn, frozenset(avoid))
         self._waiting.append(waiter)
         self._serve()
         try:
@@ -194,7 +201,7 @@ class CoreLeases:
         for waiter in order:
             if waiter.turn.done():
                 continue
-            for core in self._cores:
+            for core in sorted(self._cores, key=lambda core: core.id in waiter.avoid):
                 if self._can_have(core, waiter.timing, reserved):
                     return waiter, core
             if waiter.timing and (group := self._stillest(reserved)):

@@ -45,30 +45,31 @@ class Bench:
     async def on_core(self, case: Case, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]) -> T | Verdict:
         """Do ``work`` with a runner on a leased core; on another core where the first is lost.
 
-        DeviceError where no core can be had, and where there is no proof that one ran.
+        DeviceError where no core can be had, and where nothing proves that a core ran, not even for a known-good kernel.
         """
         machine, request = self._machine, case.request
         await self._recover()
-        lost: list[tuple[int, DeviceError]] = []
+        lost: list[int] = []
         run = f"r{request.run}" if request.run else "-"
         while True:
-            async with machine.leases.lease(run, timing=timing, candidate=case.identity) as lease:
+            async with machine.leases.lease(run, timing=timing, candidate=case.identity, avoid=lost) as lease:
                 try:
                     async with machine.runner(lease, request.kernel.lnc) as runner:
                         return await work(runner)
                 except (DeviceLostError, ProofError) as error:
                     lease.ended_unclean()
-                    lost.append((lease.core.id, error))
+                    lost.append(lease.core.id)
+                    last: DeviceError = error
             if (fault := machine.leases.device_fault(case.identity)) is not None:
                 return fault
-            last = lost[-1][1]
-            if len(lost) < TRIES:
-                continue
-            if isinstance(last, ProofError):
+            if len(lost) == TRIES:
+                break
+        on = f"on cores {', '.join(map(str, lost))}, where known-good kernels do well: {last.message}"[:2000]
+        if isinstance(last, ProofError):
+            if not await machine.proves_time():
                 raise last
-            cores = ", ".join(str(core) for core, _ in lost)
-            text = f"the device was lost under it on cores {cores}, where known-good kernels run: {last.message}"
-            return Verdict(Status.RUNTIME_ERROR, Failure("device_lost", text[:2000]))
+            return Verdict(Status.RUNTIME_ERROR, Failure("no_proof", f"it can not be timed {on}"))
+        return Verdict(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
 
     async def _recover(self) -> None:
         """Try canaries again, now and then, on cores that are out of service."""

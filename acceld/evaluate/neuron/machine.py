@@ -15,7 +15,8 @@ from acceld.backends.neuron.compiler import Exchange, NeuronCompiler, Versions
 from acceld.backends.neuron.cores import Core, Isolation, cores_of, read_devices
 from acceld.backends.neuron.leases import CoreLeases, Lease
 from acceld.backends.neuron.requests import CompileRequest, Scalar, Tensor
-from acceld.backends.neuron.runner import NeuronRunner
+from acceld.backends.neuron.runner import DeviceLostError, NeuronRunner
+from acceld.backends.neuron.timing import ProofError, Round
 from acceld.backends.neuron.toolchain import Toolchain, find_toolchain
 from acceld.backends.neuron.verdicts import Verdict
 from acceld.backends.neuron_reports import NeuronDevice
@@ -122,6 +123,20 @@ class Machine:
             return await self.start(core, folder, self._lnc)
 
         return await canary.passes(core, await self._canary(), start)
+
+    async def proves_time(self) -> bool:
+        """Whether a known-good kernel can be timed with proof: if not, the profiler or the runtime is at fault."""
+        compiled = await self._canary()
+        async with self.leases.lease("canary", timing=True) as lease:
+            try:
+                async with self.runner(lease, self._lnc) as runner:
+                    if await runner.load(compiled, canary.INPUTS, canary.OUTPUTS) is not None:
+                        return False
+                    await runner.run(canary.inputs(), deadline_s=canary.DEADLINE_S)
+                    return isinstance(await runner.round(self.chip, deadline_s=canary.DEADLINE_S), Round)
+            except (DeviceLostError, ProofError):
+                lease.ended_unclean()
+                return False
 
     async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
         """A runner on a core; of a larger logical core the first physical ones are used."""

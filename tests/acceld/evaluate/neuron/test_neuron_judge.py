@@ -17,7 +17,8 @@ from acceld.evaluate.neuron.judge import NeuronJudge
 from acceld.model import Gate, Kernel, Source, Status
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu, stand_in_machine
 
-ONE = EvaluateConfig(slots=1)
+ONE = EvaluateConfig(slots=1, check_s=5.0)
+NARROWEST = KERNEL.replace("512", "32").replace("affine_range(4)", "affine_range(64)")
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 
 
@@ -81,6 +82,11 @@ async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
         assert pair["interval"][0] <= pair["ratio"] <= pair["interval"][1]
         assert profile.details["prediction"]["paired_band"]["mixed"] >= 2 * pair["resolution_percent"]
         assert await asyncio.to_thread(Path(profile.details["neff"]).is_file)
+        dropped = await judge.evaluate(asking(NARROWEST, against=(Kernel(KERNEL, "nki_legacy"),), screen=True))
+        assert dropped.status is Status.UNTESTED
+        assert dropped.profile is not None
+        assert dropped.profile.latency_us is None
+        assert not dropped.profile.details["screen"]["measured"]
         wrong = await judge.evaluate(asking(WRONG))
         assert (wrong.status, wrong.failure and wrong.failure.rule) == (Status.INCORRECT_NUMERICAL, "tolerance")
         told = judge.statistics()
@@ -98,6 +104,8 @@ async def test_each_way_a_kernel_fails_is_a_verdict_and_the_machine_goes_on(
         "kernel_oob": (Status.RUNTIME_ERROR, "out_of_bounds"),
         "kernel_nan": (Status.INCORRECT_NUMERICAL, "not_finite"),
         "kernel_crash": (Status.RUNTIME_ERROR, "device_lost"),
+        "kernel_lost_events": (Status.RUNTIME_ERROR, "no_proof"),
+        "kernel_hang": (Status.TIMEOUT, "deadline"),
     }
     async with judging(tmp_path, monkeypatch) as judge:
         for name, verdict in expected.items():
@@ -108,8 +116,6 @@ async def test_each_way_a_kernel_fails_is_a_verdict_and_the_machine_goes_on(
         assert found.status is Status.COMPILE_ERROR
         assert found.failure is not None
         assert found.failure.line
-        with pytest.raises(DeviceError, match="no proof that the device ran"):
-            await judge.evaluate(asking(KERNEL.replace("def kernel(", "def kernel_lost_events(")))
         assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
 
 
@@ -144,6 +150,15 @@ async def test_a_machine_without_toolchain_or_cores_says_what_is_missing(
         machine = stand_in_machine(tmp_path)
         devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python)
         await NeuronJudge("neuron_legacy", ONE, devices, tmp_path, nobody).start()
+
+
+@pytest.mark.slow
+async def test_a_profiler_that_proves_nothing_is_no_kernels_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
+) -> None:
+    async with judging(tmp_path, monkeypatch, scenario="lost events") as judge:
+        with pytest.raises(DeviceError, match="no proof that the device ran"):
+            await judge.evaluate(asking(KERNEL))
 
 
 @pytest.mark.slow
