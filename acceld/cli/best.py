@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import reading
@@ -19,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
     parser.add_argument("--chip", help="with a workload: runs for this chip only")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there (a new file)")
-    parser.add_argument("--apply", metavar="FILE", help="replace a kernel file; a copy of it is kept beside it")
+    parser.add_argument("--apply", metavar="FILE", help="replace a kernel file by one that is called the same and traces today; a copy is kept beside it")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -42,6 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         _write_new(Path(arguments.output), text)
     elif arguments.apply:
+        _check_drop_in(Path(arguments.apply), candidate)
+        if found["source"] == "simulated":
+            asyncio.run(_smoke_test(candidate, found, arguments.home))
         _apply(Path(arguments.apply), text)
     if arguments.json:
         print_json(
@@ -62,6 +68,61 @@ def run(arguments: argparse.Namespace) -> int:
     )
     say(f"c{found['best']} of r{found['id']}: {latency}, {figures.speedup(found['speedup'])} over the baseline")
     return 0
+
+
+def _check_drop_in(path: Path, candidate: Mapping[str, Any]) -> None:
+    """UsageError where callers of the file's kernel could not call the new one the same way."""
+    from acceld.watch.hashes import signature
+
+    if path.suffix != ".py" or not path.is_file():
+        return
+    entry = candidate["entry"]
+    try:
+        before, after = signature(path.read_text(encoding="utf-8"), entry), signature(candidate["text"], entry)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no Python: {error}", hint="to write a new file: -o FILE") from error
+    if before and before != after:
+        raise UsageError(
+            f"c{candidate['id']} is no drop-in for {path}: name, decorators or arguments of its kernel differ",
+            hint="compare them, and write a new file: -o FILE",
+        )
+
+
+async def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
+    """UsageError where the text does not trace and verify today."""
+    from acceld import config
+    from acceld.evaluate.base import EvaluationRequest, Priority
+    from acceld.evaluate.evaluator import Judge
+    from acceld.home import find_home
+    from acceld.model import Gate, Kernel
+
+    kernel = Kernel(
+        candidate["text"],
+        candidate["api"],
+        candidate["entry"],
+        tuple(candidate["grid"]),
+        candidate["lnc"],
+        candidate["filename"],
+        closure=candidate["closure"],
+    )
+    judge = Judge(config.load().config.evaluate, find_home(home).path)
+    await judge.start()
+    try:
+        verdict = await judge.evaluate(
+            EvaluationRequest(
+                kernel,
+                found["workload"],
+                found["chip"],
+                workload_folder=found["workload_folder"],
+                gate=Gate.TIMING,
+                priority=Priority.PERSON,
+            )
+        )
+    finally:
+        await judge.stop(0.0)
+    if verdict.profile is None:
+        why = verdict.failure.message if verdict.failure else verdict.status.value
+        raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")
 
 
 def _write_new(path: Path, text: str) -> None:

@@ -127,3 +127,14 @@ def test_bash_completes_a_command_and_a_flag(capsys: pytest.CaptureFixture[str])
             ["bash", "-c", script + ask.format(words, place)], text=True, capture_output=True, check=False
         )
         assert done.stdout.split() == [wanted]
+
+
+@pytest.mark.parametrize("text", ["def kernel(x, y):\n    return x\n", "@jit\ndef kernel(x):\n    return x\n"])
+def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    assert main(["best", "r1", "--apply", str(file), "--home", str(home)]) == 2
+    assert "no drop-in" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["mine.py"] and file.read_text() == text
