@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import libcst as cst
 
@@ -83,7 +84,9 @@ def _declared(statement: Statement) -> cst.CSTNode | None:
     return small.targets[0].target if isinstance(small, cst.Assign) else None
 
 
-def _names(node: cst.CSTNode) -> list[cst.Name]:
+@lru_cache(maxsize=8192)
+def _names(node: cst.CSTNode) -> tuple[cst.Name, ...]:
+    """Nodes are compared by identity and never change; walking one is slow, and rules ask for the same ones often."""
     found: list[cst.Name] = []
 
     def walk(one: cst.CSTNode) -> None:
@@ -93,10 +96,10 @@ def _names(node: cst.CSTNode) -> list[cst.Name]:
             walk(child)
 
     walk(node)
-    return found
+    return tuple(found)
 
 
-def names_in(node: cst.CSTNode) -> list[cst.Name]:
+def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
     """Every name below ``node``."""
     return _names(node)
 
