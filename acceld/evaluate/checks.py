@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from acceld.evaluate.correctness import Errors
-from acceld.model import Check
+from acceld.model import Check, Failure
 
 WORST = 1e9
 """Stands for an error without bound in records, which hold finite numbers."""
@@ -24,6 +24,9 @@ HINTS = {
     "sparse": "Nine of ten inputs are zero: epsilons and masks matter there.",
     "special": "Signed zeros, tiny and large values among the inputs.",
 }
+
+WEAK = "Leave the argument out, declare it fixed, or give it a distribution that matters."
+"""What to do about a workload that can not tell right from wrong."""
 
 
 def near(check: Check) -> bool:
@@ -53,3 +56,9 @@ def closest(checks: Iterable[Check]) -> Check | None:
 def _tightness(check: Check) -> float:
     assert check.rel_l2 is not None
     return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
+
+
+def placed(failure: Failure, where: str) -> Failure:
+    """A failure at a hidden shape."""
+    hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
+    return replace(failure, message=f"at the hidden shape {where}: {failure.message}", hint=hint)

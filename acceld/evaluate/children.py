@@ -31,6 +31,7 @@ from acceld.workloads import ArraySpec, Workload
 TRACING = {"trace": "acceld.evaluate.tracer:run"}
 JUDGING = {
     "make": "acceld.evaluate.oracle:make",
+    "admit": "acceld.evaluate.admission:admit",
     "inspect": "acceld.evaluate.judge:inspect",
     "try": "acceld.evaluate.judge:attempt",
 }
@@ -261,6 +262,19 @@ class Children:
             return await self._judging.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
         finally:
             traced.close()
+
+    async def admit(self, workload: Workload, seed: int, regions: int) -> str:
+        """Why passing says little on a workload; empty where it says what it should."""
+        request = {"workload": str(workload.folder), "seed": seed % 2**62, "regions": regions}
+        outcome, reply = await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S))
+        with reply:
+            try:
+                header, _ = parse(reply)
+            except BadMessage as error:
+                raise WorkloadError(f"admitting workload {workload.name!r} did not end: it {outcome.text}") from error
+        if "error" in header:
+            raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
+        return clean(header["complaint"])
 
     async def trim(self, most_bytes: int) -> None:
         """Remove old data sets beyond a size."""

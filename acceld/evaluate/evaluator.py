@@ -17,8 +17,9 @@ from acceld.backends import simulator
 from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate import policy
+from acceld.evaluate.admission import Admissions
 from acceld.evaluate.base import EvaluationRequest, Priority
-from acceld.evaluate.checks import HINTS, bounded, closest, near, worst_row
+from acceld.evaluate.checks import HINTS, WEAK, bounded, closest, near, placed, worst_row
 from acceld.evaluate.children import Children, Failed, Inspected, Refused, Traced
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
@@ -118,6 +119,7 @@ class Judge:
         self._seeds: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
         self._floors = Floors(state_folder / "floors")
+        self._admissions = Admissions(state_folder / "floors")
         self._own_seconds: dict[str, float] = {}
         self._in_use: Counter[Path] = Counter()
         self._spent: set[Path] = set()
@@ -303,7 +305,8 @@ class Judge:
         if unlike is not None:
             return unlike
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, "own")
-        trials = strict_trials(loaded, seeds, dear=cost is not None and cost.seconds > DEAR_S, shared=self._share_data)
+        dear = cost is not None and cost.seconds > DEAR_S
+        trials = strict_trials(loaded, seeds, dear=dear, shared=self._share_data)
         failed = await first_failure(
             trials, lambda trial: self._try(case, loaded, trial, gate), lambda: self._queue.idle
         )
@@ -311,6 +314,10 @@ class Judge:
         case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
         for values in () if failed else loaded.hidden:
             failed = failed or await self._elsewhere(case, loaded, values)
+        if failed is None and case.needs_proof:
+            weak = await self._admissions.complaint(self._need(), loaded, fresh_seed(), dear=dear)
+            if weak:
+                return Status.SUSPECT, Failure("admission", f"workload {loaded.name}: {weak}", hint=WEAK), None
         return failed
 
     async def _elsewhere(
@@ -322,12 +329,12 @@ class Judge:
         try:
             early = await self._time(there, shaped.kernel_arguments())
             if early is not None and early.failure is not None:
-                return early.status, _placed(early.failure, where), None
+                return early.status, placed(early.failure, where), None
             failed = await self._try(there, shaped, Trial(OWN, fresh_seed()), Gate.STRICT)
         finally:
             _close(there)
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
-        return failed and (failed[0], _placed(failed[1], where), self._correctness(case, Gate.STRICT))
+        return failed and (failed[0], placed(failed[1], where), self._correctness(case, Gate.STRICT))
 
     async def _timed_in_full(self, case: _Case, loaded: Workload) -> tuple[Status, Failure, Correctness | None] | None:
         """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
@@ -485,11 +492,6 @@ class Judge:
         if self._children is None:
             raise DeviceError("the evaluator is not running", hint="start() it first")
         return self._children
-
-
-def _placed(failure: Failure, where: str) -> Failure:
-    hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
-    return replace(failure, message=f"at the hidden shape {where}: {failure.message}", hint=hint)
 
 
 def _close(case: _Case) -> None:
