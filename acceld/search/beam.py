@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from acceld.model import Candidate, Source, Status
 
@@ -21,10 +21,19 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
 
 
 def beats(challenger: Candidate, best: Candidate) -> bool:
-    """Whether the challenger is faster; where both were measured, by more than their intervals and twice the resolution."""
+    """Whether the challenger is faster; where both were measured, by more than their intervals and twice the resolution.
+
+    One that was timed by turns with its parent must have won that, too.
+    """
     latency_us, best_us = rank(challenger)[0], rank(best)[0]
     band_us = max(_band_us(challenger), _band_us(best))
-    return latency_us < best_us - band_us if band_us else latency_us < best_us
+    return latency_us < best_us - band_us and not _tied_with_parent(challenger)
+
+
+def _tied_with_parent(candidate: Candidate) -> bool:
+    profile = candidate.evaluation.profile if candidate.evaluation else None
+    pairs: Sequence[Mapping[str, bool]] = profile.details.get("paired", ()) if profile is not None else ()
+    return bool(pairs) and not pairs[0]["win"]
 
 
 def _band_us(candidate: Candidate) -> float:

@@ -1,0 +1,51 @@
+"""When a challenger becomes the best kernel of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from acceld.model import Candidate, Correctness, Evaluation, Gate, Kernel, Profile, Source, Status
+from acceld.search.beam import beats
+
+
+def _candidate(
+    latency_us: float, source: Source = Source.MEASURED, interval_percent: float = 2.0, **details: Any
+) -> Candidate:
+    profile = Profile(
+        source, "host", "c", latency_us, "test", resolution_us=3.0, interval_percent=interval_percent, details=details
+    )
+    correctness = Correctness(Gate.STRICT, 0.0, 1e-5)
+    kernel = Kernel(f"/* {latency_us} */", "c")
+    return Candidate(
+        1,
+        1,
+        kernel,
+        None,
+        evaluation=Evaluation(Status.PASSED, kernel.sha256, correctness=correctness, profile=profile),
+    )
+
+
+@pytest.mark.parametrize(
+    ("latency_us", "better"), [(90.0, True), (97.9, True), (98.0, False), (100.0, False), (130.0, False)]
+)
+def test_simulated_latencies_are_compared_as_they_are(latency_us: float, better: bool) -> None:
+    simulated = _candidate(latency_us, Source.SIMULATED)
+    assert beats(simulated, _candidate(98.0, Source.SIMULATED)) == better
+
+
+def test_a_measured_gain_within_the_band_is_none() -> None:
+    best = _candidate(1000.0, interval_percent=4.0)
+    assert not beats(_candidate(970.0), best)
+    assert beats(_candidate(950.0), best)
+
+
+def test_a_gain_within_twice_the_resolution_is_none() -> None:
+    assert not beats(_candidate(95.0), _candidate(100.0))
+    assert beats(_candidate(93.0), _candidate(100.0))
+
+
+@pytest.mark.parametrize("win", [True, False])
+def test_one_that_ties_with_its_parent_by_turns_is_not_better(win: bool) -> None:
+    assert beats(_candidate(500.0, paired=[{"win": win}]), _candidate(1000.0)) == win
