@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -158,9 +159,14 @@ class _Last(importlib.abc.MetaPathFinder):
 
 
 def _asked_by_kernel(session: Session) -> bool:
-    """Whether the running import statement stands in the kernel's file or below its source root."""
+    """Whether the running import statement stands in the kernel's file or below its source root.
+
+    ``importlib.util.find_spec`` is no import: a kernel that asks what there is gets the truth.
+    """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
+        if frame.f_code is importlib.util.find_spec.__code__:
+            return False
         frame = frame.f_back
     if frame is None:
         return False

@@ -110,6 +110,8 @@ class CurrentFrontEnd:
             value = target(*positional, **keyword) if not grid else self._programs(trace, target, positional, keyword)
         finally:
             session.running = False
+        if trace.broken is not None:
+            raise trace.broken
         outputs = finish_outputs(trace, value)
         return trace.builder.finish(
             api=session.api,

@@ -112,11 +112,17 @@ def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> I
 
 def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
     """A loop whose bounds may be registers; ``body_fun`` is called with the index."""
-    trace = current()
     if not any(isinstance(bound, Register) for bound in (lower, upper, step)):
         for number in _unrolled("fori_loop")(lower, upper, step):
             body_fun(number)
         return
+    for index in _run_time_loop(lower, upper, step):
+        body_fun(index)
+
+
+def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
+    """A loop whose bounds may be registers: the body is traced once, for the register it yields."""
+    trace = current()
     if isinstance(step, Register):
         raise LegalityError(
             "the step of a loop must be known while tracing",
@@ -133,9 +139,21 @@ def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object]
         trips = rounded.combined("subtract", rounded.combined("mod", by)).combined("divide", by)
     index = register_alloc()
     register_move(index, lower)
-    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=trace.line(), trips_register=trips.number)
+    line = trace.line()
+    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=line, trips_register=trips.number)
     trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, LoopKind.DYNAMIC
-    body_fun(index)
+    finished = False
+    try:
+        yield index
+        finished = True
+    finally:
+        if not finished and trace.broken is None:
+            trace.broken = LegalityError(
+                "a loop with run-time bounds is left early; its body is traced once for all iterations",
+                rule="loop_exit",
+                line=line,
+                hint="let it run to its end",
+            )
     current().emit(
         "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
     )
@@ -311,12 +329,10 @@ def namespace() -> dict[str, object]:
 
 
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
-    if any(isinstance(bound, Register) for bound in args):
-        raise UnsupportedCall(
-            "nl.dynamic_range over a register: a for statement runs its body for real",
-            line=current().line(),
-            hint="use nl.fori_loop, which replaces it",
-        )
+    bounds = [*args, *(kwargs[k] for k in ("stop", "step") if k in kwargs)]
+    if any(isinstance(bound, Register) for bound in bounds):
+        lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+        return _run_time_loop(lower, upper, bounds[2] if len(bounds) > 2 else 1)
     return _unrolled("nl.dynamic_range")(*args, **kwargs)
 
 

@@ -60,7 +60,10 @@ def test_a_scalar_picks_one_position_of_an_axis(source: str) -> None:
     assert np.array_equal(run(body, "x, at", "(8, 4)", x, NUMBER), x[:, 22])
 
 
-def test_a_loop_between_registers_steps_as_a_range_does() -> None:
+@pytest.mark.parametrize(
+    "loop", ["nl.fori_loop(3, high, body, step=4)", "for i in nl.dynamic_range(3, high, 4):\n    body(i)"]
+)
+def test_a_loop_between_registers_steps_as_a_range_does(loop: str) -> None:
     (x,) = drawn((128, 64))
     body = (
         LOADED
@@ -71,9 +74,9 @@ nisa.register_load(high, n)
 def body(i):
     column = t.ap([[64, 128], [1, 1]], scalar_offset=i, indirect_dim=1)
     nisa.tensor_scalar(column, column, nl.multiply, 10.0)
-nl.fori_loop(3, high, body, step=4)
+{loop}
 nisa.dma_copy(dst=out, src=t)
-"""
+""".replace("{loop}", loop)
     )
     expected = x.copy()
     expected[:, 3:22:4] *= 10
@@ -135,7 +138,7 @@ nisa.dma_copy(dst=out, src=u)
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("for i in nl.dynamic_range(nisa.register_alloc(3)):\n    pass", "fori_loop"),
+        ("for i in nl.dynamic_range(nisa.register_alloc(3)):\n    break", "left early"),
         ("while nisa.register_alloc(1):\n    pass", "not known while tracing"),
         ("x[1:].ap(pattern=[[8, 4], [1, 8]], offset=8)", "slice with an offset"),
         ("x.select(0, nl.ndarray((1, 1), dtype=nl.float32))", "must hold integers"),
