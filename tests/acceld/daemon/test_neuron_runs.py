@@ -79,3 +79,25 @@ def test_a_run_on_a_machine_without_neuron_is_refused_before_it_begins(
         assert json.loads(acceld(environment, tmp_path, "runs", "--json"))["runs"] == []
     finally:
         acceld(environment, tmp_path, "stop")
+
+
+@pytest.mark.slow
+def test_the_best_of_a_simulated_run_are_measured_and_a_kernel_that_breaks_a_core_ends_no_daemon(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    quick = ("--preset", "quick", "--iterations", "1", "--plans", "3", "--beam", "1", "--wait", "--json")
+    acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "simulator", "--chip", "trn1", *quick)
+    try:
+        told = json.loads(acceld(environment, tmp_path, "verify", "r1", "--on", "device", "--top", "1", "--json"))
+        assert (told["backend"], told["order_agrees"], told["order_pairs"]) == ("neuron_legacy", 1, 1)
+        baseline, best = told["kernels"]
+        assert (baseline["baseline"], best["status"]) == (True, "passed")
+        assert best["speedup"] > 1.2
+        stored = acceld(environment, tmp_path, "query", "SELECT backend FROM evaluations WHERE id > 4", "--csv")
+        assert "neuron_legacy" in stored
+        (tmp_path / "crash.py").write_text(NARROW.replace("def kernel(", "def kernel_crash("))
+        options = ("--workload", "small_silu", "--backend", "neuron_legacy", *quick)
+        acceld(environment, tmp_path, "optimize", "crash.py", *options, code=1)
+        assert json.loads(acceld(environment, tmp_path, "status", "--json"))["runs"]["failed"] == 1
+    finally:
+        acceld(environment, tmp_path, "stop")
