@@ -51,7 +51,7 @@ def _outputs(name: str, sources: list[str], folder: Path) -> list[np.ndarray]:
         path = folder / f"{name}{number}.c"
         path.write_text(re.sub(r"\bkernel\(", f"kernel{number}(", source), encoding="utf-8")
         files.append(str(path))
-    flags = ["-O1", "-fopenmp-simd", "-fno-math-errno", "-shared", "-fPIC", "-w"]
+    flags = ["-O0", "-fopenmp-simd", "-fno-math-errno", "-shared", "-fPIC", "-w"]
     library = folder / f"{name}.so"
     subprocess.run(["gcc", *flags, *files, "-o", str(library), "-lm"], check=True, capture_output=True)
     loaded = ctypes.CDLL(str(library))
@@ -86,7 +86,7 @@ def test_every_rewrite_of_a_baseline_computes_the_same(name: str, tmp_path: Path
 def test_rewrites_one_after_another_compute_the_same(name: str, tmp_path: Path) -> None:
     rng = random.Random(11)
     sources, told = [_source(name)], [""]
-    for _ in range(8):
+    for _ in range(5):
         text, steps = _source(name), []
         for _ in range(4):
             found = suggestions(text, "c")
