@@ -21,6 +21,8 @@ from acceld.errors import DeviceError
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[bool]]
+Told = Callable[[Core, bool, str], Awaitable[object]]
+"""Told when a core goes out of service (False) or comes back (True), and why."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
 """Cores on which canaries must fail after a candidate before the candidate is blamed."""
@@ -66,6 +68,7 @@ class CoreLeases:
         isolation: Isolation,
         devices: Devices,
         canary: Canary,
+        told: Told | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not cores:
@@ -74,6 +77,7 @@ class CoreLeases:
         self._isolation = isolation
         self._devices = devices
         self._canary = canary
+        self._told = told
         self._clock = clock
         self._held: dict[int, Lease] = {}
         self._checking: set[int] = set()
@@ -136,11 +140,11 @@ class CoreLeases:
         await asyncio.shield(task)
 
     async def _check(self, core: Core, candidate: str) -> None:
-        passed = False
+        passed, why = False, "a known-good kernel gave a wrong result on it"
         try:
             passed = await self._canary(core)
-        except DeviceError:
-            passed = False
+        except DeviceError as error:
+            why = error.message
         finally:
             self._checking.discard(core.id)
             if not passed:
@@ -148,6 +152,8 @@ class CoreLeases:
                 if candidate:
                     self._faults.setdefault(candidate, set()).add(core.id)
             self._serve()
+        if self._told is not None and not passed:
+            await self._told(core, False, why)
 
     async def check_again(self) -> None:
         """Try canaries on the cores that are out of service; those that pass come back."""
@@ -156,6 +162,8 @@ class CoreLeases:
                 self._sick.discard(core.id)
                 self._checking.add(core.id)
                 await self._check(core, "")
+                if self._told is not None and core.id not in self._sick:
+                    await self._told(core, True, "a known-good kernel passed on it again")
 
     @property
     def sick(self) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.backends.neuron.compiler import unjailed
+from acceld.backends.neuron.cores import Core
 from acceld.backends.neuron.verdicts import Verdict
 from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.errors import DeviceError, UsageError
@@ -51,6 +52,8 @@ _REMEMBERED = 4096
 Started = Callable[[EvaluationRequest, str], Awaitable[None]]
 Notice = Callable[[int, str, str], Awaitable[object]]
 """Told of what people should know of a run: its id, info or warning, and the text."""
+DeviceState = Callable[[str, str, str], Awaitable[object]]
+"""Told of a core that goes out of service (``sick``) or comes back (``idle``): its name, its state and the reason."""
 
 
 class NeuronJudge:
@@ -67,6 +70,7 @@ class NeuronJudge:
         workload_folders: Iterable[Path | str] = (),
         on_start: Started | None = None,
         on_notice: Notice | None = None,
+        on_device: DeviceState | None = None,
     ) -> None:
         """``simulator`` answers with the evaluator that predicts; ``on_start`` is told of each evaluation that begins."""
         self.backend = backend
@@ -77,6 +81,7 @@ class NeuronJudge:
         self._workload_folders = tuple(workload_folders)
         self._on_start = on_start
         self._on_notice = on_notice
+        self._on_device = on_device
         self._floors = Floors(state_folder / "floors")
         self._children: Children | None = None
         self._exchange: JailedExchange | None = None
@@ -123,6 +128,7 @@ class NeuronJudge:
                 folder=self._folder / "neuron",
                 isolation=await asyncio.to_thread(isolation_of, self._folder),
                 build_s=max(config.build_s, BUILD_S),
+                told=self._core_changed,
             )
             self._queue = SlotQueue(slots_of(config) + len(found.cores), config.queue_size)
             await machine.prove()
@@ -175,6 +181,10 @@ class NeuronJudge:
             self._running.discard(task)
             if self._children is not None:
                 await self._children.trim(_CACHE_BYTES)
+
+    async def _core_changed(self, core: Core, in_service: bool, reason: str) -> None:
+        if self._on_device is not None:
+            await self._on_device(f"{self.backend}:core{core.id}", "idle" if in_service else "sick", reason)
 
     def _load(self, request: EvaluationRequest) -> Workload:
         if request.workload_folder:

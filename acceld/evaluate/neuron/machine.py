@@ -13,7 +13,7 @@ from acceld.backends.neuron import canary
 from acceld.backends.neuron.cache import Compiled, NeffCache
 from acceld.backends.neuron.compiler import Exchange, NeuronCompiler, Versions
 from acceld.backends.neuron.cores import Core, Isolation, cores_of, read_devices
-from acceld.backends.neuron.leases import CoreLeases, Lease
+from acceld.backends.neuron.leases import CoreLeases, Lease, Told
 from acceld.backends.neuron.requests import CompileRequest, Scalar, Tensor
 from acceld.backends.neuron.runner import DeviceLostError, NeuronRunner
 from acceld.backends.neuron.timing import ProofError, Round
@@ -68,6 +68,7 @@ class Machine:
         folder: Path,
         isolation: Isolation,
         build_s: float,
+        told: Told | None = None,
     ) -> None:
         (self.api,) = TARGETS[backend].apis
         self.backend = backend
@@ -78,7 +79,9 @@ class Machine:
             found.tools.compile_python, NeffCache(folder / "neff"), exchange=exchange, build_s=build_s
         )
         self.versions = Versions("", "", "")
-        self.leases = CoreLeases(found.cores, isolation=isolation, devices=self._devices, canary=self._passes)
+        self.leases = CoreLeases(
+            found.cores, isolation=isolation, devices=self._devices, canary=self._passes, told=told
+        )
         self._lnc = found.cores[0].lnc
 
     async def _devices(self) -> Sequence[NeuronDevice]:

@@ -37,9 +37,15 @@ class Pool:
         self.chips = list(chips)
         self.bad = set(bad)
         self.canaries: list[int] = []
+        self.told: list[tuple[int, bool]] = []
         self.now = 0.0
         self.leases = CoreLeases(
-            cores_of(chips), isolation=isolation, devices=self._devices, canary=self._canary, clock=lambda: self.now
+            cores_of(chips),
+            isolation=isolation,
+            devices=self._devices,
+            canary=self._canary,
+            told=self._told,
+            clock=lambda: self.now,
         )
 
     async def _devices(self) -> Sequence[NeuronDevice]:
@@ -48,6 +54,10 @@ class Pool:
     async def _canary(self, core: Core) -> bool:
         self.canaries.append(core.id)
         return core.id not in self.bad
+
+    async def _told(self, core: Core, in_service: bool, reason: str) -> None:
+        assert reason
+        self.told.append((core.id, in_service))
 
     async def spoil(self, candidate: str) -> int:
         """One lease that ends unclean; the core it was."""
@@ -156,6 +166,23 @@ async def test_after_an_unclean_end_a_core_is_used_again_only_when_a_canary_pass
     await pool.spoil("k")
     assert pool.canaries[-1] == 0
     assert await _hold(pool, "a") == 0
+
+
+async def test_a_core_that_goes_out_of_service_and_comes_back_is_told_of() -> None:
+    pool = Pool(_chip(0), bad=[0])
+    assert await pool.spoil("c1") == 0
+    assert pool.leases.sick == (0,)
+    await pool.leases.check_again()
+    assert pool.told == [(0, False), (0, False)]
+    pool.bad.clear()
+    await pool.leases.check_again()
+    assert (pool.told[-1], pool.leases.sick) == ((0, True), ())
+
+
+async def test_a_core_to_avoid_is_taken_only_where_no_other_is_free() -> None:
+    pool = Pool(_chip(0))
+    async with pool.leases.lease("r", avoid=[0]) as first, pool.leases.lease("r", avoid=[0]) as second:
+        assert (first.core.id, second.core.id) == (1, 0)
 
 
 async def test_an_exception_or_a_cancellation_counts_as_an_unclean_end() -> None:
