@@ -116,6 +116,7 @@ class Builder:
             workload_folders=self._config.paths.workloads,
             on_start=self._tell_started,
             on_notice=self._store.notice,
+            on_device=self._tell_device,
         )
 
     async def close(self) -> None:
@@ -237,6 +238,10 @@ class Builder:
     async def _tell_started(self, request: EvaluationRequest, device: str) -> None:
         if request.candidate:
             await self._store.mark_started(request.candidate, device)
+
+    async def _tell_device(self, device: str, state: str, reason: str) -> None:
+        data = {"device": device, "state": state, "reason": reason}
+        await self._store.record(EventKind.DEVICE_STATE, None, data)
 
     def _tell_level(self, level: BudgetLevel) -> None:
         data = {
