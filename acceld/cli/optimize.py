@@ -15,7 +15,7 @@ from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters, Source
-from acceld.targets import APIS, CHIPS, TARGETS, Choice, choose
+from acceld.targets import APIS, CHIPS, HOST, TARGETS, Choice, choose
 
 if TYPE_CHECKING:
     from acceld.workloads import Workload
@@ -336,7 +336,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("best", latency("best_latency_us")),
         ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
-        ("of paper peak", before_after("percent_of_peak")),
+        ("of paper peak" if result["chip"] != HOST else "of measured peak", before_after("percent_of_peak")),
         ("of attainable", before_after("percent_of_attainable")),
         ("bound by", " → ".join(filter(None, (result["bound_before"], result["bound_after"]))) or "—"),
         ("candidates", counts),
