@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from acceld import config, figures
 from acceld.cli.output import print_json, say
+from acceld.client import Client
 from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters, Source
-from acceld.targets import APIS, CHIPS, HOST, TARGETS, Choice, choose
+from acceld.targets import APIS, CHIPS, HOST, SIMULATOR, TARGETS, Choice, choose
 
 if TYPE_CHECKING:
     from acceld.workloads import Workload
 
 DETACHED = 130
 REASONS_SHOWN = 2
+BACKEND_START_S = 900.0
+"""How long starting a device's backend may take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +107,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         return show_prompts(spec, settings, find_home(arguments.home), as_json=arguments.json)
     home, client = connected(arguments.home)
-    submitted = client.send("POST", "/v1/runs", as_body(spec))
+    # Before it accepts a run the daemon starts the run's backend: on a device that compiles and runs a known kernel.
+    patient = client if spec.backend == SIMULATOR else Client(home, timeout_s=BACKEND_START_S)
+    submitted = patient.send("POST", "/v1/runs", as_body(spec))
     if not arguments.wait:
         if arguments.json:
             print_json({"run": submitted["id"], "state": submitted["state"], "database": str(home.database)})
