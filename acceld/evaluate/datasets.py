@@ -38,7 +38,7 @@ class DataSet:
     variant: str
     floors: tuple[Errors, ...]
     seconds: float = 0.0
-    """Wall clock of the reference, all its runs together."""
+    """Processor time of inputs and reference: a busy machine makes no workload dear."""
 
     def discard(self) -> None:
         """Remove it."""

@@ -23,7 +23,7 @@ from acceld.workloads import Precision, Workload
 
 FRESH_SEEDS = 5
 DEAR_S = 1.0
-"""A reference that takes longer than this in float64 is dear."""
+"""A reference that takes more processor time than this in float64 is dear."""
 
 
 @dataclass(frozen=True, slots=True)
