@@ -24,7 +24,7 @@ from standin_gpu import StandinDriver
 from acceld.config import EvaluateConfig
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.hosted.judge import HostedJudge
-from acceld.model import Kernel
+from acceld.model import Gate, Kernel
 from acceld.workloads import workload
 
 async def main():
@@ -39,13 +39,17 @@ async def main():
     wrong = source.replace("/ width + eps", "/ width * 2 + eps")
     library = source.replace("torch.empty_like(hidden_states)", "torch.nn.functional.rms_norm(hidden_states)")
     verdicts = []
-    for one in (source, wrong, source.replace("tl.sqrt(", "tl.nosuch("), library):
+    fixed = source.replace("rmsnorm[(rows,)]", "rmsnorm[(24,)]")
+    for one in (source, wrong, source.replace("tl.sqrt(", "tl.nosuch("), library, fixed):
         kernel = Kernel(one, "triton", entry="run", filename="kernel_triton.py")
-        request = EvaluationRequest(kernel, "small", "h100", backend="cuda", workload_folder=str(small))
+        request = EvaluationRequest(kernel, "small", "h100", backend="cuda", workload_folder=str(small),
+                                    gate=Gate.STRICT if one in (source, fixed) else Gate.SEARCH)
         got = await judge.evaluate(request)
         failure = got.failure
         verdicts.append([got.status, failure.rule if failure else "", failure.line if failure else 0,
-                         got.profile.details["device"] if got.profile else ""])
+                         got.profile.details["device"] if got.profile else "",
+                         failure.message if failure else "",
+                         [check.name for check in got.correctness.checks] if got.correctness else []])
     await judge.stop(5)
     print(json.dumps(verdicts))
 
@@ -69,8 +73,10 @@ def test_right_wrong_broken_and_library_kernels_get_their_verdicts(python, tmp_p
     asked = [python, "-W", "ignore", "-c", PROGRAM, str(tmp_path)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=580)
     assert done.returncode == 0, done.stderr[-2000:]
-    right, wrong, broken, library = json.loads(done.stdout.splitlines()[-1])
-    assert right == ["passed", "", 0, "GPU 0 (Stand-in H100)"]
+    right, wrong, broken, library, fixed = json.loads(done.stdout.splitlines()[-1])
+    assert right[:4] == ["passed", "", 0, "GPU 0 (Stand-in H100)"]
+    assert {"hidden shape ROWS=37", "hidden shape ROWS=129"} <= set(right[5])
     assert wrong[:2] == ["incorrect_numerical", "tolerance"]
-    assert broken == ["compile_error", "CompilationError", 14, ""]
-    assert library == ["compile_error", "library", 21, ""]
+    assert broken[:4] == ["compile_error", "CompilationError", 14, ""]
+    assert library[:4] == ["compile_error", "library", 21, ""]
+    assert fixed[0] == "incorrect_numerical" and fixed[4].startswith("at the hidden shape ROWS=37")

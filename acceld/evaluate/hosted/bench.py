@@ -198,6 +198,7 @@ class Bench:
         try:
             header = {
                 "workload": str(workload.folder),
+                "values": dict(workload.values) if workload.reshaped else None,
                 "layout": layout.plain(),
                 "trials": [draw.plain() for draw in draws],
             }
@@ -218,6 +219,7 @@ class Bench:
         """Each call's outputs held against the reference. ``floors`` gains those of variants it did not hold."""
         header = {
             "workload": str(workload.folder),
+            "values": dict(workload.values) if workload.reshaped else None,
             "layout": layout.plain(),
             "trials": [draw.plain() for draw in draws],
             "floors": floors,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from acceld.errors import DeviceError, UsageError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.checks import placed
 from acceld.evaluate.correctness import NONE, Errors
 from acceld.evaluate.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.floors import Floors, NumpyFloor
@@ -168,13 +169,13 @@ class HostedJudge:
         return workload(request.workload, self._workload_folders)
 
     async def _judge(self, case: _Case) -> Evaluation:
-        kernel, assembled = case.request.kernel, self.report
-        assert assembled is not None
+        kernel, report = case.request.kernel, self.report
+        assert report is not None
         await asyncio.to_thread(self._driver.check, kernel.api)
         if case.workload.reference is None and not self._driver.reference:
             raise WorkloadError(f"workload {case.workload.name} has no reference to hold measured kernels against")
         if not kernel.trusted:
-            if not (assembled.untrusted_allowed or self._config.allow_unsandboxed):
+            if not (report.untrusted_allowed or self._config.allow_unsandboxed):
                 raise DeviceError(
                     "no sandbox works here, so code that nobody vouches for is not run",
                     hint="`acceld doctor` shows why. To run it all the same, set allow_unsandboxed in [evaluate].",
@@ -189,7 +190,9 @@ class HostedJudge:
         case.artefact = built
         case.seconds["build"] = built.seconds
         strict = case.request.gate is Gate.STRICT
-        known = self._remember((case.workload.hash, case.request.chip, built.sha256))
+        # Two sources may make one artefact at this shape and differ at a hidden one.
+        source = kernel.sha256 if case.workload.hidden else ""
+        known = self._remember((case.workload.hash, case.request.chip, built.sha256 + source))
         stored = known.evaluations.get(Gate.STRICT if strict else Gate.SEARCH)
         if stored is not None and not (strict and stored.status is Status.PASSED):
             return replace(stored, source_sha256=kernel.sha256, reused=True)
@@ -338,7 +341,29 @@ class HostedJudge:
         draws += [again, *(Draw(OWN, seed) for seed in PAPER_SEEDS), replace(again, again=True)]
         terms = Terms(len(draws), len(draws), self._config.time_s, self._config.check_s or _CALL_S)
         timed, _, checked = await self._session(case, layout, draws, terms, None)
-        return self._failed(case, timed, draws, checked, await self._baseline_floors(case, layout, draws, checked))
+        floors = await self._baseline_floors(case, layout, draws, checked)
+        failed = self._failed(case, timed, draws, checked, floors)
+        for values in () if failed else case.workload.hidden:
+            failed = failed or await self._elsewhere(case, values)
+        return failed
+
+    async def _elsewhere(
+        self, case: _Case, values: Mapping[str, int]
+    ) -> tuple[Status, Failure, Correctness | None] | None:
+        """The same source at a shape it was not told of; None where it is right there too."""
+        shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
+        where = ", ".join(f"{name}={size}" for name, size in values.items())
+        built = await self._build(case.request.kernel, shaped)
+        if isinstance(built, Failed):
+            return built.status, placed(built.failure, where), None
+        there = replace(case, workload=shaped, artefact=built, checks=[], seconds={})
+        layout, draws = lay_out(built.job["arguments"], built.job["outputs"]), [Draw(OWN, fresh_seed())]
+        terms = Terms(1, 1, self._config.time_s, self._config.check_s or _CALL_S)
+        timed, _, checked = await self._session(there, layout, draws, terms, None)
+        floors = await self._baseline_floors(there, layout, draws, checked)
+        failed = self._failed(there, timed, draws, checked, floors)
+        case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
+        return failed and (failed[0], placed(failed[1], where), self._correctness(case, Gate.STRICT))
 
     async def _baseline_floors(
         self, case: _Case, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]

@@ -33,7 +33,7 @@ def deal(request: bytes, reply: int) -> None:
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
-        workload, cursor = load_workload(raw["workload"]), 0
+        workload, cursor = load_workload(raw["workload"], raw["values"]), 0
         for trial in raw["trials"]:
             inputs = kernel_inputs(workload, inputs_of(workload, trial["seed"], trial["variant"]))
             arrays = [one for one in inputs if isinstance(one, np.ndarray)]
@@ -55,7 +55,7 @@ def check(request: bytes, reply: int) -> None:
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
     try:
-        workload = load_workload(raw["workload"])
+        workload = load_workload(raw["workload"], raw["values"])
         with np.errstate(all="ignore"):
             send(reply, {"calls": _judged(workload, layout, raw), "floors": raw["floors"]})
     except WorkloadError as error:
