@@ -16,12 +16,12 @@ from acceld.proposers.rules.building import (
     read,
     written,
 )
-from acceld.proposers.rules.nests import around
+from acceld.proposers.rules.nests import after_line, around, first_line
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 from acceld.proposers.rules.splitting import split_loop
-from acceld.proposers.rules.syntax import Access, Dim, Item, Loop, Statement, flatten, leading_comments
+from acceld.proposers.rules.syntax import Access, Dim, Item, Loop, Statement, flatten
 
 _DEEPEST = 4
 
@@ -369,22 +369,10 @@ def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
         + comments(kernel, second, indent + STEP)
         + emitted(kernel, second.items, indent + STEP, renames, fusion.variable.variable)
     )
-    start = kernel.source.rfind("\n", 0, first.start) + 1
-    start = _above_comments(kernel, first, start)
-    end = kernel.source.find("\n", second.end)
-    end = len(kernel.source) if end < 0 else end + 1
+    start, end = first_line(kernel, first), after_line(kernel, second)
     source = kernel.source[:start] + head + body + kernel.source[end:]
     line = source[: start + len(head)].count("\n") + 1 + comments(kernel, fusion.variable, indent).count("\n")
     return source, line
-
-
-def _above_comments(kernel: KernelModule, item: Item, start: int) -> int:
-    """Start of the comment lines directly above ``item``, which move with it."""
-    for line in reversed(leading_comments(item)):
-        if line is None:
-            break
-        start = kernel.source.rfind("\n", 0, start - 1) + 1
-    return start
 
 
 def _written(kernel: KernelModule, nodes: Sequence[_Node], indent: str, around: str = "") -> str:

@@ -11,6 +11,7 @@ import libcst as cst
 from acceld.model import Profile
 from acceld.proposers.rules.building import STEP, fresh, header, named_inside, names_in, prefix
 from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nests import around
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 from acceld.proposers.rules.syntax import Access, Loop, Statement
@@ -100,12 +101,12 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
     reads = _reads(kernel, target.name, 1 + (declaration is not None))
     if not reads:
         return None
-    around = _around(load)
+    loops = around(load)
     best: _Repeated | None = None
-    for number, loop in enumerate(around):
+    for number, loop in enumerate(loops):
         if loop.variable in names:
             continue
-        inner = around[:number]
+        inner = loops[:number]
         indices = tuple(reversed([one for one in inner if one.variable in names]))
         if loop.trips is None or any(one.trips is None for one in (*inner, *indices)) or loop.trips < 2:
             break
@@ -114,7 +115,7 @@ def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
             break
         if named_inside(load.node, loop) or any(named_inside(one.node.iter, loop) for one in indices):
             break
-        outside = [r for r in kernel.readers(target.name) if loop not in _around(r)]
+        outside = [r for r in kernel.readers(target.name) if loop not in around(r)]
         if outside:
             break
         repeats = prod(one.trips or 1 for one in (loop, *inner) if one.variable not in names)
@@ -128,15 +129,6 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
     uses = sum(node.value == name for node in names_in(kernel.function.body))
     plain = all(access.dims is None or len(access.dims) == 2 for access in reads)
     return tuple(reads) if plain and uses == len(reads) + others else ()
-
-
-def _around(statement: Statement) -> list[Loop]:
-    found = []
-    loop = statement.parent
-    while loop is not None:
-        found.append(loop)
-        loop = loop.parent
-    return found
 
 
 def _apply(kernel: KernelModule, repeated: _Repeated) -> str:

@@ -10,6 +10,7 @@ import libcst as cst
 from acceld.model import Profile
 from acceld.proposers.rules.building import STEP, fresh, header, named_inside, prefix
 from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nests import around, inside
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 from acceld.proposers.rules.syntax import Access, Loop, Statement
@@ -83,11 +84,11 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
     names = operand.variables
     if shape is None or len(shape) != 2 or max(shape) > 128 or names is None:
         return None
-    around = _around(statement)
+    loops = around(statement)
     writers = kernel.writers(operand.name)
     outermost: Loop | None = None
-    for loop in around:  # innermost first
-        if any(_within(writer, loop) for writer in writers):
+    for loop in loops:  # innermost first
+        if any(inside(writer, loop) for writer in writers):
             break
         if loop.variable not in names and loop.kind == "affine_range" and loop.trips:
             outermost = loop
@@ -95,7 +96,7 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
         return None
     if operand.name in kernel.ambiguous or any(writer.kind != "op" for writer in writers):
         return None
-    inner = around[: around.index(outermost)]
+    inner = loops[: loops.index(outermost)]
     indices = tuple(reversed([loop for loop in inner if loop.variable in names]))
     repeats = outermost.trips or 1
     for loop in inner:
@@ -113,19 +114,6 @@ def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
 def _operand_names(kernel: KernelModule, node: cst.BaseExpression) -> list[Access]:
     access = kernel.access(node)
     return [] if access is None else [access]
-
-
-def _around(statement: Statement) -> list[Loop]:
-    found = []
-    loop = statement.parent
-    while loop is not None:
-        found.append(loop)
-        loop = loop.parent
-    return found
-
-
-def _within(statement: Statement, loop: Loop) -> bool:
-    return loop in _around(statement)
 
 
 def _apply(kernel: KernelModule, hidden: _Hidden) -> str:
