@@ -21,8 +21,8 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 FLAGS = (
-    "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident -fopt-info-vec-optimized "
-    "-static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
+    "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
+    "-fopt-info-vec-optimized -static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
 ).split()
 """How C kernels are compiled: for this processor, one thread; ``omp simd`` pragmas count, other OpenMP does not."""
 _COMPILERS = ("gcc", "cc", "clang")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from acceld.model import Profile
 from acceld.proposers.rules.c.building import replaced
 from acceld.proposers.rules.c.reading import CModule, assigned_scalars, declared, loops_in
-from acceld.proposers.rules.c.syntax import Expr, For, expressions
+from acceld.proposers.rules.c.syntax import Declaration, Expr, For, expressions, statements
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 
 
@@ -71,8 +71,6 @@ def _divisions(kernel: CModule, loop: For) -> Iterator[Expr]:
 
 def _floats(kernel: CModule, loop: For) -> set[str]:
     """Scalars declared as float in the loop's function."""
-    from acceld.proposers.rules.c.syntax import Declaration, statements
-
     function = kernel.function_of(loop)
     found = {one.name for one in function.parameters if not one.pointer and "float" in one.type}
     for statement in statements(function.body):

@@ -8,6 +8,7 @@ from itertools import pairwise
 from acceld.model import Profile
 from acceld.proposers.rules.c.parsing import tokens_of
 from acceld.proposers.rules.c.reading import CModule
+from acceld.proposers.rules.c.syntax import expressions
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 
@@ -69,7 +70,7 @@ class InlineExp:
             Site(
                 self.name,
                 loop.line if loop else 1,
-                "both are within a few units in the last place of the function over the whole range of float32",
+                "both are within a few units in the last place wherever exp is a normal float32",
                 f"Replace {' and '.join(called)} by inline arithmetic.",
                 (Variant("polynomial"),),
                 0.85,
@@ -94,8 +95,6 @@ class InlineExp:
 
 
 def _called(kernel: CModule) -> list[str]:
-    from acceld.proposers.rules.c.syntax import expressions
-
     found = {
         part.op
         for function in kernel.functions

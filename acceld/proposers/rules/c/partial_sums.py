@@ -8,7 +8,7 @@ from acceld.model import Profile
 from acceld.proposers.rules.c.building import STEP, body_lines, bound, braced, replaced, without_pragmas
 from acceld.proposers.rules.c.reading import CModule, loops_in
 from acceld.proposers.rules.c.reductions import Reduction, sums_of
-from acceld.proposers.rules.c.syntax import For
+from acceld.proposers.rules.c.syntax import Declaration, For, statements
 from acceld.proposers.rules.records import RuleRefused, Site, Variant
 
 _LANES = (32, 16, 64)
@@ -87,8 +87,6 @@ def _sums(kernel: CModule, loop: For) -> tuple[list[Reduction], list[int]]:
 
 def _types(kernel: CModule, loop: For, names: set[str]) -> list[str]:
     """Declared types of the sums; partial sums are made for float ones."""
-    from acceld.proposers.rules.c.syntax import Declaration, statements
-
     return [
         one.type if "float" in one.type else "int"
         for one in statements(kernel.function_of(loop).body)
