@@ -197,7 +197,8 @@ class NeuronJudge:
             return
         if machine.certain:
             raise UsageError(f"this machine is a {machine.chip}, not a {request.chip}", hint=f"--chip {machine.chip}")
-        machine.chip = request.chip
+        # The firmware does not tell: the first who asks decides for as long as the backend runs.
+        machine.chip, machine.certain = request.chip, True
 
     async def _judge(self, case: Case) -> Evaluation:
         request, kernel = case.request, case.request.kernel
