@@ -367,7 +367,7 @@ def test_engines_are_the_documented_ones(trace_kernel: Any, random: Any, express
         ("nisa.nc_matmul(nl.load(x[0:64]), nl.load(wide[0:64, 0:513]))", "matmul_shape", "limitation of 512"),
         (
             "nisa.nc_transpose(nl.load(wide[0:64, 0:129]))",
-            "matmul_shape",
+            "transpose_shape",
             "of 'transpose' exceed architecture limitation of 128",
         ),
         ("nl.sum(nl.load(x), axis=0)", "reduce_axis", "partition dimension"),
