@@ -156,7 +156,9 @@ def tunnel(remote: str) -> Iterator[Any]:
     host, folder = match["host"], match["folder"] or ""
     destination = f"ssh://{host}" if ":" in host else host  # a port is only understood in an address
     ask = f"cat {shlex.quote(folder)}/daemon.json {shlex.quote(folder)}/token" if folder else FIND_STATE
-    found = subprocess.run(["ssh", "-o", "BatchMode=yes", destination, ask], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["ssh", "-o", "BatchMode=yes", destination, ask], capture_output=True, text=True, check=False
+    )
     lines = found.stdout.strip().splitlines()
     if found.returncode or len(lines) < 2:
         why = found.stderr.strip().splitlines()

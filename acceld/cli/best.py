@@ -22,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
     parser.add_argument("--chip", help="with a workload: runs for this chip only")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there (a new file)")
-    parser.add_argument("--apply", metavar="FILE", help="replace a kernel file by one that is called the same and traces today; a copy is kept beside it")
+    parser.add_argument(
+        "--apply",
+        metavar="FILE",
+        help="replace a kernel file by one that is called the same and traces today; a copy is kept beside it",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
