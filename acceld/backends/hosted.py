@@ -115,6 +115,10 @@ class Driver(Protocol):
         """Rights of the worker; ``artefact`` is the path of the built bytes."""
         ...
 
+    def referring(self) -> Rights:
+        """Rights of the child that runs :attr:`reference`; not asked where that is empty."""
+        ...
+
     def settings(self, api: str) -> Mapping[str, Any]:
         """What builder and worker are told besides kernel and workload: compiler, flags. Part of the artefact's key."""
         ...

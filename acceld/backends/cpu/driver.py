@@ -116,6 +116,10 @@ class CpuDriver:
         """Rates that no kernel on one core can exceed."""
         return self._rates.limits() if self._rates else None
 
+    def referring(self) -> Rights:
+        """Nothing: the workload's own reference is used."""
+        return Rights()
+
     def settings(self, api: str) -> Mapping[str, Any]:
         """Compiler and flags."""
         if api != "c" or self.compiler is None:

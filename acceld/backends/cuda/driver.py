@@ -89,6 +89,11 @@ class CudaDriver:
         # CUDA names its threads in /proc; the worker runs none of the candidate's code on the host.
         return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
 
+    def referring(self) -> Rights:
+        """Every GPU of the kind: torch takes the first it may open."""
+        found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
+        return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), tuple(dict.fromkeys(found)), own_code=True)
+
     def settings(self, api: str) -> Mapping[str, Any]:
         """The GPU to compile for, Triton's version, and how much is written to empty the cache."""
         first, known = self.gpus[0], self.gpu

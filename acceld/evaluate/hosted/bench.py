@@ -236,8 +236,17 @@ class Bench:
         ]
 
     async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
+        rights = self._driver.referring() if task == "check" and self._driver.reference else None
         jail = Jail(
-            memory_bytes=self._memory_bytes, wall_s=_ORACLE_S, cpu_s=int(_ORACLE_S), output_bytes=1 << 36, trusted=True
+            memory_bytes=self._memory_bytes if rights is None else rights.memory_bytes,
+            wall_s=_ORACLE_S,
+            cpu_s=int(_ORACLE_S),
+            output_bytes=1 << 36,
+            processes=1 if rights is None else rights.processes,
+            open_files=_FILES if rights is None else _DEVICE_FILES,
+            trusted=True,
+            devices=rights is not None,
+            write_paths=() if rights is None else rights.device_paths,
         )
         outcome, reply = await self._oracle.run(task, pack(header), jail, shared=[shared])
         with reply:
