@@ -29,10 +29,11 @@ from acceld.evaluate.gates import Trial, fresh_seed, judge_errors
 from acceld.evaluate.hosted.arena import Layout, lay_out
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Failed, Terms, Timed
 from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of
+from acceld.evaluate.hosted.verdicts import Case, correctness_of, grade
 from acceld.evaluate.jail import Level
 from acceld.evaluate.queue import SlotQueue
 from acceld.evaluate.sandbox import SandboxReport, probe_level
-from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Status
+from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Profile, Status
 from acceld.roofline import least_us
 from acceld.workloads import Workload, load_workload, workload
 
@@ -42,8 +43,6 @@ SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0, call_s=_CALL_S)
 _EMPTY_CALLS = 40
 _REMEMBERED = 1024
-_WORST = 1e9
-"""Stands for an error without bound in records, which hold finite numbers."""
 
 
 @dataclass(slots=True)
@@ -51,21 +50,6 @@ class _Known:
     """What is known of an artefact on one workload."""
 
     evaluations: dict[Gate, Evaluation] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Case:
-    """One evaluation under way."""
-
-    request: EvaluationRequest
-    workload: Workload
-    lease: Lease
-    artefact: Artefact | None = None
-    profile: Profile | None = None
-    checks: list[Check] = field(default_factory=list)
-    worst_row: float = 0.0
-    seconds: dict[str, float] = field(default_factory=dict)
-    published: bool | None = None
 
 
 class HostedJudge:
@@ -159,7 +143,7 @@ class HostedJudge:
                 if self._on_start is not None:
                     await self._on_start(request, f"{self._driver.backend}:{lease.name}")
                 loaded = await asyncio.to_thread(self._load, request)
-                return await self._judge(_Case(request, loaded, lease))
+                return await self._judge(Case(request, loaded, lease))
         finally:
             self._running.discard(task)
 
@@ -168,7 +152,7 @@ class HostedJudge:
             return load_workload(request.workload_folder)
         return workload(request.workload, self._workload_folders)
 
-    async def _judge(self, case: _Case) -> Evaluation:
+    async def _judge(self, case: Case) -> Evaluation:
         kernel, report = case.request.kernel, self.report
         assert report is not None
         await asyncio.to_thread(self._driver.check, kernel.api)
@@ -215,7 +199,7 @@ class HostedJudge:
                 self._built.popitem(last=False)
         return self._built[key]
 
-    async def _measure(self, case: _Case, *, strict: bool) -> Evaluation:
+    async def _measure(self, case: Case, *, strict: bool) -> Evaluation:
         built = case.artefact
         assert built is not None
         layout = lay_out(built.job["arguments"], built.job["outputs"])
@@ -225,22 +209,24 @@ class HostedJudge:
         draws = [Draw(OWN, fresh_seed()) for _ in range(terms.calls)]
         overhead = await self._overhead(layout, case.lease)
         timed, rivals, checked = await self._session(case, layout, draws, terms, rival[1] if rival else None)
-        failed = self._failed(case, timed, draws, checked, await self._baseline_floors(case, layout, draws, checked))
+        failed = grade(
+            case, self._floors, timed, draws, checked, await self._baseline_floors(case, layout, draws, checked)
+        )
         if failed is not None:
             return self._result(case, *failed)
         found = measured(timed, rivals, overhead)
         case.profile = self._profile(case, found, built, rival[0] if rival else None, overhead)
         suspect = self._suspicion(case, found)
         if suspect is not None:
-            return self._result(case, Status.SUSPECT, suspect, self._correctness(case, Gate.SEARCH))
+            return self._result(case, Status.SUSPECT, suspect, correctness_of(case, Gate.SEARCH))
         if strict:
             failed = await self._try_everything(case, layout)
             if failed is not None:
                 return self._result(case, *failed)
-        return self._result(case, Status.PASSED, None, self._correctness(case, Gate.STRICT if strict else Gate.SEARCH))
+        return self._result(case, Status.PASSED, None, correctness_of(case, Gate.STRICT if strict else Gate.SEARCH))
 
     async def _session(
-        self, case: _Case, layout: Layout, draws: Sequence[Draw], terms: Terms, rival: Artefact | None
+        self, case: Case, layout: Layout, draws: Sequence[Draw], terms: Terms, rival: Artefact | None
     ) -> tuple[Timed, Timed | None, list[Checked]]:
         """Deal, time, and check what was written once both workers are dead."""
         bench, loaded, built = self._need(), case.workload, case.artefact
@@ -284,57 +270,7 @@ class HostedJudge:
                 await asyncio.to_thread(self._floors.learn_numpy, loaded, variant, learned)
         return checked
 
-    def _failed(
-        self,
-        case: _Case,
-        timed: Timed,
-        draws: Sequence[Draw],
-        checked: Sequence[Checked],
-        baseline: dict[str, Errors],
-    ) -> tuple[Status, Failure, Correctness | None] | None:
-        """Why the kernel does not pass this session; None where every call was right. Adds to the case's checks."""
-        worst: dict[str, tuple[Check, int]] = {}
-        failure: Failure | None = None
-        for number, (draw, one) in enumerate(zip(draws, checked, strict=False)):
-            trial = Trial(draw.variant, draw.seed, published=draw.seed in PAPER_SEEDS)
-            if one.refused:
-                if draw.variant == OWN:
-                    raise WorkloadError(f"workload {case.workload.name!r} can not be checked: {one.refused}")
-                case.checks.append(Check(f"{draw.variant} (not tried: {one.refused})", True))
-                continue
-            numpy_floor = self._floors.of_numpy(case.workload, draw.variant)
-            assert numpy_floor is not None, "checking learned it"
-            noise = baseline.get(draw.variant)
-            verdict = judge_errors(case.workload, trial, one.errors, numpy_floor.floors, noise)
-            check = verdict.check
-            if draw.again:
-                check = _steady(one, numpy_floor.floors)
-            if trial.published:
-                case.published = (case.published is not False) and check.passed
-                continue
-            case.worst_row = max(case.worst_row, min(verdict.errors.worst_row, _WORST))
-            kept, count = worst.get(check.name, (check, 0))
-            worse = (kept.passed and not check.passed) or (
-                kept.passed == check.passed and (check.rel_l2 or 0.0) >= (kept.rel_l2 or 0.0)
-            )
-            worst[check.name] = (check if worse else kept, count + 1)
-            if failure is None and not check.passed:
-                missing = timed.unwritten[number]
-                text = f"elements of its outputs were never written ({missing})" if missing else check.detail
-                failure = Failure("unwritten" if missing else "tolerance", f"{check.name}: {text}")
-        case.checks += [
-            _bounded(replace(check, name=f"{name} ({count} calls)" if count > 1 else name))
-            for name, (check, count) in worst.items()
-        ]
-        if timed.failed is not None:
-            return timed.failed.status, timed.failed.failure, None
-        if failure is not None:
-            return Status.INCORRECT_NUMERICAL, failure, self._correctness(case, Gate.SEARCH)
-        if not checked:
-            raise WorkloadError(f"no call of a kernel for {case.workload.name} was made")
-        return None
-
-    async def _try_everything(self, case: _Case, layout: Layout) -> tuple[Status, Failure, Correctness | None] | None:
+    async def _try_everything(self, case: Case, layout: Layout) -> tuple[Status, Failure, Correctness | None] | None:
         """Every distribution, relation and published seed in a process of its own, and one call twice."""
         again = Draw(OWN, fresh_seed())
         draws = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
@@ -342,13 +278,13 @@ class HostedJudge:
         terms = Terms(len(draws), len(draws), self._config.time_s, self._config.check_s or _CALL_S)
         timed, _, checked = await self._session(case, layout, draws, terms, None)
         floors = await self._baseline_floors(case, layout, draws, checked)
-        failed = self._failed(case, timed, draws, checked, floors)
+        failed = grade(case, self._floors, timed, draws, checked, floors)
         for values in () if failed else case.workload.hidden:
             failed = failed or await self._elsewhere(case, values)
         return failed
 
     async def _elsewhere(
-        self, case: _Case, values: Mapping[str, int]
+        self, case: Case, values: Mapping[str, int]
     ) -> tuple[Status, Failure, Correctness | None] | None:
         """The same source at a shape it was not told of; None where it is right there too."""
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
@@ -361,12 +297,12 @@ class HostedJudge:
         terms = Terms(1, 1, self._config.time_s, self._config.check_s or _CALL_S)
         timed, _, checked = await self._session(there, layout, draws, terms, None)
         floors = await self._baseline_floors(there, layout, draws, checked)
-        failed = self._failed(there, timed, draws, checked, floors)
+        failed = grade(there, self._floors, timed, draws, checked, floors)
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
-        return failed and (failed[0], placed(failed[1], where), self._correctness(case, Gate.STRICT))
+        return failed and (failed[0], placed(failed[1], where), correctness_of(case, Gate.STRICT))
 
     async def _baseline_floors(
-        self, case: _Case, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]
+        self, case: Case, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]
     ) -> dict[str, Errors]:
         """The baseline's own errors on variants where the kernel is beyond numpy's noise, measured the first time."""
         request, loaded = case.request, case.workload
@@ -410,7 +346,7 @@ class HostedJudge:
                 )
         return known
 
-    async def _rival(self, case: _Case) -> tuple[Kernel, Artefact] | None:
+    async def _rival(self, case: Case) -> tuple[Kernel, Artefact] | None:
         """Whom to time by turns with: the parent, else the workload's baseline."""
         api = case.request.kernel.api
         kernel = next((one for one in case.request.against if one.api == api), None)
@@ -428,7 +364,7 @@ class HostedJudge:
         return overhead_of(await self._need().empty(layout, lease, _EMPTY_CALLS), self._driver.clock)
 
     def _profile(
-        self, case: _Case, found: Measured, built: Artefact, rival: Kernel | None, overhead: Overhead
+        self, case: Case, found: Measured, built: Artefact, rival: Kernel | None, overhead: Overhead
     ) -> Profile:
         details: dict[str, Any] = {
             "clock": found.clock,
@@ -454,7 +390,7 @@ class HostedJudge:
             details=details,
         )
 
-    def _suspicion(self, case: _Case, found: Measured) -> Failure | None:
+    def _suspicion(self, case: Case, found: Measured) -> Failure | None:
         """What is wrong with the times themselves."""
         if found.complaint:
             return Failure("clocks", found.complaint, hint="Time it again on an idle machine, or by another method.")
@@ -465,19 +401,8 @@ class HostedJudge:
             return Failure("below_floor", message, hint=hint)
         return None
 
-    def _correctness(self, case: _Case, gate: Gate) -> Correctness:
-        worst = max((c for c in case.checks if c.rel_l2 is not None), key=_tightness, default=None)
-        return Correctness(
-            gate=gate,
-            rel_l2=worst.rel_l2 if worst and worst.rel_l2 is not None else 0.0,
-            tolerance=worst.tolerance if worst and worst.tolerance is not None else 0.0,
-            worst_row=case.worst_row,
-            checks=tuple(case.checks),
-            accelopt_verdict=case.published,
-        )
-
     def _result(
-        self, case: _Case, status: Status, failure: Failure | None = None, correctness: Correctness | None = None
+        self, case: Case, status: Status, failure: Failure | None = None, correctness: Correctness | None = None
     ) -> Evaluation:
         assert self.report is not None
         latency = case.profile.latency_us if case.profile else None
@@ -525,22 +450,3 @@ def _fitting(terms: Terms, layout: Layout, deck_bytes: int) -> Terms:
         )
     calls = min(terms.calls, most)
     return replace(terms, calls=calls, least=min(terms.least, calls))
-
-
-def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
-    """Whether the same inputs gave the same outputs, but for rounding."""
-    moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
-    limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
-    detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"
-    return Check("repeated", not detail, min(moved, _WORST), limit, detail)
-
-
-def _bounded(check: Check) -> Check:
-    if check.rel_l2 is None or check.rel_l2 < _WORST:
-        return check
-    return replace(check, rel_l2=_WORST)
-
-
-def _tightness(check: Check) -> float:
-    assert check.rel_l2 is not None
-    return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
