@@ -43,7 +43,6 @@ from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, 
 from acceld.roofline import floor_us, percent_of_attainable, percent_of_peak
 from acceld.workloads import ArraySpec, Workload, load_workload, workload
 
-_CACHE_BYTES = 8 << 30
 _REMEMBERED = 4096
 _LEAST_CHECK_S = 30.0
 _FIRST_CHECK_S = 600.0
@@ -219,7 +218,7 @@ class Judge:
         finally:
             _close(case)
             if self._children is not None:
-                await self._children.trim(_CACHE_BYTES)
+                await self._children.trim(self._config.cache_bytes)
 
     async def _time(self, case: _Case, arguments: Arguments) -> Evaluation | None:
         """Policy, trace, verify, timeline; an evaluation where one of them ends it."""

@@ -46,7 +46,6 @@ from acceld.workloads import Workload, load_workload, workload
 
 BUILD_S = 600.0
 """Least deadline of a compilation: the simulator's own is far too short for a compiler."""
-_CACHE_BYTES = 8 << 30
 _REMEMBERED = 4096
 
 Started = Callable[[EvaluationRequest, str], Awaitable[None]]
@@ -180,7 +179,7 @@ class NeuronJudge:
         finally:
             self._running.discard(task)
             if self._children is not None:
-                await self._children.trim(_CACHE_BYTES)
+                await self._children.trim(self._config.cache_bytes)
 
     async def _core_changed(self, core: Core, in_service: bool, reason: str) -> None:
         if self._on_device is not None:
