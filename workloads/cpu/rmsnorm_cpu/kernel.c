@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#define M 512
+#define M 1024
 #define N 1024
 #define EPS 1e-6f
 
