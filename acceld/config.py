@@ -172,7 +172,8 @@ class TuiConfig:
     theme: str = _key("acceld", "a theme's name, or ansi")
     refresh_hz: float = _key(8.0, "how often the screen follows the events")
     notify: Literal["off", "bell", "osc9", "osc777"] = _key(
-        "bell", "what tells of a win, a budget level, a sick device, a suspect kernel or an end; osc: on the desktop too"
+        "bell",
+        "what tells of a win, a budget level, a sick device, a suspect kernel or an end; osc: on the desktop too",
     )
     keys: tuple[str, ...] = _key((), "other keys, such as 'run.pause=f9'; ? on a screen names what can be changed")
 

@@ -184,7 +184,9 @@ def _neuron_backend(backend: str) -> Finding:
         return Finding(backend, "note", error.message, error.hint)
     python, package = found.tools.compile_python, NEEDS[TARGETS[backend].apis[0]]
     if package not in {one.name for one in find_neuron((python,)).packages}:
-        return Finding(backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium.md")
+        return Finding(
+            backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium.md"
+        )
     chip = found.chip or "a chip that the firmware does not name"
     cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"
     tools = f"compiler in {found.tools.compile_python}, runner in {found.tools.runner_python}"

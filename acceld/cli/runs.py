@@ -13,7 +13,9 @@ from acceld.cli.output import print_json, print_table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to list."""
     parser.add_argument("--workload", help="runs of this workload only")
-    parser.add_argument("--state", help="running, paused, queued, finished, cancelled, failed or, without a daemon, stopped")
+    parser.add_argument(
+        "--state", help="running, paused, queued, finished, cancelled, failed or, without a daemon, stopped"
+    )
     parser.add_argument("--limit", type=int, default=20, metavar="N")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
