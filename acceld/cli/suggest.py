@@ -29,6 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
     path = Path(arguments.kernel)
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
     asked = "c" if path.suffix == ".c" and arguments.api is None else arguments.api
     api = choose(default, api=asked, chip=arguments.chip).api
     if path.suffix not in (".py", ".c"):
@@ -38,11 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
         if api not in found.baselines:
             raise UsageError(f"workload {found.name} has no baseline for API {api}")
         path = found.baselines[api]
+        shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments)
     text = load_kernel(path, api=api).text
     if path.suffix == ".py" and (error := syntax_error(text, path)) is not None:
         error.exit_code = 7
         raise error
-    suggestions = suggested(text, api, arguments.rule)
+    suggestions = suggested(text, api, arguments.rule, shapes)
     if arguments.json:
         print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
         return 0
@@ -57,8 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def suggested(text: str, api: str, only: str | None = None) -> list[dict[str, Any]]:
-    """Each applicable site of each rule, with the diff of its first variant that can be carried out."""
+def suggested(
+    text: str, api: str, only: str | None = None, shapes: tuple[tuple[int, ...] | None, ...] = ()
+) -> list[dict[str, Any]]:
+    """Each applicable site of each rule, with the diff of its first variant that can be carried out.
+
+    ``shapes`` are those of the arguments where a workload tells them, None for scalars: more can be proven then.
+    """
     from acceld.proposers.rules import all_rules
     from acceld.proposers.rules.proposer import rewrite, suggestions
     from acceld.proposers.rules.records import RuleRefused
@@ -67,13 +74,13 @@ def suggested(text: str, api: str, only: str | None = None) -> list[dict[str, An
     if only is not None and only not in named:
         raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
     out: list[dict[str, Any]] = []
-    for found in suggestions(text, api):
+    for found in suggestions(text, api, shapes):
         site, rule = found.site, named[found.site.rule]
         if only not in (None, rule.name):
             continue
         for variant in site.variants:
             try:
-                changed = rewrite(text, api, site, variant)
+                changed = rewrite(text, api, site, variant, shapes)
             except RuleRefused:
                 continue
             out.append(

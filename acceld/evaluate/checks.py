@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from acceld.evaluate.correctness import Errors
-from acceld.model import Check, Failure
+from acceld.model import Check, Correctness, Failure, Gate
 
 WORST = 1e9
 """Stands for an error without bound in records, which hold finite numbers."""
@@ -48,9 +48,19 @@ def worst_row(errors: Errors) -> float:
     return min(errors.worst_row, WORST)
 
 
-def closest(checks: Iterable[Check]) -> Check | None:
-    """The check that used most of its tolerance; None where none has an error."""
-    return max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
+def correctness_of(
+    gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_verdict: bool | None = None
+) -> Correctness:
+    """The record of checks at a gate; its error is that of the check which used most of its tolerance."""
+    closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
+    return Correctness(
+        gate=gate,
+        rel_l2=closest.rel_l2 if closest and closest.rel_l2 is not None else 0.0,
+        tolerance=closest.tolerance if closest and closest.tolerance is not None else 0.0,
+        worst_row=worst_row,
+        checks=tuple(checks),
+        accelopt_verdict=accelopt_verdict,
+    )
 
 
 def _tightness(check: Check) -> float:

@@ -19,7 +19,7 @@ from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.admission import Admissions
 from acceld.evaluate.base import EvaluationRequest, Priority
-from acceld.evaluate.checks import HINTS, WEAK, bounded, closest, near, placed, worst_row
+from acceld.evaluate.checks import HINTS, WEAK, bounded, correctness_of, near, placed, worst_row
 from acceld.evaluate.children import Children, Failed, Inspected, Refused, Traced
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
@@ -82,6 +82,10 @@ class _Case:
     def needs_proof(self) -> bool:
         """Whether its latency may be shown as a win: a baseline's is only what others are held against."""
         return self.request.priority is not Priority.BASELINE
+
+    def correctness(self, gate: Gate) -> Correctness:
+        """What the checks so far say."""
+        return correctness_of(gate, self.checks, self.worst_row)
 
     def spend(self, seconds: dict[str, float]) -> None:
         """Add what a stage took."""
@@ -285,7 +289,7 @@ class Judge:
             if failed is not None:
                 known.failed[gate] = failed
                 return self._result(case, *failed)
-            known.checks[gate] = self._correctness(case, gate)
+            known.checks[gate] = case.correctness(gate)
             if gate is Gate.STRICT:
                 verdict = await self._published(case, loaded)
                 known.checks[gate] = replace(known.checks[gate], accelopt_verdict=verdict)
@@ -333,7 +337,7 @@ class Judge:
         finally:
             _close(there)
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
-        return failed and (failed[0], placed(failed[1], where), self._correctness(case, Gate.STRICT))
+        return failed and (failed[0], placed(failed[1], where), case.correctness(Gate.STRICT))
 
     async def _timed_in_full(self, case: _Case, loaded: Workload) -> tuple[Status, Failure, Correctness | None] | None:
         """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
@@ -389,7 +393,7 @@ class Judge:
         if verdict.check.passed:
             return None
         failure = Failure("tolerance", f"{trial.name}: {verdict.check.detail}", hint=HINTS.get(trial.variant, ""))
-        return Status.INCORRECT_NUMERICAL, failure, self._correctness(case, gate)
+        return Status.INCORRECT_NUMERICAL, failure, case.correctness(gate)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
         """The noise of numpy's float32 arithmetic on a trial's very inputs; empty where there is none."""
@@ -437,16 +441,6 @@ class Judge:
             if not judge_errors(loaded, trial, tried.errors, data.floors, None).check.passed:
                 return False
         return True if trials else None
-
-    def _correctness(self, case: _Case, gate: Gate) -> Correctness:
-        worst = closest(case.checks)
-        return Correctness(
-            gate=gate,
-            rel_l2=worst.rel_l2 if worst and worst.rel_l2 is not None else 0.0,
-            tolerance=worst.tolerance if worst and worst.tolerance is not None else 0.0,
-            worst_row=case.worst_row,
-            checks=tuple(case.checks),
-        )
 
     def _result(
         self,

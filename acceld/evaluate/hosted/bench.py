@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ EMPTY = "acceld.evaluate.hosted.worker:empty"
 _ORACLE_S = 900.0
 _EMPTY_S = 60.0
 _MOST_ARTEFACT = 64 << 20
+_MOST_COUNTERS = 64
 _MOST_RECORD = 4 << 20
 _FILES, _DEVICE_FILES = 64, 1024
 """Files a judged process may have open; a GPU's driver library opens hundreds."""
@@ -185,7 +188,7 @@ class Bench:
         digest = hashlib.sha256(data).hexdigest()
         path = self._folder / f"{api}-{digest}"
         await asyncio.to_thread(_write, path, data)
-        return Artefact(str(path), digest, job, clean(header.get("log")), {}, outcome.wall_s)
+        return Artefact(str(path), digest, job, clean(header.get("log")), _counters(header), outcome.wall_s)
 
     def _scratch(self) -> tuple[str, tuple[str, ...]]:
         folder = tempfile.mkdtemp(dir=self._folder)
@@ -433,6 +436,14 @@ def _private_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="acceld-hosted-"))
     folder.chmod(_FOLDER_MODE)
     return folder
+
+
+def _counters(header: Mapping[str, Any]) -> dict[str, float]:
+    """The builder's figures that a record can hold; a builder runs judged code, so nothing else is taken."""
+    told = header.get("counters")
+    found = told.items() if isinstance(told, dict) else ()
+    numbers = ((clean(name)[:60], value) for name, value in found if type(value) in (int, float))
+    return {name: float(value) for name, value in islice(numbers, _MOST_COUNTERS) if math.isfinite(value)}
 
 
 def _write(path: Path, data: bytes) -> None:

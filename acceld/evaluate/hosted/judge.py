@@ -29,7 +29,7 @@ from acceld.evaluate.gates import Trial, fresh_seed, judge_errors
 from acceld.evaluate.hosted.arena import Layout, lay_out
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Failed, Terms, Timed
 from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of
-from acceld.evaluate.hosted.verdicts import Case, correctness_of, grade
+from acceld.evaluate.hosted.verdicts import Case, grade
 from acceld.evaluate.jail import Level
 from acceld.evaluate.queue import SlotQueue
 from acceld.evaluate.sandbox import SandboxReport, probe_level
@@ -218,12 +218,12 @@ class HostedJudge:
         case.profile = self._profile(case, found, built, rival[0] if rival else None, overhead)
         suspect = self._suspicion(case, found)
         if suspect is not None:
-            return self._result(case, Status.SUSPECT, suspect, correctness_of(case, Gate.SEARCH))
+            return self._result(case, Status.SUSPECT, suspect, case.correctness(Gate.SEARCH))
         if strict:
             failed = await self._try_everything(case, layout)
             if failed is not None:
                 return self._result(case, *failed)
-        return self._result(case, Status.PASSED, None, correctness_of(case, Gate.STRICT if strict else Gate.SEARCH))
+        return self._result(case, Status.PASSED, None, case.correctness(Gate.STRICT if strict else Gate.SEARCH))
 
     async def _session(
         self, case: Case, layout: Layout, draws: Sequence[Draw], terms: Terms, rival: Artefact | None
@@ -299,7 +299,7 @@ class HostedJudge:
         floors = await self._baseline_floors(there, layout, draws, checked)
         failed = grade(there, self._floors, timed, draws, checked, floors)
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
-        return failed and (failed[0], placed(failed[1], where), correctness_of(case, Gate.STRICT))
+        return failed and (failed[0], placed(failed[1], where), case.correctness(Gate.STRICT))
 
     async def _baseline_floors(
         self, case: Case, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]

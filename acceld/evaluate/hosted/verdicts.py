@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from acceld.backends.hosted import Lease
 from acceld.errors import WorkloadError
 from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.checks import WORST, bounded, correctness_of, worst_row
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.distributions import OWN, PAPER_SEEDS
 from acceld.evaluate.floors import Floors
@@ -15,9 +16,6 @@ from acceld.evaluate.gates import Trial, judge_errors
 from acceld.evaluate.hosted.bench import Artefact, Checked, Draw, Timed
 from acceld.model import Check, Correctness, Failure, Gate, Profile, Status
 from acceld.workloads import Workload
-
-_WORST = 1e9
-"""Stands for an error without bound in records, which hold finite numbers."""
 
 
 @dataclass(slots=True)
@@ -33,6 +31,10 @@ class Case:
     worst_row: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     published: bool | None = None
+
+    def correctness(self, gate: Gate) -> Correctness:
+        """What the checks so far say."""
+        return correctness_of(gate, self.checks, self.worst_row, self.published)
 
 
 def grade(
@@ -63,7 +65,7 @@ def grade(
         if trial.published:
             case.published = (case.published is not False) and check.passed
             continue
-        case.worst_row = max(case.worst_row, min(verdict.errors.worst_row, _WORST))
+        case.worst_row = max(case.worst_row, worst_row(verdict.errors))
         kept, count = worst.get(check.name, (check, 0))
         worse = (kept.passed and not check.passed) or (
             kept.passed == check.passed and (check.rel_l2 or 0.0) >= (kept.rel_l2 or 0.0)
@@ -74,29 +76,16 @@ def grade(
             text = f"elements of its outputs were never written ({missing})" if missing else check.detail
             failure = Failure("unwritten" if missing else "tolerance", f"{check.name}: {text}")
     case.checks += [
-        _bounded(replace(check, name=f"{name} ({count} calls)" if count > 1 else name))
+        bounded(replace(check, name=f"{name} ({count} calls)" if count > 1 else name))
         for name, (check, count) in worst.items()
     ]
     if timed.failed is not None:
         return timed.failed.status, timed.failed.failure, None
     if failure is not None:
-        return Status.INCORRECT_NUMERICAL, failure, correctness_of(case, Gate.SEARCH)
+        return Status.INCORRECT_NUMERICAL, failure, case.correctness(Gate.SEARCH)
     if not checked:
         raise WorkloadError(f"no call of a kernel for {case.workload.name} was made")
     return None
-
-
-def correctness_of(case: Case, gate: Gate) -> Correctness:
-    """The record of the case's checks at a gate."""
-    worst = max((c for c in case.checks if c.rel_l2 is not None), key=_tightness, default=None)
-    return Correctness(
-        gate=gate,
-        rel_l2=worst.rel_l2 if worst and worst.rel_l2 is not None else 0.0,
-        tolerance=worst.tolerance if worst and worst.tolerance is not None else 0.0,
-        worst_row=case.worst_row,
-        checks=tuple(case.checks),
-        accelopt_verdict=case.published,
-    )
 
 
 def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
@@ -104,15 +93,4 @@ def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
     moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
     limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
     detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"
-    return Check("repeated", not detail, min(moved, _WORST), limit, detail)
-
-
-def _bounded(check: Check) -> Check:
-    if check.rel_l2 is None or check.rel_l2 < _WORST:
-        return check
-    return replace(check, rel_l2=_WORST)
-
-
-def _tightness(check: Check) -> float:
-    assert check.rel_l2 is not None
-    return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
+    return Check("repeated", not detail, min(moved, WORST), limit, detail)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.checks import correctness_of
 from acceld.evaluate.gates import Seeds
 from acceld.model import Check, Correctness, Evaluation, Failure, Profile, Status
 from acceld.workloads import Workload
@@ -48,12 +49,4 @@ class Case:
 
     def correctness(self) -> Correctness:
         """What the checks so far say."""
-        tried = [check for check in self.checks if check.rel_l2 is not None]
-        worst = max(tried, key=lambda c: (c.rel_l2 or 0.0) / (c.tolerance or 1.0), default=None)
-        return Correctness(
-            gate=self.request.gate,
-            rel_l2=worst.rel_l2 if worst and worst.rel_l2 is not None else 0.0,
-            tolerance=worst.tolerance if worst and worst.tolerance is not None else 0.0,
-            worst_row=self.worst_row,
-            checks=tuple(self.checks),
-        )
+        return correctness_of(self.request.gate, self.checks, self.worst_row)

@@ -12,6 +12,7 @@ from acceld.backends.neuron.verdicts import Verdict
 from acceld.errors import WorkloadError
 from acceld.evaluate import datasets
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.checks import bounded, worst_row
 from acceld.evaluate.children import Refused
 from acceld.evaluate.correctness import Errors, compare
 from acceld.evaluate.datasets import DataSet
@@ -23,9 +24,6 @@ from acceld.evaluate.neuron.builds import Build, Builds
 from acceld.evaluate.neuron.case import Bad, Case
 from acceld.model import Check, Failure, Gate, Status
 from acceld.workloads.inputs import numpy_dtype
-
-_WORST = 1e9
-"""Stands for an error without bound in records, which hold finite numbers."""
 
 
 class Checker:
@@ -81,10 +79,9 @@ class Checker:
         finally:
             if not trial.kept:
                 await asyncio.to_thread(data.discard)
-        check = replace(verdict.check, name=name or verdict.check.name)
-        rel_l2 = None if check.rel_l2 is None else min(check.rel_l2, _WORST)
-        case.checks.append(replace(check, rel_l2=rel_l2))
-        case.worst_row = max(case.worst_row, min(verdict.errors.worst_row, _WORST))
+        check = bounded(replace(verdict.check, name=name or verdict.check.name))
+        case.checks.append(check)
+        case.worst_row = max(case.worst_row, worst_row(verdict.errors))
         if check.passed:
             return None
         failure = Failure("tolerance", f"{check.name}: {check.detail}")
