@@ -32,6 +32,7 @@ from acceld.search.allowance import Allowance
 from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
 from acceld.search.beginning import first_kernel
 from acceld.search.control import RunControl
+from acceld.search.endings import RunEnded, end_of, waiting_for_budget
 from acceld.search.marginal import next_percent_usd
 from acceld.search.resume import OpenIteration
 from acceld.search.strategies import Schedule, derived_seed, schedule
@@ -52,19 +53,6 @@ FIXABLE = frozenset(
     }
 )
 """Failures a fixer may try to repair; ``unsupported`` is ours, ``suspect`` a person's."""
-
-
-BUDGET_PREFIX = "budget: "
-"""How the message of a run begins that waits for a higher cap."""
-
-
-class RunEnded(Exception):
-    """Leaves the loop with the state the run ends in."""
-
-    def __init__(self, state: RunState, message: str) -> None:
-        super().__init__(message)
-        self.state = state
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +110,9 @@ class Search:
                 await self._check_stop()
             message = f"{self.schedule.iterations} iterations done"
         except* RunEnded as ended:
-            end = _first(ended)
-            assert isinstance(end, RunEnded)
-            state, message = end.state, end.message
+            state, message = end_of(ended)
         except* BudgetError as refused:
-            state, message = RunState.PAUSED, f"{BUDGET_PREFIX}{_first(refused)}"
+            state, message = waiting_for_budget(refused)
         await store.set_run_state(run.id, state, message)
         return state
 
@@ -497,11 +483,3 @@ class Search:
     def _need(candidate: Candidate | None) -> Candidate:
         assert candidate is not None, "the baseline is judged before the first iteration"
         return candidate
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first leaf of a tree of exceptions."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
