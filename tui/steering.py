@@ -39,7 +39,7 @@ class Steering:
         yield SystemCommand("Apply the best", "write it to the file it came from", self.action_apply_best)
 
     def _act(self, action: str, done: str, **arguments: Any) -> None:
-        """Send one action for the run in view."""
+        """Send one action for the run in view; where ``done`` is empty the daemon says what was done."""
         console = self._console()
         run = console.run_view
         if run is None:
@@ -51,11 +51,11 @@ class Steering:
 
         async def send() -> None:
             try:
-                await console.client.send("POST", f"/v1/runs/{run.id}/actions", {"action": action, **arguments})
+                told = await console.client.send("POST", f"/v1/runs/{run.id}/actions", {"action": action, **arguments})
             except AcceldError as error:
                 console.complain(error)
             else:
-                console.notify(done)
+                console.notify(done or str(told["result"]))
 
         console.run_worker(send(), group="steer", exit_on_error=False)
 
@@ -140,9 +140,8 @@ class Steering:
             except OSError as error:
                 self._console().notify(f"{path}: {error.strerror}", severity="error")
                 return
-            self._act(
-                "apply", f"{path} written, a copy of the old one beside it", path=str(path), expected_sha256=expected
-            )
+            self._console().notify("tried first: it must be a drop-in and pass today")
+            self._act("apply", "", path=str(path), expected_sha256=expected)
 
         self._ask(
             Ask(f"Write c{run.best.candidate} over which file?", "kernel.py; a copy of it is kept beside it"), write

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from acceld import figures
+from acceld.cli.connect import connected
 from acceld.cli.history_source import reading
 from acceld.cli.output import print_json, say
+from acceld.client import Client
 from acceld.errors import UsageError
+from acceld.home import find_home
+from acceld.model import Kernel
+from acceld.targets import SIMULATOR
+
+TRYING_S = 600.0
+"""How long a daemon may take to try the kernel, with what stands before it in the queue."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply",
         metavar="FILE",
-        help="replace a kernel file by one that is called the same and traces today; a copy is kept beside it",
+        help="replace a kernel file by one with the same signature and imports that passes today; a copy is kept beside it",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -49,10 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         _write_new(Path(arguments.output), text)
     elif arguments.apply:
-        _check_drop_in(Path(arguments.apply), candidate)
-        if found["source"] == "simulated":
-            asyncio.run(_smoke_test(candidate, found, arguments.home))
-        _apply(Path(arguments.apply), text)
+        say(_applied(Path(arguments.apply), candidate, found, arguments.home))
     if arguments.json:
         print_json(
             {
@@ -74,33 +77,27 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_drop_in(path: Path, candidate: Mapping[str, Any]) -> None:
-    """UsageError where callers of the file's kernel could not call the new one the same way."""
-    from acceld.watch.hashes import signature
+def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> str:
+    """Write over a file with every check there is; what was done.
 
-    if path.suffix != ".py" or not path.is_file():
-        return
-    entry = candidate["entry"]
-    try:
-        before, after = signature(path.read_text(encoding="utf-8"), entry), signature(candidate["text"], entry)
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no Python: {error}", hint="to write a new file: -o FILE") from error
-    if before and before != after:
-        raise UsageError(
-            f"c{candidate['id']} is no drop-in for {path}: name, decorators or arguments of its kernel differ",
-            hint="compare them, and write a new file: -o FILE",
-        )
+    A daemon does it as it does for the terminal UI; a measured kernel needs one, which lends the device it is tried on.
+    """
+    from acceld.watch.apply import apply, check_drop_in, seen
+
+    expected = seen(path)
+    check_drop_in(path, _kernel(candidate))
+    if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
+        asyncio.run(_smoke_test(candidate, found, home))
+        backup = apply(path, candidate["text"], expected)
+        return f"wrote {path}; what was there is in {backup}"
+    place, _ = connected(home)
+    asked = {"action": "apply", "path": str(path.absolute()), "expected_sha256": expected}
+    told = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
+    return str(told["result"])
 
 
-async def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
-    """UsageError where the text does not trace and verify today."""
-    from acceld import config
-    from acceld.evaluate.base import EvaluationRequest, Priority
-    from acceld.evaluate.evaluator import Judge
-    from acceld.home import find_home
-    from acceld.model import Gate, Kernel
-
-    kernel = Kernel(
+def _kernel(candidate: Mapping[str, Any]) -> Kernel:
+    return Kernel(
         candidate["text"],
         candidate["api"],
         candidate["entry"],
@@ -109,12 +106,21 @@ async def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], ho
         candidate["filename"],
         closure=candidate["closure"],
     )
+
+
+async def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
+    """UsageError where the text does not trace and verify today."""
+    from acceld import config
+    from acceld.evaluate.base import EvaluationRequest, Priority
+    from acceld.evaluate.evaluator import Judge
+    from acceld.model import Gate
+
     judge = Judge(config.load().config.evaluate, find_home(home).path)
     await judge.start()
     try:
         verdict = await judge.evaluate(
             EvaluationRequest(
-                kernel,
+                _kernel(candidate),
                 found["workload"],
                 found["chip"],
                 workload_folder=found["workload_folder"],
@@ -138,20 +144,3 @@ def _write_new(path: Path, text: str) -> None:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     say(f"wrote {path}")
-
-
-def _apply(path: Path, text: str) -> None:
-    """Replace the file in one step, keeping what was there under its hash."""
-    try:
-        before = path.read_bytes()
-        kept = path.with_name(f"{path.name}.{hashlib.sha256(before).hexdigest()[:8]}.bak")
-        kept.write_bytes(before)
-        fresh = path.with_name(f".{path.name}.acceld")
-        fresh.write_text(text, encoding="utf-8")
-        os.chmod(fresh, path.stat().st_mode & 0o777)
-        fresh.replace(path)
-    except FileNotFoundError as error:
-        raise UsageError(f"there is no file {path}", hint=f"to write a new one: -o {path}") from error
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    say(f"wrote {path}; what was there is in {kept}")

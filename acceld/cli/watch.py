@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -249,7 +250,7 @@ class _Console:
 
     def apply(self, files: list[Any], watcher: Any) -> None:
         """Write the newest win of each file over it."""
-        from acceld.watch.apply import apply
+        from acceld.watch.apply import apply, check_drop_in
 
         for one in files:
             if one.best is None:
@@ -257,6 +258,7 @@ class _Console:
                 continue
             base, best = one.best
             try:
+                check_drop_in(one.path, replace(one.kernel, text=best, filename=one.path.name))
                 backup = apply(one.path, best, hashlib.sha256(base.encode()).hexdigest())
             except UsageError as error:
                 say(str(error))

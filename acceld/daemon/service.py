@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 import shutil
@@ -28,12 +27,13 @@ from acceld.daemon.secrets import redactor
 from acceld.errors import AcceldError, UsageError
 from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.events import EventKind
-from acceld.home import Home, write_private
+from acceld.home import Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
-from acceld.model import Gate, RunState, Status
+from acceld.model import Candidate, Gate, Run, RunState, Status
 from acceld.search.teacher import withdraw
 from acceld.targets import SIMULATOR
+from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.settings import Finding
 from store import listing
 from store.connection import JOURNAL_LIMIT_BYTES
@@ -331,17 +331,7 @@ class Daemon:
         self._remeasuring.add(number)
         try:
             candidate, record = await self.store.candidate(number), await self.store.run(run)
-            request = EvaluationRequest(
-                kernel=candidate.kernel,
-                workload=record.spec.workload,
-                workload_folder=record.spec.workload_folder,
-                backend=record.spec.backend,
-                chip=record.spec.chip,
-                run=run,
-                candidate=number,
-                gate=Gate.STRICT,
-                priority=Priority.PERSON,
-            )
+            request = _asked_by_a_person(candidate, record, Gate.STRICT)
             evaluation = await self._parts.evaluator.evaluate(request)
             await self.store.write_evaluation(
                 candidate,
@@ -360,18 +350,20 @@ class Daemon:
             self._remeasuring.discard(number)
 
     async def _apply(self, run: int, path: Path, expected_sha256: str) -> str:
-        """Write the best kernel's text to a file that is as the person saw it; a copy of the old one is kept."""
+        """Write the best kernel over a file that is as the person saw it, where it is a drop-in and passes today."""
         record = await self.store.run(run)
         if record.best is None:
             raise ConflictError(f"r{run} has no best kernel")
         if not path.is_absolute():
             raise UsageError("path must be absolute")
-        text = (await self.store.candidate(record.best)).kernel.text
-        entry, done = await self.store.intend("apply", f"r{run} c{record.best} {path}", run, {"was": expected_sha256})
-        if done is None:
-            await asyncio.to_thread(_replace_file, path, text, expected_sha256)
-            await self.store.done(entry, {"sha256": hashlib.sha256(text.encode()).hexdigest()})
-        return f"wrote c{record.best} to {path}"
+        best = await self.store.candidate(record.best)
+        await asyncio.to_thread(check_drop_in, path, best.kernel)
+        tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
+        if tried.profile is None:
+            why = tried.failure.message if tried.failure else tried.status.value
+            raise ConflictError(f"c{best.id} does not pass today: {why}", hint=f"acceld verify r{run}")
+        backup = await asyncio.to_thread(apply, path, best.kernel.text, expected_sha256)
+        return f"wrote c{best.id} to {path}; what was there is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
         """What people have set on a run that goes on."""
@@ -436,19 +428,16 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
         log.exception("%s failed", what)
 
 
-def _replace_file(path: Path, text: str, expected_sha256: str) -> None:
-    try:
-        old = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"can not read {path}: {error.strerror}") from error
-    if hashlib.sha256(old).hexdigest() != expected_sha256:
-        raise ConflictError(f"{path} has changed since it was looked at", hint="Look at it, then apply again.")
-    backup = path.with_name(path.name + ".before-acceld")
-    try:
-        if not backup.exists():
-            backup.write_bytes(old)
-        mode = path.stat().st_mode
-        write_private(path, text)
-        os.chmod(path, mode)
-    except OSError as error:
-        raise UsageError(f"can not write {path}: {error.strerror}") from error
+def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
+    """A stored candidate, to be judged again before everything else."""
+    return EvaluationRequest(
+        kernel=candidate.kernel,
+        workload=record.spec.workload,
+        workload_folder=record.spec.workload_folder,
+        backend=record.spec.backend,
+        chip=record.spec.chip,
+        run=record.id,
+        candidate=candidate.id,
+        gate=gate,
+        priority=Priority.PERSON,
+    )

@@ -107,7 +107,8 @@ class TenthFaster:
         latency = float(request.parent.kernel.text.split()[1])
         broken = (request.plan.index + request.index) % 3 == 2
         note = f"{request.plan.iteration} {request.plan.index} {request.index}"
-        text = "broken " + note if broken else f"latency {latency * 0.9:.3f} # {note}"
+        _, _, rest = request.parent.kernel.text.partition("\n")
+        text = "broken " + note if broken else f"latency {latency * 0.9:.3f} # {note}" + (f"\n{rest}" if rest else "")
         return Attempt(request.plan.id, request.index, text)
 
     async def fix(self, request: FixRequest) -> Attempt | None:

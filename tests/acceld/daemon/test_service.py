@@ -152,21 +152,30 @@ async def test_an_idle_daemon_ends_itself(home: Home) -> None:
             await daemon._stop.wait()
 
 
-async def test_applying_refuses_a_file_that_has_changed(home: Home) -> None:
-    target = home.path / "kernel.py"
-    await asyncio.to_thread(target.write_text, "latency 100\n")
+async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(home: Home) -> None:
+    text = "latency 100\nvoid kernel(const float *x, float *out) { }\n"
+    target, other = home.path / "kernel.c", home.path / "other.c"
+    await asyncio.to_thread(target.write_text, text)
+    await asyncio.to_thread(other.write_text, text.replace("*out", "*out, int n"))
     async with serving(home) as (_, client):
-        run = await client.send("POST", "/v1/runs", QUICK)
+        root = {"text": text, "api": "c", "filename": "kernel.c"}
+        run = await client.send(
+            "POST", "/v1/runs", QUICK | {"backend": "cpu", "api": "c", "chip": "host", "root": root}
+        )
         await ended(client, run["id"])
         path = f"/v1/runs/{run['id']}/actions"
         wrong = {"action": "apply", "path": str(target), "expected_sha256": "0" * 64}
         with pytest.raises(AcceldError, match="has changed"):
             await client.send("POST", path, wrong)
-        right = wrong | {"expected_sha256": hashlib.sha256(b"latency 100\n").hexdigest()}
-        await client.send("POST", path, right)
-        assert (await asyncio.to_thread(target.read_text)).startswith("latency 81")
-        backup = target.with_name("kernel.py.before-acceld")
-        assert await asyncio.to_thread(backup.read_text) == "latency 100\n"
+        with pytest.raises(AcceldError, match="arguments of its kernel differ"):
+            await client.send("POST", path, wrong | {"path": str(other)})
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        for _ in range(2):  # also a second time, after a person put the old text back
+            told = await client.send("POST", path, wrong | {"expected_sha256": sha256})
+            assert (await asyncio.to_thread(target.read_text)).startswith("latency 81")
+            assert told["result"].endswith(f"kernel.c.{sha256[:8]}.bak")
+            assert await asyncio.to_thread(target.with_name(f"kernel.c.{sha256[:8]}.bak").read_text) == text
+            await asyncio.to_thread(target.write_text, text)
 
 
 async def test_one_kernel_is_judged_without_being_stored(home: Home) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from acceld.errors import DeviceError, UsageError
 from acceld.model import Check, Correctness, Evaluation, Failure, Gate, Kernel, Profile, Source, Status
-from acceld.watch.apply import apply
+from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.deltas import deltas
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
@@ -239,3 +239,28 @@ def test_apply_keeps_a_backup_and_refuses_a_file_that_changed(tmp_path: Path) ->
     with pytest.raises(UsageError, match="has changed since"):
         apply(file, "newer\n", sha256)
     assert file.read_text() == "new\n"
+
+
+OWN = "import numpy as np\nimport neuronxcc.nki.language as nl\nTILE = 128\n\n@jit\ndef kernel(x):\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("import numpy as np\n", ""), r"imports differ: np \(numpy\)"),
+        (("neuronxcc.nki.language as nl", "neuronxcc.nki.isa as nl"), "imports differ: nl"),
+        (("@jit\n", ""), "decorators"),
+        (("def kernel(x)", "def kernel(x, y)"), "arguments"),
+        (("TILE = 128\n", "_TILE = 128\n"), "does not define TILE"),
+    ],
+)
+def test_a_kernel_that_offers_less_than_the_file_is_no_drop_in(
+    tmp_path: Path, change: tuple[str, str], told: str
+) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(OWN)
+    check_drop_in(file, Kernel("import math\n" + OWN.replace("return x", "return -x"), "nki_legacy", "kernel"))
+    with pytest.raises(UsageError, match=told):
+        check_drop_in(file, Kernel(OWN.replace(*change), "nki_legacy", "kernel"))
+    with pytest.raises(UsageError, match=r"no \.c file"):
+        check_drop_in(file, Kernel("void kernel(float *out) { }", "c", "kernel", filename="kernel.c"))
