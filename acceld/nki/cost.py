@@ -97,8 +97,8 @@ class CostModel:
         """Time all DMA engines together spend on ``descriptors`` rows of ``row_bytes``."""
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
-        one = chip.dma_descriptor_us + slower * row_bytes / chip.dma_wire_bytes_per_us
-        one = max(one, row_bytes / chip.dma_long_row_bytes_per_us)
+        one = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
+        one = max(one, slower * row_bytes / chip.dma_long_row_bytes_per_us)
         return descriptors * one / chip.dma_engines
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:

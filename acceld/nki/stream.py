@@ -46,6 +46,8 @@ class _Expander:
         buffers = prepared.program.buffers
         self.cells: list[dict[int, int]] = [{} for _ in buffers]
         self.known: dict[object, tuple[int, ...]] = {}
+        self.iteration: dict[int, int] = {}
+        """Of each loop now running."""
         self.position: list[int] = [0] * len(prepared.templates)
         self.space = [buffer.space for buffer in buffers]
         self.rows = [prepared.grids[b.id].row_bytes if b.id in prepared.grids else 0 for b in buffers]
@@ -79,7 +81,8 @@ class _Expander:
             if isinstance(node, tuple):
                 loop, trips, body = node
                 fresh = self.fresh.get(loop, ())
-                for _ in range(trips):
+                for trip in range(trips):
+                    self.iteration[loop] = trip
                     for buffer in fresh:
                         self.cells[buffer].clear()
                     self._body(body)
@@ -133,6 +136,7 @@ class _Expander:
                 first,
                 ins,
                 tuple([(b, bases[at]) for b, bases in template.input_bases]),
+                tuple([self.iteration[loop] for loop in template.merged_within]),
             )
             outs = self.known.get(key)
             repeat = outs is not None

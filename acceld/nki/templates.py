@@ -58,6 +58,8 @@ class Template:
     """Inserted for a function of nki.language: merged only where its operands are from before the outermost loop."""
     clears: bool = False
     """A lazy memset: no instruction, the buffer is undefined again."""
+    merged_within: tuple[int, ...] = ()
+    """Loops in another iteration of which the same values are not found again."""
     keeps: list[bool] | None = None
     """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
 
@@ -96,7 +98,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     for number, (node, loops) in enumerate(nodes):
         space = tuple((loop.id, trips[loop.id]) for loop in loops)
         templates[number] = _template(
-            number, node, space, program, model, place, grids, written, interned, costs, handed
+            number, node, loops, space, program, model, place, grids, written, interned, costs, handed
         )
     return Prepared(program, templates, grids, trips)
 
@@ -115,6 +117,7 @@ def iteration_shape(node: Instruction) -> tuple[int, ...]:
 def _template(
     number: int,
     node: Instruction,
+    loops: tuple[Loop, ...],
     space: tuple[tuple[int, int], ...],
     program: Program,
     model: CostModel,
@@ -192,7 +195,28 @@ def _template(
         number, node, engine, costs, variants, reads, writes, inputs, signature,
         accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=_keeps(node, space),
+        merged_within=_merged_within(node, loops, model) if node.op in DMA_OPS and not store else (),
     )  # fmt: skip
+
+
+def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
+    """Loops of which ``load`` makes a new tile in every iteration, even one it has made before; () where SBUF holds all.
+
+    A tile declared inside a loop has room for one iteration. To have it again in the next iteration of a loop around,
+    the compiler needs room for the tiles of all iterations in between, which it makes where all the tiles of the load
+    fit SBUF (the weights of both kernels of NKIBench that load them in inner loops), and not where they do not (the
+    left operand of AWS's tiled product).
+    """
+    affines = [start for src in load.srcs if isinstance(src, Access) for start in src.start]
+    affines += [pattern.base for pattern in load.mask]
+    varies = {loop for affine in affines for loop, _ in affine.terms}
+    dst = load.dsts[0]
+    tile_bytes = prod(dst.shape[1:]) * DTYPE_BYTES[model.dtype(dst)]
+    if tile_bytes * prod(loop.trips for loop in loops if loop.id in varies) <= model.chip.sbuf_bytes_per_partition:
+        return ()
+    scope = model.buffers[dst.buffer].scope
+    inner = max((depth for depth, loop in enumerate(scope, start=1) if loop in varies), default=0)
+    return scope[:inner]
 
 
 def _writes_in_part(node: Instruction) -> bool:

@@ -62,6 +62,13 @@ def test_longer_rows_move_the_same_bytes_sooner() -> None:
     assert model.transfer_us(128, 4096) < model.transfer_us(256, 2048) < model.transfer_us(1024, 512)
 
 
+def test_on_trn1_long_rows_of_sixteen_bit_elements_saturate_early() -> None:
+    model = CostModel(CHIPS["trn1"], LEGACY, ())
+    assert model.transfer_us(128, 256, itemsize=2) == model.transfer_us(128, 256)
+    long = model.transfer_us(128, 8192, itemsize=2) / model.transfer_us(128, 8192)
+    assert long == pytest.approx(LEGACY.narrow_transfer_factor)
+
+
 def test_an_operand_in_psum_halves_a_tensor_tensor() -> None:
     w = Writer()
     a, p, out = w.sbuf(128, 512), w.psum(128, 512), w.sbuf(128, 512)

@@ -98,6 +98,31 @@ def test_the_same_operation_on_the_same_values_runs_once() -> None:
     assert once.instructions == twice.instructions
 
 
+def revisited(blocks: int, *, declared_outside: bool = False) -> Program:
+    """Four tiles of each block, each loaded in an inner loop again in all three passes over the block."""
+    w = Writer()
+    source = w.hbm(128, blocks * 4 * 512)
+    target = w.hbm(128, blocks * 12 * 512, role=Role.OUTPUT)
+    with w.loop("block", blocks, LoopKind.AFFINE) as block:
+        held = w.sbuf(4, 128, 512, axis=1)
+        with w.loop("again", 3, LoopKind.AFFINE) as again, w.loop("k", 4, LoopKind.AFFINE) as k:
+            a, b = tile(held, times(k.id, 1)) if declared_outside else tile(w.sbuf(128, 512)), tile(w.sbuf(128, 512))
+            w.load(a, tile(source, (0, 128), (times(block.id, 2048) + times(k.id, 512), 512)))
+            w.do("activation", b, a, 0.0, 1.0, engine=Engine.SCALAR, func="exp")
+            column = times(block.id, 6144) + times(again.id, 2048) + times(k.id, 512)
+            w.store(tile(target, (0, 128), (column, 512)), b)
+    return w.done()
+
+
+def test_tiles_of_an_inner_loop_are_kept_for_a_loop_around_only_where_all_of_them_fit() -> None:
+    assert timeline(revisited(8)).hbm_read_bytes == 8 * 4 * ROW
+    assert timeline(revisited(32)).hbm_read_bytes == 3 * 32 * 4 * ROW
+
+
+def test_tiles_declared_outside_of_the_loop_are_kept_for_it() -> None:
+    assert timeline(revisited(32, declared_outside=True)).hbm_read_bytes == 32 * 4 * ROW
+
+
 def test_a_result_nobody_stores_costs_nothing_in_the_legacy_model() -> None:
     w = Writer()
     source, target = w.hbm(128, 512), w.hbm(128, 512, role=Role.OUTPUT)
