@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from acceld.model import Source, Status
 
 STATUS_GLYPHS: dict[Status, str] = {
@@ -61,6 +64,12 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
     if low <= 1.0 <= high:
         return f"{text} tie (±{tie_band_percent:.0f} %)"
     return f"{text} ({low:.2f} – {high:.2f})"
+
+
+def paired(found: Mapping[str, Any]) -> str:
+    """``7.05x (6.71 – 7.40), 3 steps, each against its parent``: measured by turns, with its 95 % interval."""
+    how = "best against baseline" if found["steps"] == 1 else f"{found['steps']} steps, each against its parent"
+    return f"{found['ratio']:.2f}x ({found['low']:.2f} – {found['high']:.2f}, 95 %), {how}"
 
 
 def percent(value: float | None) -> str:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from acceld.chips import CHIPS, ChipSpec
+from acceld.targets import HOST
 
 SPLIT_PASSES = 3
 """bfloat16 passes of a product whose operands are split in two so that the result keeps float32 accuracy."""
@@ -86,6 +87,14 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
     ),
 }
 """The paper's peaks. The narrow types are four times float32, as on the tensor engine."""
+
+
+def peak_name(chip: str) -> str:
+    """What percent of peak is against on a chip, in words."""
+    if chip in PAPER_PEAKS:
+        return "paper peak"
+    return "measured peak" if chip == HOST else "datasheet peak"
+
 
 FLOAT32_PASSES = 4
 """Passes of a float32 product through the tensor engine's array of 128 x 128."""

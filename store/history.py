@@ -34,7 +34,8 @@ SAVED: dict[str, tuple[str, str]] = {
         """
         SELECT workload, chip, api, 'r' || id AS run, 'c' || best AS candidate, proposer,
           baseline_latency_us, best_latency_us, max(speedup) AS speedup, percent_of_peak_after AS percent_of_peak,
-          CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source
+          coalesce((SELECT f.source FROM candidates c JOIN profiles f ON f.evaluation = c.evaluation
+            WHERE c.id = runs.best), CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END) AS source
         FROM runs WHERE speedup IS NOT NULL GROUP BY workload, chip, api, backend ORDER BY workload, chip""",
     ),
     "failures": (

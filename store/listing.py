@@ -26,7 +26,9 @@ SELECT r.id, r.name, r.workload, r.chip, r.api, r.backend, r.proposer, r.preset,
   t.llm_calls, t.failed_calls, t.unpriced_calls, t.input_tokens, t.cached_tokens, t.output_tokens,
   CASE WHEN t.unpriced_calls > 0 AND t.unpriced_calls = t.llm_calls THEN NULL
     ELSE t.cost_micro_usd / 1000000.0 END AS cost_usd,
-  CASE WHEN r.backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source
+  coalesce((SELECT f.source FROM candidates c JOIN profiles f ON f.evaluation = c.evaluation
+    WHERE c.id = coalesce(r.best, r.baseline)),
+    CASE WHEN r.backend = 'simulator' THEN 'simulated' ELSE 'measured' END) AS source
 FROM runs r JOIN run_totals t ON t.run = r.id
 """
 

@@ -125,8 +125,9 @@ def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], 
 def set_best(tx: Transaction, run: int, candidate: int) -> None:
     """A run has a new best candidate."""
     row = tx.one(
-        "SELECT c.latency_us, c.speedup, c.parent, e.percent_of_peak, e.percent_of_attainable FROM candidates c "
-        "LEFT JOIN evaluations e ON e.id = c.evaluation WHERE c.id = ? AND c.run = ?",
+        "SELECT c.latency_us, c.speedup, c.parent, e.percent_of_peak, e.percent_of_attainable, f.source FROM candidates c "
+        "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
+        "WHERE c.id = ? AND c.run = ?",
         (candidate, run),
     )
     if row is None:
@@ -150,6 +151,7 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
         latency_us=row["latency_us"],
         speedup=row["speedup"],
         percent_of_peak=row["percent_of_peak"],
+        source=row["source"],
     )
 
 

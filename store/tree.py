@@ -231,6 +231,7 @@ def write_evaluation(
         failure=evaluation.failure.message[:500] if evaluation.failure else None,
         gate=gate,
         bound=evaluation.profile.bound if evaluation.profile else "",
+        source=evaluation.profile.source if evaluation.profile else None,
     )
     return replace(candidate, evaluation=replace(evaluation, id=number))
 

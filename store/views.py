@@ -36,7 +36,9 @@ LEFT JOIN profiles f ON f.evaluation = e.id;
 
 CREATE VIEW history AS
 SELECT r.id AS id, r.name AS name, r.workload AS workload, r.chip AS chip, r.api AS api, r.backend AS backend,
-       CASE WHEN r.backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source,
+       coalesce((SELECT f.source FROM candidates c JOIN profiles f ON f.evaluation = c.evaluation
+                 WHERE c.id = coalesce(r.best, r.baseline)),
+                CASE WHEN r.backend = 'simulator' THEN 'simulated' ELSE 'measured' END) AS source,
        r.proposer AS proposer, r.preset AS preset, r.seed AS seed, r.state AS state, r.message AS message,
        r.iteration AS iteration, r.best AS best, r.baseline_latency_us AS baseline_latency_us,
        r.best_latency_us AS best_latency_us, r.speedup AS speedup, r.percent_of_peak_before AS percent_of_peak_before,

@@ -43,11 +43,8 @@ class RunRow:
     cost_usd: float | None = None
     created_at: float = 0.0
     ended_at: float | None = None
-
-    @property
-    def source(self) -> str:
-        """``simulated`` or ``measured``."""
-        return "simulated" if self.backend == "simulator" else "measured"
+    source: str = "simulated"
+    """``simulated`` or ``measured``: what the evaluation of the best says."""
 
 
 @dataclass(slots=True)
@@ -114,6 +111,7 @@ class ConsoleView:
             cost_usd=row.get("cost_usd"),
             created_at=row.get("created_at") or 0.0,
             ended_at=row.get("ended_at"),
+            source=row.get("source") or "simulated",
         )
         self.runs[made.id] = made
         if len(self.runs) > KEPT_RUNS:
@@ -168,6 +166,7 @@ class ConsoleView:
                 row.percent_of_peak = data.get("percent_of_peak")
                 row.baseline_us = row.baseline_us or row.best_us
                 row.speedup = data.get("speedup")
+                row.source = data.get("source") or row.source
             case EventKind.LLM_CALL_FINISHED:
                 row.cost_usd = (row.cost_usd or 0.0) + (data.get("cost_usd") or 0.0)
             case _:

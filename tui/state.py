@@ -146,6 +146,9 @@ class RunView:
     chip: str = ""
     api: str = ""
     backend: str = "simulator"
+    source: str = "simulated"
+    """``simulated`` or ``measured``: what the newest evaluation with a latency says."""
+    source_seq: int = -1
     proposer: str = ""
     preset: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)
@@ -182,11 +185,6 @@ class RunView:
     def iterations(self) -> int:
         """How many the run was asked for."""
         return int(self.search.get("iterations", 0))
-
-    @property
-    def source(self) -> str:
-        """``simulated`` or ``measured``."""
-        return "simulated" if self.backend == "simulator" else "measured"
 
     @property
     def best(self) -> Best | None:
@@ -309,6 +307,7 @@ class RunView:
         self._created({"search": {}, **spec}, row.get("created_at") or 0.0)
         if seq > self.state_seq:
             self.state, self.message, self.state_seq = row.get("state") or "queued", row.get("message") or "", seq
+        self._sourced(row, seq)
         self.iteration = max(self.iteration, row.get("iteration") or 0)
         base, latest = row.get("baseline_latency_us"), 0.0
         if row.get("baseline") and base:
@@ -395,7 +394,12 @@ class RunView:
         node.percent_of_attainable = data.get("percent_of_attainable")
         node.failure, node.gate = failure_text(data.get("failure")), data.get("gate") or ""
         node.bound = data.get("bound") or ""
+        self._sourced(data, seq)
         return True
+
+    def _sourced(self, data: Mapping[str, Any], seq: int) -> None:
+        if data.get("source") and seq > self.source_seq:
+            self.source, self.source_seq = data["source"], seq
 
     def _selected(self, iteration: int, beam: tuple[int, ...], seq: int) -> bool:
         if iteration in self.beams and self.beams[iteration][0] >= seq:

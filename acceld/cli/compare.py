@@ -13,9 +13,11 @@ from acceld.cli.costs import usd
 from acceld.cli.output import print_json, print_table, say
 from acceld.cli.steer import number_of
 from acceld.home import find_home
+from acceld.roofline import peak_name
 
 if TYPE_CHECKING:
     from acceld.search.comparison import Compared
+    from acceld.search.outcome import Outcome
     from acceld.search.signs import RepairRate
 
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -70,7 +72,7 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
         "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}{'' if one.planner else ', no planner'}",
         "speed-up": figures.speedup(result.speedup, result.tie_band),
         "best": figures.latency(result.best_latency_us, result.source, result.chip, result.interval_percent),
-        "of paper peak": figures.percent(result.percent_of_peak_after),
+        "of peak": _peak(result),
         "of attainable": figures.percent(result.percent_of_attainable_after),
         "candidates": str(sum(result.counts.values())),
         "calls": str(one.calls),
@@ -85,6 +87,13 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
         "insights alike": f"{one.redundancy:.0%}",
         "wins no rule has": "—" if one.unruled_wins is None else f"{one.unruled_wins:.0%}",
     }
+
+
+def _peak(result: Outcome) -> str:
+    """Percent of peak, and of which peak where that is not the paper's: the two do not compare."""
+    if result.percent_of_peak_after is None:
+        return "—"
+    return f"{figures.percent(result.percent_of_peak_after)} of {peak_name(result.chip)}"
 
 
 def _repaired(rates: Sequence[RepairRate]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from acceld.cli.history_source import reading
-from acceld.cli.output import print_json, print_pairs, print_table
+from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.cli.steer import number_of
 from acceld.errors import UsageError
 from acceld.home import find_home
@@ -41,6 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
         lines = grouped(found["by_model"], arguments.by)
     if arguments.json:
         print_json({"costs": found, "by": arguments.by, "lines": lines})
+        return 0
+    if not found["calls"]:
+        say("no model was asked: nothing was spent. Rules are free; --proposer llm asks models (docs/models.md)")
         return 0
     print_pairs(
         [

@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
             found = listing.search(connection, arguments.search, arguments.limit)
             names = ("kind", "id", "title", "extract")
             show(arguments, names, [tuple(row.get(name) for name in names) for row in found])
+            if not found:
+                say(f"no plan, insight or error has {arguments.search!r}")
             return 0
         if arguments.saved:
             table = history.saved(connection, arguments.saved, arguments.limit)
@@ -81,9 +83,20 @@ def run(arguments: argparse.Namespace) -> int:
         kept = kept if len(kept) > 4 else list(range(len(columns)))
         columns, rows = tuple(columns[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
     show(arguments, columns, rows)
+    if not rows:
+        say(_why_empty(arguments))
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
     return 0
+
+
+def _why_empty(arguments: argparse.Namespace) -> str:
+    if arguments.saved:
+        return f"nothing yet that {arguments.saved} could tell of; acceld runs lists what there is"
+    asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
+    if any(asked):
+        return "no run is like that; acceld history lists all, and the columns of --where"
+    return "no runs yet: acceld optimize WORKLOAD starts one, acceld workloads lists what there is"
 
 
 def moment(text: str, now: float | None = None) -> float:

@@ -18,6 +18,9 @@ TEXTS = ("title", "strategy", "slow", "fast")
 
 MARKS = ("pin", "unpin", "mute", "unmute", "withdraw", "delete")
 
+NONE_YET = "no insights yet: runs with models write them (acceld optimize WORKLOAD --proposer llm); rules need none"
+NONE_FOUND = "no insight is like that; acceld insights lists all"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which ones, or what to do with one."""
@@ -91,6 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for one in listed
         ]
+        if not rows:
+            say(NONE_FOUND if arguments.chip or arguments.search or arguments.run else NONE_YET)
+            return 0
         print_table(rows, ("insight", "title", "kind", "gain", "used", "won", "from", ""), right=frozenset({3, 4, 5}))
     return 0
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from acceld.cli.output import say
 from acceld.home import find_home
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -31,6 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
         _print(line, arguments)
     if path.exists():
         position = path.stat().st_size
+    else:
+        say(f"no daemon has written {path} yet: acceld start, or acceld optimize WORKLOAD")
     while arguments.follow:
         time.sleep(POLL_S)
         lines, position = since(path, position)

@@ -16,7 +16,7 @@ from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters, Source
-from acceld.targets import APIS, CHIPS, HOST, SIMULATOR, TARGETS, Choice, choose
+from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
 
 if TYPE_CHECKING:
     from acceld.workloads import Workload
@@ -322,9 +322,10 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
     """The table of a run."""
     from acceld.cli.output import print_pairs
     from acceld.model import OWN_ORACLE
+    from acceld.roofline import peak_name
 
-    def latency(key: str) -> str:
-        return figures.latency(result[key], result["source"], result["chip"], result["interval_percent"])
+    def latency(key: str, interval: str) -> str:
+        return figures.latency(result[key], result["source"], result["chip"], result[interval])
 
     def before_after(key: str) -> str:
         return f"{figures.percent(result[f'{key}_before'])} → {figures.percent(result[f'{key}_after'])}"
@@ -337,12 +338,16 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
     pairs = [
         ("run", f"r{result['run']} {result['state']}" + (f": {result['message']}" if result["message"] else "")),
         ("workload", f"{result['workload']}  ({result['api']}, {result['chip']}, proposals by {result['proposer']})"),
-        ("baseline", latency("baseline_latency_us")),
-        ("best", latency("best_latency_us")),
+        ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
+        ("best", latency("best_latency_us", "interval_percent")),
         ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
+        *([("by turns", figures.paired(result["paired"]))] if result["paired"] else []),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
-        ("of paper peak" if result["chip"] != HOST else "of measured peak", before_after("percent_of_peak")),
-        ("of attainable", before_after("percent_of_attainable")),
+        *(
+            (f"of {name}", before_after(key))
+            for name, key in ((peak_name(result["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
+            if result[f"{key}_before"] is not None or result[f"{key}_after"] is not None
+        ),
         ("bound by", " → ".join(filter(None, (result["bound_before"], result["bound_after"]))) or "—"),
         ("candidates", counts),
         ("refused", _refused(result["refusals"])),

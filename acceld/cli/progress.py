@@ -20,6 +20,7 @@ class ProgressState:
 
     chip: str = ""
     source: str = "simulated"
+    """Of the newest best latency, as its own evaluation says."""
     iteration: int = 0
     iterations: int = 0
     waiting: int = 0
@@ -48,7 +49,6 @@ class ProgressState:
         match event.kind:
             case EventKind.RUN_CREATED:
                 self.chip = data["chip"]
-                self.source = "simulated" if data["backend"] == "simulator" else "measured"
                 self.iterations = data["search"]["iterations"]
             case EventKind.RUN_STATE:
                 self.state, self.message = data["state"], data.get("message", "")
@@ -63,6 +63,7 @@ class ProgressState:
                 self._statuses[data["candidate"]] = Status(data["status"])
             case EventKind.BEST_CHANGED:
                 self.best_us, self.percent_of_peak = data["latency_us"], data.get("percent_of_peak")
+                self.source = data.get("source") or self.source
                 if self.baseline_us is None:
                     self.baseline_us = self.best_us
             case EventKind.NOTICE:

@@ -7,7 +7,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import reading
-from acceld.cli.output import print_json, print_table
+from acceld.cli.output import print_json, print_table, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +27,14 @@ def run(arguments: argparse.Namespace) -> int:
         listed: list[dict[str, Any]] = history.get("/v1/runs", **query)["runs"]
     if arguments.json:
         print_json({"runs": listed})
+        return 0
+    if not listed:
+        asked = arguments.workload or arguments.state
+        say(
+            "no run is like that; acceld runs lists all"
+            if asked
+            else "no runs yet: acceld optimize WORKLOAD starts one"
+        )
         return 0
     rows = [
         (

@@ -11,7 +11,8 @@ from acceld.cli.history_source import History, reading
 from acceld.cli.optimize import print_outcome
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.errors import UsageError
-from acceld.model import Status
+from acceld.model import Source, Status
+from acceld.roofline import peak_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,8 +127,10 @@ def _evaluation(found: dict[str, Any]) -> None:
                 figures.latency(profile["latency_us"], profile["source"], profile["chip"], profile["interval_percent"]),
             )
         )
-        pairs.append(("of paper peak", figures.percent(found["percent_of_peak"])))
-        pairs.append(("of attainable", figures.percent(found["percent_of_attainable"])))
+        if profile["source"] == Source.MEASURED:
+            pairs.append(("measured by", ", ".join(filter(None, (profile["method"], profile["sdk"])))))
+        peaks = ((peak_name(profile["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
+        pairs += [(f"of {name}", figures.percent(found[key])) for name, key in peaks if found[key] is not None]
         pairs.append(("bound by", profile["bound"] or "—"))
     failed = [check for check in found.get("checks", []) if not check["passed"]]
     passed = len(found.get("checks", [])) - len(failed)

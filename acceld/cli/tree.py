@@ -47,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.dot or arguments.mermaid:
         print("\n".join(_graph(nodes, found["best"], mermaid=arguments.mermaid)))
     else:
+        if not nodes:
+            say(f"r{number} has no candidates yet; acceld show r{number} tells how it stands")
         children = _families(nodes)
         kept = {found["best"], *found["beam"]}
         folded = _print(children, kept, found["best"], every=arguments.all)

@@ -57,3 +57,4 @@ def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str],
         handlers[1].setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
     logging.captureWarnings(True)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every save; what a save changed is an event

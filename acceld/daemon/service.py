@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -331,7 +332,7 @@ class Daemon:
         self._remeasuring.add(number)
         try:
             candidate, record = await self.store.candidate(number), await self.store.run(run)
-            request = _asked_by_a_person(candidate, record, Gate.STRICT)
+            request = replace(_asked_by_a_person(candidate, record, Gate.STRICT), run=run, candidate=number)
             evaluation = await self._parts.evaluator.evaluate(request)
             await self.store.write_evaluation(
                 candidate,
@@ -429,15 +430,13 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
-    """A stored candidate, to be judged again before everything else."""
+    """A stored candidate's kernel, to be judged before everything else; on its own, so that its row stays as it is."""
     return EvaluationRequest(
         kernel=candidate.kernel,
         workload=record.spec.workload,
         workload_folder=record.spec.workload_folder,
         backend=record.spec.backend,
         chip=record.spec.chip,
-        run=record.id,
-        candidate=candidate.id,
         gate=gate,
         priority=Priority.PERSON,
     )

@@ -12,6 +12,7 @@ from acceld import figures
 from acceld.model import OWN_ORACLE
 from acceld.report import svg
 from acceld.report.facts import RunFacts
+from acceld.roofline import peak_name
 
 STYLE = """
 :root { --paper: #fbfaf7; --ink: #23272e; --faint: #6b7480; --line: #e2ded5; --card: #f4f2ed; --good: #3b7a2c;
@@ -69,17 +70,20 @@ def verdict(facts: RunFacts) -> str:
     o = facts.outcome
     if o["best_latency_us"] is None:
         return f"Nothing passed: {o['message'] or 'no reason given'}."
-    before = figures.latency(o["baseline_latency_us"], o["source"], o["chip"], o["interval_percent"])
+    before = figures.latency(o["baseline_latency_us"], o["source"], o["chip"], o["baseline_interval_percent"])
     after = figures.latency(o["best_latency_us"], o["source"], o["chip"], o["interval_percent"])
     gain = figures.speedup(o["speedup"], o["tie_band"])
     if not o["improved"]:
         return f"Nothing clearly faster: {gain}, {before} to {after}."
-    return f"{gain} faster: {before} to {after}."
+    turns = f" By turns: {figures.paired(o['paired'])}." if o["paired"] else ""
+    return f"{gain} faster: {before} to {after}.{turns}"
 
 
 def _several(runs: Sequence[RunFacts]) -> Iterable[str]:
     rows = [(f.title, f.outcome["percent_of_peak_before"], f.outcome["percent_of_peak_after"]) for f in runs]
-    yield _section("Percent of peak", _figure(svg.peak_bars(rows), "Paper-style roofline, before (light) and after."))
+    yield _section(
+        "Percent of peak", _figure(svg.peak_bars(rows), "Before (light) and after, each against the peaks of its chip.")
+    )
     sources = {facts.outcome["source"] for facts in runs}
     if len(sources) > 1:
         yield "<p><b>Simulated and measured runs stand side by side here; their latencies do not compare.</b></p>"
@@ -122,7 +126,7 @@ def _one(facts: RunFacts) -> Iterable[str]:
         + "</div>"
     )
     peaks = [
-        ("of peak (paper)", o["percent_of_peak_before"], o["percent_of_peak_after"]),
+        (f"of {peak_name(o['chip'])}", o["percent_of_peak_before"], o["percent_of_peak_after"]),
         ("of attainable", o["percent_of_attainable_before"], o["percent_of_attainable_after"]),
     ]
     if any(after is not None for _, _, after in peaks):

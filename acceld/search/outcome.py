@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from acceld.model import Attempt, Candidate, Plan, Run, Status
+from acceld.model import Attempt, Candidate, Plan, Run, Source, Status
 
 WIN_CLASS = "mixed"
 """Change class of a chain of rewrites of different classes."""
@@ -42,6 +43,17 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class PairedSpeedup:
+    """How many times faster by measurements that took turns on one device, with a 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+    steps: int
+    """1 where baseline and best took turns; else so many steps, each against its parent, multiplied."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """Figures of a run so far. Latencies are the source's (``simulated`` or ``measured``)."""
 
@@ -59,10 +71,14 @@ class Outcome:
     baseline_latency_us: float | None
     best_latency_us: float | None
     interval_percent: float | None
+    """Of the best latency."""
+    baseline_interval_percent: float | None
     speedup: float | None
     """None where nothing passed."""
     improved: bool
     """The best is faster than the baseline beyond the tie band."""
+    paired: PairedSpeedup | None
+    """Of the best over the baseline; None where they were not measured, or a step did not take turns."""
     tie_band: float | None
     """Half width, in percent, inside which the speed-up would be a tie; None where it is not known."""
     percent_of_peak_before: float | None
@@ -108,6 +124,7 @@ def outcome(
     band = tie_band(best, wins)
     profile = (after.profile if after else None) or (before.profile if before else None)
     judged = next((e.correctness for e in (after, before) if e and e.correctness), None)
+    turns = paired_speedup(best, by_id)
     end = run.ended_at or time.time()
     return Outcome(
         run=run.id,
@@ -124,8 +141,10 @@ def outcome(
         baseline_latency_us=base_us,
         best_latency_us=best_us,
         interval_percent=profile.interval_percent if profile else None,
+        baseline_interval_percent=before.profile.interval_percent if before and before.profile else None,
         speedup=speedup,
-        improved=speedup is not None and speedup > 1 + (band or 0.0) / 100,
+        improved=speedup is not None and speedup > 1 + (band or 0.0) / 100 and (turns is None or turns.low > 1),
+        paired=turns,
         tie_band=band,
         percent_of_peak_before=before.percent_of_peak if before else None,
         percent_of_peak_after=after.percent_of_peak if after else None,
@@ -142,6 +161,37 @@ def outcome(
         has_reference=judged.has_reference if judged else None,
         screened=_screened(candidates),
     )
+
+
+def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> PairedSpeedup | None:
+    """The speed-up over the baseline from ratios that were measured by turns.
+
+    The ratio against the baseline itself where there is one; else the product of the steps, whose relative half widths add
+    in squares (they were measured independently).
+    """
+    logs: list[tuple[float, float, float]] = []
+    at = best
+    while at is not None and at.parent is not None:
+        parent = by_id.get(at.parent)
+        root = next((one for one in by_id.values() if one.parent is None), None)
+        profile = at.evaluation.profile if at.evaluation else None
+        if parent is None or profile is None or profile.source is not Source.MEASURED:
+            return None
+        found = {one["against"]: one for one in profile.details.get("paired", ())}
+        own = found.get(root.kernel.sha256) if root is not None and not logs else None
+        if own is not None:
+            return PairedSpeedup(own["ratio"], own["interval"][0], own["interval"][1], steps=1)
+        step = found.get(parent.kernel.sha256)
+        if step is None or min(step["ratio"], *step["interval"]) <= 0:
+            return None
+        low, high = step["interval"]
+        logs.append((math.log(step["ratio"]), math.log(step["ratio"] / low), math.log(high / step["ratio"])))
+        at = parent
+    if not logs:
+        return None
+    ratio = math.exp(sum(middle for middle, _, _ in logs))
+    below, above = (math.exp(math.sqrt(sum(one[side] ** 2 for one in logs))) for side in (1, 2))
+    return PairedSpeedup(ratio, ratio / below, ratio * above, len(logs))
 
 
 def _screened(candidates: Sequence[Candidate]) -> Mapping[str, int] | None:

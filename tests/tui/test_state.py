@@ -116,3 +116,16 @@ def test_memory_is_bounded_by_what_is_kept_for_each_candidate() -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held / count < 700
+
+
+def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:
+    view = RunView(1)
+    created = {"workload": "silu", "chip": "trn1", "api": "nki_legacy", "backend": "neuron", "proposer": "rules"}
+    view.apply(Event(EventKind.RUN_CREATED, 1, created, 1))
+    told = {"candidate": 1, "status": "passed", "latency_us": 2.0}
+    view.apply(Event(EventKind.CANDIDATE_EVALUATED, 1, told | {"source": "simulated"}, 3))
+    assert view.source == "simulated"
+    view.apply(Event(EventKind.CANDIDATE_EVALUATED, 1, told | {"source": "measured"}, 2))
+    assert view.source == "simulated", "an older event changes nothing"
+    view.apply(Event(EventKind.CANDIDATE_EVALUATED, 1, told | {"source": "measured"}, 4))
+    assert view.source == "measured"

@@ -38,3 +38,12 @@ def test_a_pipe_gets_a_line_for_each_new_best() -> None:
         progress.update(event)
     lines = stream.getvalue().splitlines()
     assert [line.split(" · ")[0] for line in lines] == ["iteration 0/4", "iteration 1/4"]
+
+
+def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:
+    state = ProgressState()
+    state.apply(Event(EventKind.RUN_CREATED, 1, {"chip": "trn1", "backend": "neuron", "search": {"iterations": 4}}, 1))
+    state.apply(Event(EventKind.BEST_CHANGED, 1, {"latency_us": 1000.0, "source": "simulated"}, 2))
+    assert "best ≈ 1.00 ms sim trn1" in state.line()
+    state.apply(Event(EventKind.BEST_CHANGED, 1, {"latency_us": 900.0, "source": "measured"}, 3))
+    assert "best 900 µs trn1" in state.line()

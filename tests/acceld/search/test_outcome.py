@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from acceld.model import Attempt, Candidate, Plan, Run, RunSpec, RunState, Status
+import pytest
+
+from acceld.model import Attempt, Candidate, Plan, Run, RunSpec, RunState, Source, Status
 from acceld.search.outcome import outcome
 from tests.acceld.search.test_beam import candidate
 
@@ -79,3 +81,31 @@ def test_proposals_without_code_are_told_by_reason_most_frequent_first() -> None
         ("tile_width", "too wide", 2, "plan p3"),
         ("fusion", "it is read later", 1, "plan p2"),
     ]
+
+
+def measured_chain(*steps: tuple[float, float, float]) -> list[Candidate]:
+    """Candidates measured by turns with their parents: ratio and interval of each step."""
+    made = chain(100.0)
+    for number, (ratio, low, high) in enumerate(steps, 2):
+        one = chain(*[100.0] * number)[-1]
+        assert one.evaluation is not None and one.evaluation.profile is not None
+        kernel = replace(one.kernel, text=f"kernel {number}")
+        turn = {"against": made[-1].kernel.sha256, "ratio": ratio, "interval": [low, high], "win": low > 1}
+        profile = replace(one.evaluation.profile, source=Source.MEASURED, latency_us=50.0, details={"paired": [turn]})
+        made.append(replace(one, kernel=kernel, evaluation=replace(one.evaluation, profile=profile)))
+    return made
+
+
+def test_steps_measured_by_turns_are_multiplied_and_their_widths_add_in_squares() -> None:
+    found = outcome(finished(2), measured_chain((2.0, 1.8, 2.2)), {}).paired
+    assert found is not None
+    assert (found.steps, found.ratio, found.low, found.high) == (1, 2.0, 1.8, 2.2)
+    found = outcome(finished(3), measured_chain((2.0, 1.8, 2.2), (1.5, 1.5, 1.5)), {}).paired
+    assert found is not None
+    assert (found.steps, found.ratio, found.low, found.high) == pytest.approx((2, 3.0, 2.7, 3.3))
+
+
+def test_a_measured_speedup_whose_interval_holds_one_is_no_improvement() -> None:
+    assert outcome(finished(2), measured_chain((2.0, 1.8, 2.2)), {}).improved
+    assert not outcome(finished(2), measured_chain((1.02, 0.99, 1.05)), {}).improved
+    assert outcome(finished(2), chain(100.0, 50.0), plans(p2="fusion")).paired is None
