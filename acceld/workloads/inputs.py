@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _INTEGER_LIMIT = 2
 _SPARSE_KEPT = 0.1
+_PART = 1 << 24
 
 
 def supported_distributions(workload: Workload) -> list[str]:
@@ -108,11 +109,21 @@ def draw(argument: Argument, rng: np.random.Generator, earlier: Mapping[str, Any
         array = _ends_of_parts(argument, how, rng, earlier or {})
     elif how.kind == "integers":
         array = rng.integers(int(how.low), int(how.high), argument.shape)
-    elif how.kind == "uniform":
-        array = rng.uniform(how.low, how.high, argument.shape)
     else:
-        array = rng.normal(how.mean, how.std, argument.shape)
+        return _continuous(argument, how, rng)
     return (np.abs(array) if how.absolute else array).astype(numpy_dtype(argument.dtype))
+
+
+def _continuous(argument: Argument, how: Distribution, rng: np.random.Generator) -> NDArray[Any]:
+    """Drawn in parts, which gives the numbers that one draw gives: weights of a GiB would take eight as float64."""
+    import numpy as np
+
+    made = np.empty(math.prod(argument.shape), numpy_dtype(argument.dtype))
+    for start in range(0, made.size, _PART):
+        count = min(_PART, made.size - start)
+        part = rng.uniform(how.low, how.high, count) if how.kind == "uniform" else rng.normal(how.mean, how.std, count)
+        made[start : start + count] = np.abs(part) if how.absolute else part
+    return made.reshape(argument.shape)
 
 
 def _distinct(argument: Argument, below: int, rng: np.random.Generator) -> NDArray[Any]:

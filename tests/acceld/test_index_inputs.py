@@ -120,13 +120,36 @@ def test_hidden_shapes_differ_in_free_axes_only(name: str) -> None:
         assert other.definition.axes != one.definition.axes
 
 
-@pytest.mark.parametrize("name", [name for name in TRITON if not name.startswith("gemm")])
+@pytest.mark.parametrize("name", [name for name in TRITON if not name.startswith(("gemm", "moe"))])
 def test_a_triton_workloads_reference_is_finite_in_its_small_shapes(name: str) -> None:
     for one in hidden_shapes(workload(name)):
         for distribution in ("own", "special", "sparse"):
             inputs = make_inputs(one, 5, distribution)
             assert len(kernel_inputs(one, inputs)) == len(one.arguments)
             assert all(np.isfinite(output).all() for output in reference_outputs(one, inputs))
+
+
+def test_experts_are_chosen_by_groups_and_weighted_without_their_bias() -> None:
+    values = {"SEQ": 6, "EXPERTS": 64, "LOCAL": 32, "HIDDEN": 128, "INTER": 128}
+    small = load_workload(workload("moe_fp8_ds_routing_e32_h7168_i2048").folder, values)
+    for distribution in ("own", "special", "sparse"):
+        inputs = make_inputs(small, 5, distribution)
+        (found,) = reference_outputs(small, inputs)
+        logits, bias, x, x_scale, first, first_scale, second, second_scale, offset, scaling = (
+            one.astype(np.float64) if isinstance(one, np.ndarray) else one for one in inputs
+        )
+        for token in range(6):
+            score = 1 / (1 + np.exp(-logits[token]))
+            group = (score + bias).reshape(8, 8)
+            strong = sorted(range(8), key=lambda one: -sum(sorted(group[one])[-2:]))[:4]
+            chosen = sorted((e for e in range(64) if e // 8 in strong), key=lambda e: -(score + bias)[e])[:8]
+            wanted = np.zeros(128)
+            for expert in (e - offset for e in chosen if offset <= e < offset + 32):
+                both = first_scale[expert].repeat(128) * (first[expert] @ x[token] * x_scale[0, token])
+                active = both[:128] * both[128:] / (1 + np.exp(-both[128:]))
+                share = scaling * score[expert + offset] / score[chosen].sum()
+                wanted += share * second_scale[expert, 0, 0] * (second[expert] @ active)
+            assert np.allclose(found[token], wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_causal_attention_ignores_later_keys() -> None:

@@ -15,6 +15,17 @@ def error_of(text, workload, folder, monkeypatch, *, seed=3, distribution="own")
     """Greatest relative L2 error of the kernel in ``text`` over the outputs, against the float64 reference."""
     inputs = make_inputs(workload, seed, distribution)
     expected = reference_outputs(workload, inputs)
+    outputs = outputs_of(text, workload.entry, inputs, folder, monkeypatch)
+    assert len(outputs) == len(expected)
+    errors = []
+    for found, want in zip(outputs, expected, strict=True):
+        assert found.shape == want.shape and np.isfinite(found).all()
+        errors.append(np.linalg.norm(found - want) / np.linalg.norm(want))
+    return max(errors)
+
+
+def outputs_of(text, entry, inputs, folder, monkeypatch):
+    """What the kernel in ``text`` returns for ``inputs``, as arrays of float64."""
     path = folder / f"kernel_{next(_NUMBER)}.py"
     path.write_text(text, encoding="utf-8")
     with interpreting(monkeypatch) as torch:
@@ -22,15 +33,9 @@ def error_of(text, workload, folder, monkeypatch, *, seed=3, distribution="own")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         given = [one if not isinstance(one, np.ndarray) else torch.tensor(_wide(one)) for one in inputs]
-        returned = getattr(module, workload.entry)(*given)
+        returned = getattr(module, entry)(*given)
     outputs = returned if isinstance(returned, tuple) else (returned,)
-    assert len(outputs) == len(expected)
-    errors = []
-    for got, want in zip(outputs, expected, strict=True):
-        found = got.numpy().astype(np.float64)
-        assert found.shape == want.shape and np.isfinite(found).all()
-        errors.append(np.linalg.norm(found - want) / np.linalg.norm(want))
-    return max(errors)
+    return [one.numpy().astype(np.float64) for one in outputs]
 
 
 def _wide(array):

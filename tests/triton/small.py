@@ -12,6 +12,7 @@ _SMALL = {
     "gqa_ragged_prefill": ({"BATCH": 3, "QUERIES": 25, "TOKENS": 60, **_HEADS},),
     "mla_paged_decode": ({"BATCH": 3, "TOKENS": 70, "PAGES": 80}, {"BATCH": 2, "TOKENS": 9, "PAGES": 9}),
     "mla_paged_prefill": ({"BATCH": 3, "QUERIES": 7, "TOKENS": 70, "PAGES": 80},),
+    "moe_fp8": ({"SEQ": 9, "EXPERTS": 64, "LOCAL": 8, "HIDDEN": 256, "INTER": 128},),
 }
 
 

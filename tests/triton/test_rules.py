@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -63,6 +64,7 @@ def test_every_rule_that_applies_keeps_the_answer(name, tmp_path, monkeypatch):
         ("fused_add_rmsnorm_h7168", ("keep_row", "rows_per_program", "launch_options")),
         ("rmsnorm_h128", ("rows_per_program", "block_sizes", "persistent")),
         ("mla_paged_decode_h16_ckv512_kpe64", ("split_reduction", "block_sizes")),
+        ("moe_fp8_ds_routing_e32_h7168_i2048", ("fused_epilogue", "block_sizes", "launch_options")),
     ],
 )
 def test_rules_compose(name, chain, tmp_path, monkeypatch):
@@ -72,6 +74,27 @@ def test_rules_compose(name, chain, tmp_path, monkeypatch):
     one = workload(name)
     changed = rewritten(one.baselines["triton"].read_text(), chain)
     assert error_of(changed, small_shapes(name)[0], tmp_path, monkeypatch) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("chain", "launches"),
+    [
+        ((), 2),
+        (("fused_epilogue",), 1),
+        (("fused_epilogue", "block_sizes", "launch_options"), 1),
+        (("fused_epilogue", "split_reduction"), 2),
+    ],
+)
+def test_an_epilogue_in_the_product_computes_what_two_launches_do(chain, launches, tmp_path, monkeypatch):
+    from interpreter import outputs_of
+
+    changed = rewritten((Path(__file__).parent / "two_launches.py").read_text(), chain)
+    assert changed.count("[grid](") + changed.count("[(triton.cdiv") == launches
+    rng = np.random.default_rng(7)
+    a, b, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((45, 70), (37, 70), (37,)))
+    (found,) = outputs_of(changed, "run", [a, b, bias], tmp_path, monkeypatch)
+    wanted = np.maximum(a.astype(np.float64) @ b.T + bias, 0)
+    assert np.linalg.norm(found - wanted) < 1e-6 * np.linalg.norm(wanted)
 
 
 @pytest.mark.parametrize("distribution", ["scaled_up", "row_scaled", "special"])

@@ -1,6 +1,7 @@
 """Rewrite rules for Triton. Importing this package imports nothing else."""
 
 MODULES = (
+    "fused_epilogue",
     "keep_row",
     "split_reduction",
     "rows_per_program",

@@ -159,6 +159,8 @@ class TritonModule:
         axes = self._axes_tied_to(name, launch.kernel)
         if not axes:
             return Setting(name, value, (given,), given.lineno)
+        if self._shares_grid(launch):
+            return None
         places: list[ast.expr] = [given]
         for axis in axes:
             if axis >= len(launch.grid):
@@ -173,6 +175,14 @@ class TritonModule:
                 return None
             places += same
         return Setting(name, value, tuple(places), given.lineno)
+
+    @staticmethod
+    def _shares_grid(launch: Launch) -> bool:
+        """Whether the launch's grid has a name that host code uses for something else too."""
+        target = launch.call.func
+        name = target.slice.id if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) else ""
+        uses = [one for one in ast.walk(launch.host) if isinstance(one, ast.Name) and one.id == name]
+        return sum(isinstance(one.ctx, ast.Load) for one in uses) > 1
 
     def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
         """Grid axes whose program number is multiplied by the constant ``name``, or meets it in a called function."""

@@ -20,6 +20,7 @@ ROW = workload("rmsnorm_h128").baselines["triton"].read_text()
 SUM = workload("fused_add_rmsnorm_h7168").baselines["triton"].read_text()
 DECODE = workload("gqa_paged_decode_h32_kv4_d128").baselines["triton"].read_text()
 PREFILL = workload("gqa_paged_prefill_causal_h32_kv4_d128").baselines["triton"].read_text()
+TWO = (Path(__file__).parents[3] / "triton" / "two_launches.py").read_text()
 
 
 def sites(text: str, rule: str) -> list[Site]:
@@ -232,3 +233,79 @@ def test_a_site_of_another_source_is_refused() -> None:
         other = next(text for text in (ROW, GEMM, PREFILL) if not sites(text, rule))
         with pytest.raises(RuleRefused):
             rewrite(other, "triton", site, site.variants[0])
+
+
+def test_an_epilogue_moves_to_the_end_of_what_it_reads() -> None:
+    changed = first(TWO, "fused_epilogue")
+    assert "matmul_bias_relu[grid](" in changed and "def bias_relu" not in changed and "product =" not in changed
+    assert "c_tile = acc.to(a.dtype.element_ty)" in changed, "rounded as in memory"
+    assert "# the same for every row" in changed and "column =" not in changed and "row =" not in changed
+    assert changed.count("tl.store(") == 1 and "num_warps=4" in changed and "num_warps=8" not in changed
+    assert not sites(changed, "fused_epilogue")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # the array between is returned, read by a third launch, or memory that somebody else sees
+        ("return C", "return product"),
+        ("product = torch.empty((m_size, n_size), dtype=A.dtype, device=A.device)", "product = A.view(m_size, n_size)"),
+        ("    C = torch", "    matmul[grid](A, B, product, m_size, n_size, k_size)\n    C = torch"),
+        # other programs, other tiles, other places, other masks
+        ("bias_relu[grid]", "bias_relu[(triton.cdiv(m_size, 32), triton.cdiv(n_size, 16))]"),
+        ("HEIGHT=32", "HEIGHT=16"),
+        (
+            "x + row[:, None] * columns + column[None, :], mask",
+            "x + row[:, None] * columns + (column ^ 1)[None, :], mask",
+        ),
+        ("x + row[:, None] * columns", "x + row[:, None] * rows"),
+        ("row = tl.program_id(0)", "row = tl.program_id(1)"),
+        (
+            "inside = (row[:, None] < rows) & (column[None, :] < columns)",
+            "inside = row[:, None] + column[None, :] >= 0",
+        ),
+        ("C, m_size, n_size, HEIGHT", "C, m_size - 1, n_size, HEIGHT"),
+        # elements meet each other
+        ("tl.maximum(y, 0.0)", "(y - tl.max(y, axis=0)[None, :])"),
+        ("tl.maximum(y, 0.0)", "tl.cumsum(y, axis=0)"),
+        ("tl.load(bias + column,", "tl.load(bias + y.to(tl.int32),"),
+        # what the first kernel still reads, or what the second one reads too, is written
+        ("product, bias, C, m_size", "product, bias, A, m_size"),
+        ("product, bias, C, m_size", "product, product, C, m_size"),
+        # a store in a loop, an early return, a change of the host's between the two
+        (
+            "        acc += tl.dot(x, y)\n",
+            "        acc += tl.dot(x, y)\n        tl.store(c + m[:, None] + n[None, :], acc)\n",
+        ),
+        ("    acc = tl.zeros", "    if m_size < 3:\n        return\n    acc = tl.zeros"),
+        ("    C = torch", "    m_size = m_size - 1\n    C = torch"),
+        # a type of the array that nothing in the kernel has
+        (
+            "product = torch.empty((m_size, n_size), dtype=A.dtype",
+            "product = torch.empty((m_size, n_size), dtype=torch.int8",
+        ),
+    ],
+)
+def test_launches_that_are_not_proven_to_hand_over_stay_two(change: tuple[str, str]) -> None:
+    assert change[0] in TWO and not sites(TWO.replace(*change), "fused_epilogue")
+
+
+def test_an_array_between_launches_keeps_the_type_it_had() -> None:
+    changed = first(
+        TWO.replace(
+            "product = torch.empty((m_size, n_size), dtype=A.dtype",
+            "product = torch.empty((m_size, n_size), dtype=torch.float16",
+        ),
+        "fused_epilogue",
+    )
+    assert "c_tile = acc.to(tl.float16)" in changed
+
+
+def test_the_two_launches_of_experts_become_one() -> None:
+    text = workload("moe_fp8_ds_routing_e32_h7168_i2048").baselines["triton"].read_text()
+    changed = first(text, "fused_epilogue")
+    assert "gate_up_swiglu[" in changed and "gate = torch" not in changed and "up = torch" not in changed
+
+
+def test_a_size_in_a_grid_that_two_launches_share_stays() -> None:
+    assert {site.key for site in sites(TWO, "block_sizes")} == {"BLOCK_K/0"}
