@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         _models,
         _neuron,
         _nvidia,
+        _cpu,
     )
     findings: list[Finding] = []
     for look in looks:
@@ -191,6 +192,31 @@ def _neuron_backend(backend: str) -> Finding:
     cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"
     tools = f"compiler in {found.tools.compile_python}, runner in {found.tools.runner_python}"
     return Finding(backend, "ok", f"{cores}; {tools}", f"acceld optimize WORKLOAD --backend {backend}")
+
+
+def _cpu(arguments: argparse.Namespace) -> Iterator[Finding]:
+    """What kernels for the host's processor would be built and timed with. Nothing is measured."""
+    from acceld.backends.cpu.driver import CpuDriver
+    from acceld.backends.cpu.peaks import FILE, stored_rates
+
+    driver = CpuDriver()
+    try:
+        driver.check()
+    except AcceldError as error:
+        yield Finding("cpu", "note", error.message, error.hint)
+        return
+    core = driver.leases()[0].name
+    if driver.compiler is None:
+        todo = "install gcc (apt install gcc)"
+        yield Finding("cpu", "note", f"{core}; no C compiler: none of gcc, cc and clang; numpy kernels only", todo)
+        return
+    found = stored_rates(find_home(arguments.home).path, driver.compiler.path)
+    if found is None:
+        told = f"peaks not measured yet: the first run does, in two seconds ({FILE})"
+    else:
+        memory = max(found.memory_bytes_per_s, found.shared_bytes_per_s)
+        told = f"measured peaks {found.flops_per_s / 1e9:.3g} GFLOP/s, {memory / 1e9:.3g} GB/s"
+    yield Finding("cpu", "ok", f"{driver.compiler.version}; {core}; {told}", "acceld optimize matmul_cpu --wait")
 
 
 def _nvidia(_: argparse.Namespace) -> Iterator[Finding]:

@@ -104,10 +104,17 @@ class ProfileScreen(ConsoleScreen):
         if latency_us and band:
             low, high = latency_us * (1 - band / 100), latency_us * (1 + band / 100)
             text.append(f"          {figures.duration(low)} to {figures.duration(high)}\n", palette.muted)
-        text.append(f"method    {profile.get('method') or ''}\n\n", palette.muted)
-        text.append("modelled engine time\n", palette.accent)
-        text.append_text(engine_bars(profile, width, palette.primary, palette.muted))
-        text.append(f"bound     {profile.get('bound') or 'not known'}\n\n")
+        text.append(f"method    {profile.get('method') or ''}\n", palette.muted)
+        for turn in (profile.get("details") or {}).get("paired") or ():
+            low, high = turn["interval"]
+            text.append("by turns  ", palette.accent)
+            text.append(f"{turn['ratio']:.2f}x ({low:.2f} – {high:.2f}), {turn['rounds']} rounds\n")
+        text.append("\n")
+        if profile.get("engines_us"):
+            text.append("modelled engine time\n", palette.accent)
+            text.append_text(engine_bars(profile, width, palette.primary, palette.muted))
+        if profile.get("engines_us") or profile.get("bound"):
+            text.append(f"bound     {profile.get('bound') or 'not known'}\n\n")
         for name, title in (("percent_of_peak", "of peak"), ("percent_of_attainable", "of attainable")):
             value = facts.get(name)
             if value is not None:

@@ -64,13 +64,10 @@ class HostRates:
 
 def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -> HostRates:
     """The stored rates of this machine, or those measured now on ``core``; takes about two seconds the first time."""
+    stored = stored_rates(folder, compiler)
+    if stored is not None:
+        return stored
     path, machine = folder / FILE, _machine(compiler)
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["machine"] == machine and stored["version"] == VERSION:
-            return HostRates(*(stored[name] for name in HostRates.__slots__))
-    except (OSError, ValueError, KeyError):
-        pass
     found = _measure(compiler, flags, core)
     record = {name: getattr(found, name) for name in HostRates.__slots__}
     record |= {"machine": machine, "version": VERSION, "measured_at": time.time()}
@@ -79,6 +76,17 @@ def rates(folder: Path, compiler: str | None, flags: Sequence[str], core: int) -
     partial.write_text(json.dumps(record, indent=1), encoding="utf-8")
     partial.replace(path)
     return found
+
+
+def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
+    """The rates of this machine that were kept in ``folder``; None where none were, or another machine's."""
+    try:
+        stored = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        if stored["machine"] == _machine(compiler) and stored["version"] == VERSION:
+            return HostRates(*(stored[name] for name in HostRates.__slots__))
+    except (OSError, ValueError, KeyError):
+        return None
+    return None
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
