@@ -56,7 +56,10 @@ def parse_argument(text: str, place: int) -> DraftArgument:
     dtype = match["dtype"]
     if dtype not in DTYPE_BYTES:
         raise UsageError(f"argument {text!r}: dtype {dtype!r} is unknown.", hint=did_you_mean(dtype, DTYPE_BYTES))
-    return DraftArgument(match["name"] or f"arg{place}", tuple(map(int, match["shape"].split("x"))), dtype)
+    shape = tuple(map(int, match["shape"].split("x")))
+    if 0 in shape:
+        raise UsageError(f"argument {text!r} has no elements", hint="every dimension is at least 1")
+    return DraftArgument(match["name"] or f"arg{place}", shape, dtype)
 
 
 def parse_scalar(text: str) -> DraftArgument:

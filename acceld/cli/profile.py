@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import json
 import tempfile
@@ -10,18 +11,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from acceld import config, drafts, figures, roofline
+from acceld.cli.bare_arguments import bare_arguments
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
-from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.model import Evaluation, Gate, Kernel, Profile, Status
+from acceld.roofline import peak_name
 from acceld.targets import SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
 from acceld.workloads import ArraySpec, Workload, load_workload, workload
 
+if TYPE_CHECKING:
+    from acceld.nki.program import Program
+
 NOT_PASSED = 7
+PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki"}
+"""What a kernel's file imports, by API."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 
@@ -32,9 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     against.add_argument("--workload", help="check it against this workload")
     against.add_argument("--reference", metavar="REF.py", help="check it against a file with get_inputs and forward")
     against.add_argument(
-        "--arg", action="append", metavar="[NAME=]SHAPE:DTYPE", help="shape of an argument, in order; no check"
+        "--arg", action="append", metavar="[NAME=]SHAPE:DTYPE", help="an argument by name, or in order; no check"
     )
-    parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number")
+    parser.add_argument(
+        "--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number, true or false"
+    )
     parser.add_argument("--entry", default="", help="name of the kernel function")
     parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
     parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
@@ -70,22 +80,42 @@ class Subject:
 
 def run(arguments: argparse.Namespace) -> int:
     """Profile, print, and return 7 where the kernel does not pass."""
-    flags = {"search.chip": arguments.chip, "search.api": arguments.api}
+    asked = arguments.api or _imported_api(Path(arguments.kernel))
+    flags = {"search.chip": arguments.chip, "search.api": asked}
     settings = config.load(flags=flags).config
     default = Choice(SIMULATOR, settings.search.api, settings.search.chip)
-    where = choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
+    where = choose(default, backend=SIMULATOR, api=asked, chip=arguments.chip)
     chip, api = where.chip, where.api
     folders = [Path(folder) for folder in settings.paths.workloads]
     with _subject(arguments, api, folders) as subject:
         state = find_home(arguments.home).prepare()
-        if arguments.ir or arguments.trace:
-            return _program(subject, chip, settings.evaluate, state, arguments)
+        if arguments.ir:
+            from acceld.nki.printing import program_text
+
+            print(program_text(_traced(subject, chip, settings.evaluate, state)), end="")
+            return 0
         evaluation = asyncio.run(_evaluate(subject, chip, settings.evaluate, state, arguments))
         if arguments.json:
             print_json(record(evaluation, subject.workload, chip))
         else:
             print_evaluation(evaluation, subject, chip, arguments.kernel)
+        if arguments.trace and evaluation.profile is not None:
+            _write_timeline(_traced(subject, chip, settings.evaluate, state), Path(arguments.trace))
     return 0 if evaluation.status in FINE else NOT_PASSED
+
+
+def _imported_api(path: Path) -> str | None:
+    """The API whose package the file imports; None for a workload, a file without imports or with both packages."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8")) if path.suffix == ".py" else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):  # loading the kernel tells what is wrong with it
+        return None
+    roots = {
+        alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    roots |= {(node.module or "").partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    found = [api for package, api in PACKAGES.items() if package in roots]
+    return found[0] if len(found) == 1 else None
 
 
 @contextmanager
@@ -101,10 +131,7 @@ def _subject(arguments: argparse.Namespace, api: str, folders: list[Path]) -> It
         return
     if arguments.arg:
         kernel = _load(path, arguments, api, None)
-        arrays = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
-        specs = tuple(ArraySpec(a.shape, a.dtype) for a in arrays)
-        scalars = [drafts.parse_scalar(text).value for text in arguments.scalar]
-        yield Subject(kernel, None, (*specs, *(value for value in scalars if value is not None)))
+        yield Subject(kernel, None, bare_arguments(kernel, arguments.arg, arguments.scalar))
         return
     if arguments.reference:
         with tempfile.TemporaryDirectory(prefix="acceld-") as folder:
@@ -178,23 +205,22 @@ async def _evaluate(
         await judge.stop(0.0)
 
 
-def _program(
-    subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
-) -> int:
+def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path) -> Program:
     from acceld.evaluate.programs import traced_program
 
-    program = asyncio.run(traced_program(subject.kernel, subject.arguments, chip, settings, state))
-    if arguments.ir:
-        from acceld.nki.printing import program_text
+    return asyncio.run(traced_program(subject.kernel, subject.arguments, chip, settings, state))
 
-        print(program_text(program), end="")
-    if arguments.trace:
-        from acceld.nki.timeline import timeline
-        from acceld.nki.trace_export import chrome_trace
 
-        Path(arguments.trace).write_text(json.dumps(chrome_trace(timeline(program))), encoding="utf-8")
-        say(f"wrote {arguments.trace}; open it at ui.perfetto.dev")
-    return 0
+def _write_timeline(program: Program, path: Path) -> None:
+    """The timeline as a Chrome trace. UsageError where the file can not be written."""
+    from acceld.nki.timeline import timeline
+    from acceld.nki.trace_export import chrome_trace
+
+    try:
+        path.write_text(json.dumps(chrome_trace(timeline(program))), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    say(f"wrote {path}; open it at ui.perfetto.dev")
 
 
 COUNTERS = (
@@ -210,7 +236,7 @@ COUNTERS = (
 def record(evaluation: Evaluation, found: Workload | None, chip: str) -> dict[str, Any]:
     """The evaluation as ``--json`` prints it."""
     profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
-    counters = profile.counters if profile else {}
+    counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
     return {
         "status": str(evaluation.status),
         "latency_us": evaluation.latency_us,
@@ -220,7 +246,7 @@ def record(evaluation: Evaluation, found: Workload | None, chip: str) -> dict[st
         "method": profile.method if profile else None,
         "engines": {name: {"busy_us": us} for name, us in profile.engines_us.items()} if profile else {},
         **{name: counters.get(name) for name in COUNTERS},
-        "counters": dict(counters),
+        "counters": counters,
         "rel_l2": correctness.rel_l2 if correctness else None,
         "tolerance": correctness.tolerance if correctness else None,
         "gate": str(correctness.gate) if correctness else None,
@@ -243,6 +269,11 @@ def record(evaluation: Evaluation, found: Workload | None, chip: str) -> dict[st
     }
 
 
+def _whole(value: float) -> float:
+    """Bytes and counts without a decimal point."""
+    return int(value) if value == int(value) else value
+
+
 def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: str) -> None:
     """The evaluation for a person."""
     profile, correctness = evaluation.profile, evaluation.correctness
@@ -256,10 +287,10 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     if correctness is not None:
         pairs.append(("error", f"{correctness.rel_l2:.2g} relative L2, tolerance {correctness.tolerance:.2g}"))
     if profile is not None:
-        pairs.append(("latency", figures.latency(profile.latency_us, profile.source, chip, profile.interval_percent)))
+        pairs.append(("latency", _latency(profile, chip)))
         if evaluation.percent_of_peak is not None:
             of_peak = figures.percent(evaluation.percent_of_peak)
-            pairs.append(("of paper peak", of_peak))
+            pairs.append((f"of {peak_name(chip)}", of_peak))
             pairs.append(("of attainable", figures.percent(evaluation.percent_of_attainable)))
         pairs.append(("bound by", profile.bound or "—"))
     print_pairs(pairs)
@@ -269,12 +300,17 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     if profile.engines_us:
         print()
         latency = profile.latency_us or 0.0
-        rows = [
-            (engine, figures.duration(us), f"{100 * us / latency:.0f} %" if latency else "—")
+        busy = [
+            (
+                engine,
+                figures.duration(us),
+                f"{100 * us / latency:.0f} %" if latency else "—",
+                str(classes.get("engines", "")),
+            )
             for engine, us in sorted(profile.engines_us.items(), key=lambda item: -item[1])
             if us
         ]
-        print_table(rows, ("engine", "busy", "of latency"), right=frozenset({1, 2}))
+        print_table(busy, ("engine", "busy", "of latency", "class"), right=frozenset({1, 2}))
     if profile.counters:
         print()
         rows = [
@@ -299,6 +335,13 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
         print_table(dearest, ("line", "engine", "busy", "source"), right=frozenset({0, 2}))
     for note in profile.notes:
         say(f"note: {note}")
+
+
+def _latency(profile: Profile, chip: str) -> str:
+    """``≈ 1.19 ms sim trn1 ±12 % (legacy)``: the model of the compiler behind a simulated latency stands behind it."""
+    text = figures.latency(profile.latency_us, profile.source, chip, profile.interval_percent)
+    compiler = profile.method.removeprefix("compiler_")
+    return f"{text} ({compiler})" if profile.latency_us is not None and compiler != profile.method else text
 
 
 def _status(evaluation: Evaluation) -> str:

@@ -130,7 +130,7 @@ def _share(buffer: Buffer, grain: list[int]) -> float:
     A tile in PSUM keeps at least a bank.
     """
     axis = buffer.partition_axis
-    if axis < 0:
+    if axis < 0 or not buffer.elements:
         return 0.0
     partitions = buffer.shape[axis]
     share = min(grain[axis], partitions) / partitions

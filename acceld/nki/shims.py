@@ -22,6 +22,13 @@ FRAMEWORKS = frozenset(
 """Never loaded while tracing, also where they are installed: a kernel needs nothing of them."""
 
 
+WAYS = {
+    "belongs": "name the kernel's API (--api), or import the other package",
+    "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
+}
+"""What to do, by the first word of what is wrong with a module."""
+
+
 class Stub:
     """Stands for something missing; it may be passed around, and raises when a running kernel uses it."""
 
@@ -31,7 +38,10 @@ class Stub:
     def _use(self) -> None:
         session: Session = self.__dict__["_session"]
         if session.running:
-            raise UnsupportedCall(f"{self.__dict__['_name']} {self.__dict__['_why']}", line=session.line())
+            why: str = self.__dict__["_why"]
+            raise UnsupportedCall(
+                f"{self.__dict__['_name']} {why}", line=session.line(), hint=WAYS.get(why.split()[0], "")
+            )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):

@@ -160,7 +160,10 @@ def _find(tree: ast.Module, entry: str | None) -> str:
         return next(iter(functions))
     if not jitted:
         raise UsageError(
-            "the file holds no kernel: no function under nki.jit", hint=f"functions: {listed}; name one as entry"
+            "the file holds no kernel: no function under nki.jit",
+            hint=f"functions: {listed}; name one as entry"
+            if functions
+            else "define one at the top of the file, under @nki.jit",
         )
     raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {listed}")
 
@@ -224,6 +227,10 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
     """The arguments by parameter name, checked against the function's signature."""
     target = inspect.unwrap(function)
     for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
+        if isinstance(value, TensorSpec) and 0 in value.shape:
+            raise UsageError(
+                f"an argument of shape {value.shape} has no elements", hint="every dimension is at least 1"
+            )
         if isinstance(value, TensorSpec) and value.dtype not in DTYPE_BYTES:
             raise UsageError(f"unknown dtype {value.dtype!r}", hint=did_you_mean(value.dtype, DTYPE_BYTES))
     signature = inspect.signature(target)
@@ -232,7 +239,7 @@ def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]
     except TypeError as error:
         raise UsageError(
             f"the arguments do not fit {getattr(target, '__name__', 'the kernel')}{signature}: {error}",
-            hint=f"{len(arguments)} given",
+            hint=f"{len(arguments)} given; each parameter without a default needs one",
         ) from error
     named: dict[str, object] = {}
     for name, value in bound.arguments.items():

@@ -48,6 +48,7 @@ def operand(value: object, name: str, call: str) -> Tensor:
             f"Expected operand '{name}' of '{call}' to be a tile, but got {type(value).__name__}",
             rule="operand_type",
             line=current().line(),
+            hint="load data with nl.load, or make a tile with nl.full",
         )
     return on_chip(value, name, call)
 
@@ -134,7 +135,10 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
         return tuple(np.broadcast_shapes(a, b))
     except ValueError:
         raise LegalityError(
-            f"tiles of shapes {list(a)} and {list(b)} do not fit in '{call}'", rule="shape", line=current().line()
+            f"tiles of shapes {list(a)} and {list(b)} do not fit in '{call}'",
+            rule="shape",
+            line=current().line(),
+            hint="sizes agree or are 1; put axes in place with expand_dims, reshape or broadcast_to",
         ) from None
 
 
@@ -151,6 +155,7 @@ def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
             f"operand '{name}' of '{call}' must be a number or a ({partitions}, 1) tile, not {list(tile.shape)}",
             rule="operand_shape",
             line=current().line(),
+            hint="slice one column of it, such as t[:, 0:1], or use nisa.tensor_tensor for a whole tile",
         )
     made = conform(tile, (partitions, 1))
     assert made is not None
@@ -169,6 +174,7 @@ def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tens
             f"operand '{name}' of '{call}' must be a number or a tile, not {type(value).__name__}",
             rule="operand_type",
             line=current().line(),
+            hint="numpy arrays come in with nl.shared_constant and nl.load",
         )
     return number
 
@@ -334,6 +340,7 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
                 f"a tile of shape {tile.shape} can not update {target.label} of shape {target.shape}",
                 rule="shape",
                 line=trace.line(),
+                hint="index the part of the target that the tile belongs to",
             )
         trace.emit("tensor_tensor", Engine.VECTOR, [target], [target, wide], attrs={"op": op}, accumulates=True)
         return target
@@ -383,6 +390,9 @@ def broadcast_to(src: object, *, shape: Any) -> Tensor:
             return result("broadcast_partition", Engine.TENSOR, wanted, tensor.dtype_name, [view])
     if view is None:
         raise LegalityError(
-            f"a tile of shape {tensor.shape} can not be broadcast to {wanted}", rule="shape", line=current().line()
+            f"a tile of shape {tensor.shape} can not be broadcast to {wanted}",
+            rule="shape",
+            line=current().line(),
+            hint="only axes of one element repeat; put them in place with expand_dims or reshape",
         )
     return view

@@ -80,6 +80,7 @@ def where(
                     f"operand '{name}' of 'where' has shape {value.shape}, not {shape}",
                     rule="shape",
                     line=current().line(),
+                    hint="sizes agree or are 1; use broadcast_to",
                 )
             srcs.append(wide)
         else:
@@ -118,7 +119,10 @@ def program_id(axis: int) -> object:
         return 0
     if not -len(ids) <= axis < len(ids):
         raise LegalityError(
-            f"program_id({axis}): the launch grid has {len(ids)} axes", rule="grid_axis", line=current().line()
+            f"program_id({axis}): the launch grid has {len(ids)} axes",
+            rule="grid_axis",
+            line=current().line(),
+            hint="launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return ids[axis]
 
@@ -137,7 +141,10 @@ def axis_of(axis: int, grid: tuple[int, ...]) -> int:
     """``axis`` if the grid has it."""
     if not -len(grid) <= axis < len(grid):
         raise LegalityError(
-            f"the launch grid has {len(grid)} axes, not {axis + 1}", rule="grid_axis", line=current().line()
+            f"the launch grid has {len(grid)} axes, not {axis + 1}",
+            rule="grid_axis",
+            line=current().line(),
+            hint="launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return axis
 
@@ -232,7 +239,11 @@ def spmd_dim(*sizes: int, **kwargs: Any) -> int:
 
 def _refused(name: str) -> Callable[..., object]:
     def call(*args: Any, **kwargs: Any) -> object:
-        raise UnsupportedCall(f"nl.{name} is not simulated: {UNSUPPORTED[name]}", line=current().line())
+        raise UnsupportedCall(
+            f"nl.{name} is not simulated: {UNSUPPORTED[name]}",
+            line=current().line(),
+            hint="store each program's part and add the parts in a kernel without a grid",
+        )
 
     call.__name__ = name
     return call
@@ -252,6 +263,11 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     products.transpose, reductions.mean, reductions.var, reductions.softmax, reductions.rms_norm,
     reductions.loop_reduce, positions.gather_flattened, transfers.atomic_rmw,
 )  # fmt: skip
+
+
+def namespace_names() -> frozenset[str]:
+    """Names of the functions a kernel may call."""
+    return frozenset((*UNARY, *BINARY, *REDUCTIONS, *(function.__name__ for function in FUNCTIONS)))
 
 
 def namespace() -> dict[str, object]:

@@ -131,7 +131,12 @@ def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
                 outer = None if one.shape == one.declared.shape else one.shape
                 trace.builder.change_buffer(number, role=Role.OUTPUT, scope=(), argument_shape=outer)
             elif one.declared.role is Role.CONSTANT:
-                raise LegalityError("the kernel returns a constant", rule="kernel_result", line=line)
+                raise LegalityError(
+                    "the kernel returns a constant",
+                    rule="kernel_result",
+                    line=line,
+                    hint="store the result to a tensor declared with buffer=nl.shared_hbm and return that",
+                )
             outputs.append(number)
         unreturned = [number for number in written if number not in outputs]
         if unreturned:

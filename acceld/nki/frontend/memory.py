@@ -92,7 +92,12 @@ def full(
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     number = as_number(fill_value)
     if number is None:
-        raise LegalityError("fill_value must be a number", rule="operand_type", line=current().line())
+        raise LegalityError(
+            "fill_value must be a number",
+            rule="operand_type",
+            line=current().line(),
+            hint="fill with a number, then assign or add the tile",
+        )
     fill(current(), tensor, number, lazy=bool(kwargs.get("lazy_initialization", False)))
     return tensor
 
@@ -193,6 +198,7 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
             f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
             rule="operand_type",
             line=current().line(),
+            hint="pass an argument of the kernel or a tensor declared with nl.ndarray; numpy data comes in with nl.shared_constant",
         )
     if value.space is not Space.HBM:
         raise LegalityError(
@@ -200,6 +206,7 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
             f"'{value.space.value}' instead.",
             rule="address_space",
             line=current().line(),
+            hint="nl.load reads and nl.store writes tensors declared with buffer=nl.shared_hbm or nl.hbm; on-chip tiles are used directly",
         )
     return value
 
@@ -240,7 +247,12 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
     """``nl.load_transpose2d``: HBM to a new SBUF tile, transposed on the way."""
     tensor = in_hbm(src, "src", "load_transpose2d")
     if tensor.ndim != 2:
-        raise LegalityError("load_transpose2d needs two dimensions", rule="shape", line=current().line())
+        raise LegalityError(
+            "load_transpose2d needs two dimensions",
+            rule="shape",
+            line=current().line(),
+            hint="index the tensor down to rows and columns",
+        )
     shape = (tensor.shape[1], tensor.shape[0])
     partitions_fit(shape, "load_transpose2d")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
@@ -259,6 +271,7 @@ def store(dst: object, value: object, *, mask: object = None, mode: object = Non
                 f"Expected operand 'value' of 'store' to be a tile, but got {type(value).__name__}",
                 rule="operand_type",
                 line=trace.line(),
+                hint="store a tile, or a number",
             )
         value = result("memset", Engine.UNKNOWN, target.shape, target.dtype_name, [number])
     tile = on_chip(value, "value", "store")
@@ -272,6 +285,7 @@ def store(dst: object, value: object, *, mask: object = None, mode: object = Non
                 f"a tile of shape {list(tile.shape)} can not be stored to {list(target.shape)}",
                 rule="shape",
                 line=trace.line(),
+                hint="index the destination to the tile's shape",
             )
         placed, tile = target, wide
     trace.emit("dma_copy", Engine.DMA, [placed], [tile], attrs=_outside(mode), mask=masked(mask, tile.shape))

@@ -76,6 +76,7 @@ def declare(
             f"a tensor of shape {sizes} takes more than {MAX_HBM_BYTES >> 30} GiB of HBM",
             rule="hbm_capacity",
             line=line,
+            hint="use smaller shapes",
         )
     here, variable = call_place()
     place = site or here
@@ -143,7 +144,10 @@ def assign(target: Tensor, value: object) -> None:
         number = elementwise.as_number(value)
         if number is None:
             raise LegalityError(
-                f"{type(value).__name__} can not be assigned to {target.label}", rule="operand_type", line=trace.line()
+                f"{type(value).__name__} can not be assigned to {target.label}",
+                rule="operand_type",
+                line=trace.line(),
+                hint="assign a tile or a number",
             )
         trace.emit("memset", Engine.UNKNOWN, [target], [number])
         return
@@ -166,6 +170,7 @@ def assign(target: Tensor, value: object) -> None:
                 f"a tile of shape {value.shape} can not be assigned to {target.label} of shape {target.shape}",
                 rule="shape",
                 line=trace.line(),
+                hint="index the target to the tile's shape, or broadcast the tile",
             )
         elementwise.emit_copy(target, source, () if source.shape != value.shape else mask)
         return

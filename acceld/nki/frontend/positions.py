@@ -42,6 +42,7 @@ def iota(expr: object, dtype: object, *, mask: object = None, **kwargs: Any) -> 
             "Expected operand 'expr' of 'iota' to be an expression of nl.arange or nl.mgrid",
             rule="operand_type",
             line=current().line(),
+            hint="for example nisa.iota(nl.arange(512)[None, :], dtype=nl.int32)",
         )
     shape = expr.shape if len(expr.shape) > 1 else (1, *expr.shape)
     pattern = Pattern(expr.base, expr.over(shape))
@@ -61,7 +62,12 @@ def affine_select(
     tile = moved_to_sbuf(operand(on_true_tile, "on_true_tile", "affine_select"))
     other = scalar_operand(on_false_value, "on_false_value", "affine_select", tile.shape[0])
     if isinstance(other, Tensor):
-        raise LegalityError("on_false_value must be a number", rule="operand_type", line=current().line())
+        raise LegalityError(
+            "on_false_value must be a number",
+            rule="operand_type",
+            line=current().line(),
+            hint="select against a tile with nl.where",
+        )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     if isinstance(pred, bool):
         pred = Predicate(((Expr(Affine(0 if pred else -1)), "ge"),))
@@ -70,6 +76,7 @@ def affine_select(
             "Expected operand 'pred' of 'affine_select' to be a comparison of index expressions",
             rule="operand_type",
             line=current().line(),
+            hint="for example pred=(i_p >= i_f) with nl.mgrid or nl.arange",
         )
     for expr, cmp in pred.terms:
         coefs = [0] * tile.ndim
@@ -80,6 +87,7 @@ def affine_select(
                     f"a predicate of shape {expr.shape} does not fit a tile of shape {tile.shape}",
                     rule="mask_shape",
                     line=current().line(),
+                    hint="index the positions with nl.mgrid over the tile's shape",
                 )
             if coef:
                 coefs[lead + axis] = coef
@@ -123,6 +131,7 @@ def reducing(
                     f"reduce_res of '{call}' has shape {target.shape}, not {(dst.shape[0], 1)}",
                     rule="operand_shape",
                     line=trace.line(),
+                    hint="declare it with nl.ndarray((partitions, 1), ...)",
                 )
             dsts.append(placed)
     slot = trace.emit(op, engine, dsts, srcs, attrs=attrs, mask=masked(mask, dst.shape))
@@ -286,6 +295,10 @@ def sequence_bounds(*, segment_ids: object, dtype: object = None, **kwargs: Any)
     """``nisa.sequence_bounds``: (1, 2, n): start and end of the segment at each position."""
     tile = operand(segment_ids, "segment_ids", "sequence_bounds")
     if tile.shape[0] != 1:
-        raise UnsupportedCall("sequence_bounds of more than one partition", line=current().line())
+        raise UnsupportedCall(
+            "sequence_bounds of more than one partition",
+            line=current().line(),
+            hint="take the partitions one at a time",
+        )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("sequence_bounds", Engine.GPSIMD, (1, 2, prod(tile.shape[1:])), kind, [tile])

@@ -169,6 +169,7 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
             f"the contraction dimensions of x{list(left.shape)} and y{list(right.shape)} of 'matmul' differ",
             rule="matmul_shape",
             line=current().line(),
+            hint="x is [M, K] (or [K, M] with transpose_x=True) and y [K, N]",
         )
     turned = result(
         "transpose",

@@ -186,9 +186,15 @@ def loop_reduce(
                 "loop_indices must be variables of enclosing nl.affine_range or nl.sequential_range loops",
                 rule="loop_indices",
                 line=trace.line(),
+                hint="pass the loop variable itself, such as loop_indices=[i]",
             )
     if any(loop not in trace.scope for loop in loops):
-        raise LegalityError("loop_reduce over a loop that is over", rule="local_scope", line=trace.line())
+        raise LegalityError(
+            "loop_reduce over a loop that is over",
+            rule="local_scope",
+            line=trace.line(),
+            hint="call it inside of the loop",
+        )
     name, site = names.reduce_op(op), call_site()
     patterns = masked(mask, tile.shape)
     first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)

@@ -173,12 +173,20 @@ class Trace:
                     line=self.line(),
                     hint="loop over the largest bound and mask, or unroll the outer loop with nl.static_range",
                 )
+            if not hasattr(arg, "__index__"):
+                raise LegalityError(
+                    f"the bounds of {function} must be integers, not {type(arg).__name__}",
+                    rule="operand_type",
+                    line=self.line(),
+                    hint="pass a Python integer; a tile's value is not known while tracing: loop over the largest bound and mask",
+                )
         numbers = range(*(operator.index(cast("Any", arg)) for arg in args))
         if len(numbers) > MAX_TRIPS:
             raise LimitExceeded(
                 f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
                 rule="trip_limit",
                 line=self.line(),
+                hint="use larger tiles, or fewer iterations",
             )
         site, name, line = call_site(), loop_variable(), self.line()
         name = name or "i"

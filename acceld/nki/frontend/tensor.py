@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from acceld.nki.builder import Slot
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import dtypes
@@ -53,6 +55,30 @@ def _update(name: str) -> Callable[[Tensor, object], Tensor]:
     return update
 
 
+REFLECTED = frozenset(
+    "add subtract multiply divide power mod less less_equal greater greater_equal equal not_equal".split()
+)
+"""Operators a numpy number may stand left of."""
+SHAPE_FUNCTIONS: dict[Any, Callable[[Tensor], Any]] = {
+    np.shape: lambda tile: tile.shape,
+    np.ndim: lambda tile: tile.ndim,
+    np.size: lambda tile: tile.size,
+}
+METHODS = {
+    "T": "nl.transpose(tile)",
+    "copy": "nl.copy(tile)",
+    "item": "nl functions: a tile's value is not known while tracing",
+    "numpy": "nl functions: a tile has no data while tracing",
+    **{name: f"nl.{name}(tile, axis)" for name in ("sum", "mean", "max", "min", "prod", "var", "all")},
+    **{name: f"nl.{name}(tile)" for name in ("transpose", "exp", "sqrt", "abs", "square", "tanh", "sigmoid")},
+    "to": "tile.astype(dtype)",
+    "squeeze": "tile.reshape(shape)",
+    "flatten": "tile.reshape(shape)",
+    "unsqueeze": "tile.expand_dims(axis)",
+}
+"""What numpy's and torch's methods are called here."""
+
+
 class Tensor:
     """A view of a buffer: a declared tensor, an index into one, or the result of an instruction.
 
@@ -60,7 +86,6 @@ class Tensor:
     """
 
     __slots__ = ("access", "alias", "overrun", "produced", "scope", "whole")
-    __array_ufunc__ = None
 
     def __init__(self, access: Access, scope: tuple[int, ...], *, produced: Produced | None = None) -> None:
         self.access = access
@@ -237,6 +262,74 @@ class Tensor:
 
     def __neg__(self) -> Tensor:
         return self._binary("multiply", -1.0)
+
+    def __abs__(self) -> Tensor:
+        return self._refuse("abs()", "nl.abs(tile)")
+
+    def __matmul__(self, other: object) -> Tensor:
+        return self._refuse(
+            "@", "nl.matmul(x, y), or nl.matmul(x, y, transpose_x=True) for x with rows on the free axis"
+        )
+
+    __rmatmul__ = __matmul__
+
+    def __floordiv__(self, other: object) -> Tensor:
+        return self._refuse("//", "nl.floor(nl.divide(x, y)), or nl.right_shift(x, n) for integers")
+
+    __rfloordiv__ = __floordiv__
+
+    def __float__(self) -> float:
+        raise LegalityError(
+            f"the value of {self.label} is not known while tracing",
+            rule="tile_value",
+            line=current().line(),
+            hint="compute with nl or nisa functions, which take tiles",
+        )
+
+    __int__ = __float__
+
+    def _refuse(self, what: str, instead: str) -> Tensor:
+        raise LegalityError(
+            f"{what} is not defined for tiles ({self.label})",
+            rule="tile_operator",
+            line=current().line(),
+            hint=f"use {instead}",
+        )
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Tensor:
+        """A numpy number left of an operator; any other use of numpy on a tile is refused."""
+        name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
+        number = isinstance(inputs[0], np.generic | np.ndarray) and np.size(inputs[0]) == 1
+        if method == "__call__" and name in REFLECTED and number and not kwargs:
+            return self._binary(name, inputs[0], reverse=True)
+        return self._numpy({"add": "sum", "multiply": "prod"}.get(name, name) if method == "reduce" else name)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """``np.shape`` and its like read a tile's shape; any other function of numpy is refused."""
+        if func in SHAPE_FUNCTIONS:
+            return SHAPE_FUNCTIONS[func](self)
+        return self._numpy(func.__name__)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        self._numpy("array")
+
+    def _numpy(self, name: str) -> Tensor:
+        from acceld.nki.frontend import language
+
+        near = (
+            f"use nl.{name}" if name in language.namespace_names() else "use functions of nl and nisa, which take tiles"
+        )
+        raise LegalityError(
+            f"np.{name} can not be applied to a tile ({self.label}): tiles have no data while tracing",
+            rule="numpy_on_tile",
+            line=current().line(),
+            hint=near,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        instead = METHODS.get(name)
+        hint = f"use {instead}" if instead else "tiles have shape, dtype, ndim, astype, broadcast_to, reshape and view"
+        raise AttributeError(name if name.startswith("__") else f"a tile has no attribute {name!r}: {hint}")
 
     def __invert__(self) -> Tensor:
         from acceld.nki.frontend import elementwise

@@ -50,6 +50,7 @@ def _tensor(value: object, name: str, call: str) -> Tensor:
             f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
             rule="operand_type",
             line=current().line(),
+            hint="pass an argument of the kernel or a tensor declared with nl.ndarray",
         )
     if value.space is Space.PSUM:
         raise LegalityError(
@@ -70,7 +71,10 @@ def transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], cal
         source = expand(src, dst.shape) if source is None else source
         if source is None:
             raise LegalityError(
-                f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}", rule="shape", line=trace.line()
+                f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}",
+                rule="shape",
+                line=trace.line(),
+                hint="index both to the same shape",
             )
         placed, src = dst, source
     accumulates = "rmw" in attrs
@@ -116,6 +120,7 @@ def atomic_rmw(dst: object, value: object, op: object, *, mask: object = None, *
             "Expected operand 'dst' of 'atomic_rmw' to be in address space 'hbm'",
             rule="address_space",
             line=current().line(),
+            hint="update a tensor declared with buffer=nl.shared_hbm",
         )
     transfer(target, source, mask, {"rmw": reduce_op(op)}, "atomic_rmw")
 
@@ -132,6 +137,7 @@ def dma_transpose(
             f"axes {order} of 'dma_transpose' are no permutation of a tile with {tensor.ndim} axes",
             rule="transpose_axes",
             line=current().line(),
+            hint="name each axis once",
         )
     shape = tuple(tensor.shape[a] for a in order)
     partitions_fit(shape, "dma_transpose")
@@ -239,6 +245,11 @@ def bn_aggr(data: object, *, mask: object = None, dtype: object = None, **kwargs
     """``nisa.bn_aggr``: mean and variance from triples of statistics."""
     tile = operand(data, "data", "bn_aggr")
     if prod(tile.shape[1:]) % 3:
-        raise LegalityError("bn_aggr needs a multiple of three elements", rule="free_size", line=current().line())
+        raise LegalityError(
+            "bn_aggr needs a multiple of three elements",
+            rule="free_size",
+            line=current().line(),
+            hint="pass what nisa.bn_stats gave, six numbers for each piece",
+        )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("bn_aggr", Engine.VECTOR, (tile.shape[0], 2), kind, [tile], mask=masked(mask, tile.shape))

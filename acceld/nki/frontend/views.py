@@ -51,7 +51,10 @@ def select(tensor: Tensor, key: object) -> Tensor:
         keys[at : at + 1] = [slice(None)] * (tensor.ndim - named)
     if sum(k is not None for k in keys) > tensor.ndim:
         raise LegalityError(
-            f"too many indices for {tensor.label} of shape {tensor.shape}", rule="index_rank", line=trace.line()
+            f"too many indices for {tensor.label} of shape {tensor.shape}",
+            rule="index_rank",
+            line=trace.line(),
+            hint="index at most each dimension once",
         )
     advanced = [k for k in keys if (isinstance(k, Expr) and k.shape) or isinstance(k, Tensor)]
     if advanced:
@@ -72,7 +75,10 @@ def _check_open(trace: Trace, keys: list[object]) -> None:
         for part in parts:
             if isinstance(part, Expr) and any(loop not in trace.scope for loop, _ in part.base.terms):
                 raise LegalityError(
-                    f"the loop variable in {part!r} is used outside of its loop", rule="local_scope", line=trace.line()
+                    f"the loop variable in {part!r} is used outside of its loop",
+                    rule="local_scope",
+                    line=trace.line(),
+                    hint="use it inside of the loop only",
                 )
 
 
@@ -136,7 +142,12 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
         limits = slice(*(None if part is None else operator.index(part) for part in (key.start, key.stop, key.step)))
         begin, stop, step = limits.indices(count)
         if step < 0:
-            raise LegalityError("a slice with a negative step is not supported", rule="index_type", line=trace.line())
+            raise LegalityError(
+                "a slice with a negative step is not supported",
+                rule="index_type",
+                line=trace.line(),
+                hint="load in order and reverse with nl.transpose or nisa.nc_stream_shuffle",
+            )
         size = len(range(begin, stop, step))
         if limits.stop is not None and limits.stop > count and limits.stop > begin:
             size = len(range(begin, limits.stop, step))  # beyond the end: kept, so that it is refused or masked
@@ -213,7 +224,10 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
         raise UnsupportedCall("an index tile with two axes", line=trace.line(), hint="index with a (P, 1) tile")
     if index.dtype_name in FLOAT_DTYPES:
         raise LegalityError(
-            f"an index tile must hold integers, not {index.dtype_name}", rule="dtype", line=trace.line()
+            f"an index tile must hold integers, not {index.dtype_name}",
+            rule="dtype",
+            line=trace.line(),
+            hint="load the indices as nl.int32 or nl.uint32",
         )
     lead = len(shape) - len(index.shape)
     return Indirect(places[0][0], places[0][1], index=index.access, axis=lead + long[0] if long else 0)
@@ -227,7 +241,10 @@ def reshape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         shape = tuple(prod(tensor.shape) // rest if n == -1 else n for n in shape)
     if prod(shape) != prod(tensor.shape):
         raise LegalityError(
-            f"{tensor.label} of shape {tensor.shape} can not be reshaped to {shape}", rule="shape", line=trace.line()
+            f"{tensor.label} of shape {tensor.shape} can not be reshaped to {shape}",
+            rule="shape",
+            line=trace.line(),
+            hint="both shapes have the same number of elements",
         )
     rank = len(tensor.declared.shape)
     old = [dim for dim in tensor.access.dims if dim.count != 1]
@@ -258,6 +275,7 @@ def reshape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
             raise UnsupportedCall(
                 f"reshape of {tensor.label} from {tensor.shape} to {shape}: its elements are no strided view",
                 line=trace.line(),
+                hint="copy the tile with nl.copy first, then reshape the copy",
             )
         inner = 1
         for offset, count in enumerate(reversed(news), start=1):

@@ -136,6 +136,7 @@ def tensor_scalar(
                 f"op0 {first} and op1 {second} of 'tensor_scalar' must both be arithmetic or both bitwise",
                 rule="op_mix",
                 line=current().line(),
+                hint="use two instructions",
             )
         attrs |= {"op1": second, "reverse1": bool(reverse1)}
         srcs.append(scalar_operand(operand1, "operand1", "tensor_scalar", tile.shape[0]))
@@ -251,7 +252,13 @@ UNSUPPORTED = {
 
 def _refused(name: str) -> Callable[..., object]:
     def call(*args: Any, **kwargs: Any) -> object:
-        raise UnsupportedCall(f"nisa.{name} is not simulated: {UNSUPPORTED[name]}", line=current().line())
+        raise UnsupportedCall(
+            f"nisa.{name} is not simulated: {UNSUPPORTED[name]}",
+            line=current().line(),
+            hint="nisa.tensor_copy takes loop variables as offsets; nl.load takes index tiles"
+            if name.startswith("tensor_copy")
+            else "write it with the other functions of nl and nisa",
+        )
 
     call.__name__ = name
     return call

@@ -110,6 +110,7 @@ class Operands(Checker):
         """All rules of the operation."""
         if instruction.op == "loop_reduce":
             self._loop_reduce(instruction, loops)
+        self._same_base(instruction)
         key = self._signature(instruction)
         if key in self._fine:
             return
@@ -138,6 +139,23 @@ class Operands(Checker):
         if not reduce_loops(instruction) or not set(reduce_loops(instruction)) <= around:
             self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
 
+    def _same_base(self, instruction: Instruction) -> None:
+        """Two tiles of one SBUF tensor start at one partition; tensors of their own are placed by the compiler."""
+        if self.rules.api != "nki_legacy" or instruction.op not in _FULL_TILES:
+            return
+        tiles = [instruction.srcs[number] for number in _FULL_TILES[instruction.op]]
+        left, right = (tile if isinstance(tile, Access) else None for tile in tiles)
+        if left is None or right is None or left.buffer != right.buffer or self._space(left) is not Space.SBUF:
+            return
+        bases = [self._base(left), self._base(right)]
+        if bases[0] != bases[1] and not any(base is not None and base.terms for base in bases):
+            self._add(
+                "base_partition",
+                instruction,
+                f"the tiles of {instruction.op} start at partitions {' and '.join(str(b.const) for b in bases if b)} of one tensor",
+                "copy one of them with nl.copy first, or load them to tensors of their own",
+            )
+
     def _engine(self, instruction: Instruction) -> None:
         op, engine = instruction.op, instruction.engine
         allowed = _ENGINES.get(op)
@@ -150,7 +168,12 @@ class Operands(Checker):
             )
         first = _FIRST_GENERATION.get(op, 0)
         if self.rules.generation < first:
-            self._add("chip", instruction, f"{op} needs NeuronCore-v{first}; {self.rules.chip} has an older one")
+            self._add(
+                "chip",
+                instruction,
+                f"{op} needs NeuronCore-v{first}; {self.rules.chip} has an older one",
+                "trace it for a later chip, or write it with other instructions",
+            )
         if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.generation < 3:
             self._add(
                 "engine",

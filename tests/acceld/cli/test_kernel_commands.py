@@ -29,6 +29,20 @@ def add_kernel(a, b):
 if __name__ == "__main__":
     raise SystemExit("never run")
 """
+CURRENT = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(a):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=a)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
 REFERENCE = """
 import numpy as np
 
@@ -109,6 +123,20 @@ def test_a_syntax_error_names_file_and_line(folder: Path, capsys: pytest.Capture
     (folder / "mine.py").write_text("def f(:\n", encoding="utf-8")
     assert main(["profile", "mine.py", "--workload", "silu"]) == 7
     assert "mine.py:1" in capsys.readouterr().err
+
+
+def test_a_timeline_is_written_beside_the_profile_of_the_api_that_the_file_imports(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "current.py").write_text(CURRENT, encoding="utf-8")
+    assert main(["profile", "current.py", "--arg", "128x64:float32", "--trace", "line.json", "--json"]) == 0
+    found = answer(capsys)
+    assert (found["api"], found["chip"]) == ("nki", "trn2")
+    assert isinstance(found["hbm_read_bytes"], int)
+    events = json.loads((folder / "line.json").read_text(encoding="utf-8"))["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == 2
+    assert main(["profile", "current.py", "--arg", "128x64:float32", "--trace", "nowhere/line.json"]) == 2
+    assert "nowhere/line.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["profile", "init", "verify"])

@@ -55,7 +55,7 @@ def test_the_entry_is_named_kernel_or_the_only_one(source: str, entry: str | Non
     [
         ("@nki.jit\ndef first(): pass\n@nki.jit\ndef second(): pass", None, "first, second"),
         ("@nki.jit\ndef first(): pass", "frist", "Did you mean 'first'?"),
-        ("x = 1", None, "none"),
+        ("x = 1", None, "under @nki.jit"),
         ("def a(): pass\ndef b(): pass", None, "a, b"),
     ],
 )

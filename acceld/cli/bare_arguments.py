@@ -1,0 +1,95 @@
+"""``--arg`` and ``--scalar`` of ``acceld profile`` in the order of the kernel's own parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from acceld import drafts
+from acceld.errors import UsageError, did_you_mean
+from acceld.model import Kernel
+from acceld.nki.errors import KernelFailure
+from acceld.nki.tracing import find_entry
+from acceld.workloads import ArraySpec
+
+Value = ArraySpec | float | int | bool
+BOOLEANS = {"true": True, "false": False}
+
+
+def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]) -> tuple[Value, ...]:
+    """What the kernel is called with: named values by name, the other arrays for the parameters left, in order.
+
+    A parameter between two given ones that has no value takes its default where that is a number. UsageError for
+    a name the kernel does not have, one given twice, and a gap that nothing fills.
+    """
+    named: dict[str, Value] = {}
+    unnamed: list[Value] = []
+    for name, value in (*map(_array, arrays), *map(_scalar, scalars)):
+        if name in named:
+            raise UsageError(f"argument {name!r} is given twice")
+        if name:
+            named[name] = value
+        else:
+            unnamed.append(value)
+    parameters = _parameters(kernel)
+    if parameters is None:  # the function is made by a call: only a trace knows its parameters
+        return (*unnamed, *named.values())
+    for name in named:
+        if name not in parameters:
+            listed = ", ".join(parameters) or "none"
+            near = did_you_mean(name, parameters)
+            raise UsageError(f"the kernel has no parameter {name!r}", hint=f"its parameters: {listed}. {near}".strip())
+    waiting = iter(unnamed)
+    placed = {name: named[name] if name in named else next(waiting, None) for name in parameters}
+    last = max((place for place, value in enumerate(placed.values()) if value is not None), default=-1)
+    values = [
+        value if value is not None else _default(name, parameters[name])
+        for name, value in list(placed.items())[: last + 1]
+    ]
+    return (*values, *waiting)
+
+
+def _array(text: str) -> tuple[str, Value]:
+    draft = drafts.parse_argument(text, 0)
+    return (draft.name if "=" in text else ""), ArraySpec(draft.shape, draft.dtype)
+
+
+def _scalar(text: str) -> tuple[str, Value]:
+    name, _, value = text.partition("=")
+    if name and value.lower() in BOOLEANS:
+        return name, BOOLEANS[value.lower()]
+    draft = drafts.parse_scalar(text)
+    assert draft.value is not None
+    return draft.name, draft.value
+
+
+def _parameters(kernel: Kernel) -> dict[str, ast.expr | None] | None:
+    """The parameters of the kernel function, each with the text of its default; None where no ``def`` shows them."""
+    try:
+        name = find_entry(kernel.text, kernel.entry or None)
+    except (UsageError, KernelFailure):  # tracing tells what is wrong with the file
+        return None
+    for node in ast.parse(kernel.text).body:
+        if isinstance(node, ast.FunctionDef) and node.name == name and node.args.vararg is None:
+            return dict(_declared(node.args))
+    return None
+
+
+def _declared(declared: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:
+    positional = [*declared.posonlyargs, *declared.args]
+    without = len(positional) - len(declared.defaults)
+    for place, one in enumerate(positional):
+        yield one.arg, declared.defaults[place - without] if place >= without else None
+
+
+def _default(name: str, default: ast.expr | None) -> Value:
+    try:
+        value = ast.literal_eval(default) if default is not None else None
+    except ValueError:  # an expression, not a literal
+        value = None
+    if isinstance(value, bool | int | float):
+        return value
+    raise UsageError(
+        f"parameter {name!r} of the kernel has no value, and one after it has",
+        hint=f"give --arg {name}=SHAPE:DTYPE or --scalar {name}=NUMBER",
+    )
