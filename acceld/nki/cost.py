@@ -94,7 +94,10 @@ class CostModel:
     # DMA
 
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
-        """Time all DMA engines together spend on ``descriptors`` rows of ``row_bytes``."""
+        """Time all DMA engines together spend on ``descriptors`` rows of ``row_bytes``.
+
+        Long rows saturate; those of elements of less than four bytes at a lower rate.
+        """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
         one = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
