@@ -135,6 +135,10 @@ class Driver(Protocol):
         """Rates that no kernel can exceed: one that seems to is suspect."""
         ...
 
+    def condition(self, lease: Lease) -> Mapping[str, Any]:
+        """What a device's speed hangs on, as it is now (clocks, throttling): read before and after each timing."""
+        ...
+
     def sdk(self, api: str) -> str:
         """Compiler or library with its version, as profiles show it."""
         ...

@@ -127,7 +127,12 @@ def _reference(workload: Workload) -> str:
 
 
 def _indices(workload: Workload) -> list[Argument]:
-    return [one for one in workload.arguments if one.distribution is not None and one.distribution.fixed]
+    """Whole numbers with a meaning; other arrays that no distribution changes may be as random as any."""
+    return [
+        one
+        for one in workload.arguments
+        if one.distribution is not None and one.distribution.fixed and one.dtype in _SAFETENSORS
+    ]
 
 
 def _index_arrays(workload: Workload) -> dict[str, Any]:

@@ -126,6 +126,10 @@ class CpuDriver:
             return {}
         return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
 
+    def condition(self, lease: Lease) -> Mapping[str, Any]:
+        """Nothing: the processor's own clock counts what the kernel used."""
+        return {}
+
     def sdk(self, api: str) -> str:
         """Compiler with version and flags that matter, or numpy's version."""
         if api == "c" and self.compiler is not None:

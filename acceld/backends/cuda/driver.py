@@ -125,6 +125,13 @@ class CudaDriver:
         vector, memory = peaks.vector_flops_per_s * _HEADROOM, peaks.hbm_bytes_per_s * _HEADROOM
         return Peaks(memory, matmul, vector, peaks.source)
 
+    def condition(self, lease: Lease) -> Mapping[str, Any]:
+        """Clocks of the lease's GPU in MHz, None where the tool does not say, and what throttles it."""
+        now = next((one for one in installed(self._ask) if one.index == lease.index), None)
+        if now is None:
+            raise DeviceError(f"{lease.name} is gone: nvidia-smi does not list it any more")
+        return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}
+
     def sdk(self, api: str) -> str:
         """Triton's and the driver's versions, and the clocks as they are now."""
         self.__dict__.pop("gpus", None)

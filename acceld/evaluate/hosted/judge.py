@@ -41,6 +41,10 @@ _CALL_S = 10.0
 """Deadline of one call, where the configuration does not say."""
 SEARCH_TERMS = Terms(calls=16, least=7, budget_s=1.2, call_s=_CALL_S)
 STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0, call_s=_CALL_S)
+_LEAST_CALLS = 3
+"""What a session has at least: room for it must be in the deck; enough where a call is a median of several launches."""
+_AMPLE_BYTES = 1 << 30
+"""Of inputs and outputs: where a device's clock is believed, no more is dealt for more calls than the least."""
 _EMPTY_CALLS = 40
 _REMEMBERED = 1024
 
@@ -203,12 +207,13 @@ class HostedJudge:
         built = case.artefact
         assert built is not None
         layout = lay_out(built.job["arguments"], built.job["outputs"])
-        terms = _fitting(STRICT_TERMS if strict else SEARCH_TERMS, layout, self._driver.deck_bytes)
-        terms = replace(terms, call_s=self._config.check_s or _CALL_S)
+        terms = self._terms(STRICT_TERMS if strict else SEARCH_TERMS, layout)
         rival = await self._rival(case)
         draws = [Draw(OWN, fresh_seed()) for _ in range(terms.calls)]
         overhead = await self._overhead(layout, case.lease)
+        conditions = [await asyncio.to_thread(self._driver.condition, case.lease)]
         timed, rivals, checked = await self._session(case, layout, draws, terms, rival[1] if rival else None)
+        conditions.append(await asyncio.to_thread(self._driver.condition, case.lease))
         failed = grade(
             case, self._floors, timed, draws, checked, await self._baseline_floors(case, layout, draws, checked)
         )
@@ -216,6 +221,9 @@ class HostedJudge:
             return self._result(case, *failed)
         found = measured(timed, rivals, overhead)
         case.profile = self._profile(case, found, built, rival[0] if rival else None, overhead)
+        if any(conditions):
+            details = {**case.profile.details, "condition": [dict(one) for one in conditions]}
+            case.profile = replace(case.profile, details=details)
         suspect = self._suspicion(case, found)
         if suspect is not None:
             return self._result(case, Status.SUSPECT, suspect, case.correctness(Gate.SEARCH))
@@ -273,15 +281,45 @@ class HostedJudge:
     async def _try_everything(self, case: Case, layout: Layout) -> tuple[Status, Failure, Correctness | None] | None:
         """Every distribution, relation and published seed in a process of its own, and one call twice."""
         again = Draw(OWN, fresh_seed())
-        draws = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
-        draws += [again, *(Draw(OWN, seed) for seed in PAPER_SEEDS), replace(again, again=True)]
-        terms = Terms(len(draws), len(draws), self._config.time_s, self._config.check_s or _CALL_S)
-        timed, _, checked = await self._session(case, layout, draws, terms, None)
-        floors = await self._baseline_floors(case, layout, draws, checked)
-        failed = grade(case, self._floors, timed, draws, checked, floors)
+        others = [Draw(variant, fresh_seed()) for variant in strict_variants(case.workload)]
+        others += [Draw(OWN, seed) for seed in PAPER_SEEDS]
+        # One process for all of them where they fit; the call that is made twice stays with its first.
+        room = self._room(layout)
+        parts = [[again, *others[: room - 2], replace(again, again=True)]]
+        parts += [others[start : start + room] for start in range(room - 2, len(others), room)]
+        failed = None
+        for draws in parts:
+            failed = failed or await self._tried(case, layout, draws)
         for values in () if failed else case.workload.hidden:
             failed = failed or await self._elsewhere(case, values)
         return failed
+
+    async def _tried(
+        self, case: Case, layout: Layout, draws: Sequence[Draw]
+    ) -> tuple[Status, Failure, Correctness | None] | None:
+        """One session of calls that are only checked; None where all are right."""
+        terms = Terms(len(draws), len(draws), self._config.time_s, self._config.check_s or _CALL_S)
+        timed, _, checked = await self._session(case, layout, draws, terms, None)
+        floors = await self._baseline_floors(case, layout, draws, checked)
+        return grade(case, self._floors, timed, draws, checked, floors)
+
+    def _terms(self, wished: Terms, layout: Layout) -> Terms:
+        """As many calls as the deck has room for; fewer of large ones where each is a median already."""
+        calls, least = min(wished.calls, self._room(layout)), wished.least
+        if self._driver.clock == "claimed":
+            least = _LEAST_CALLS
+            calls = min(calls, max(least, _AMPLE_BYTES // max(1, layout.input_bytes + layout.output_bytes)))
+        return Terms(calls, min(least, calls), wished.budget_s, self._config.check_s or _CALL_S)
+
+    def _room(self, layout: Layout) -> int:
+        """Calls the deck has room for. UsageError where that is less than a session has."""
+        call_bytes = layout.input_bytes + layout.output_bytes
+        most = self._driver.deck_bytes // max(1, call_bytes)
+        if most < _LEAST_CALLS:
+            raise UsageError(
+                f"one call of this workload has {call_bytes >> 20} MiB of inputs and outputs; that is too much to time here"
+            )
+        return most
 
     async def _elsewhere(
         self, case: Case, values: Mapping[str, int]
@@ -361,7 +399,9 @@ class HostedJudge:
 
     async def _overhead(self, layout: Layout, lease: Lease) -> Overhead:
         """Measured anew for each session: it moves with what else the machine does."""
-        return overhead_of(await self._need().empty(layout, lease, _EMPTY_CALLS), self._driver.clock)
+        # A device's clock needs none of it taken off: this only bounds what that clock may say.
+        calls = _EMPTY_CALLS if self._driver.clock != "claimed" else min(_EMPTY_CALLS, self._room(layout))
+        return overhead_of(await self._need().empty(layout, lease, calls), self._driver.clock)
 
     def _profile(
         self, case: Case, found: Measured, built: Artefact, rival: Kernel | None, overhead: Overhead
@@ -439,14 +479,3 @@ def _mutated(loaded: Workload) -> tuple[int, ...]:
     """Positions, among the arrays, of arguments that the kernel may change."""
     arrays = [argument.name for argument in loaded.arguments if not argument.is_scalar]
     return tuple(arrays.index(name) for name in loaded.mutates)
-
-
-def _fitting(terms: Terms, layout: Layout, deck_bytes: int) -> Terms:
-    """As many calls as the deck has room for."""
-    most = deck_bytes // max(1, layout.input_bytes + layout.output_bytes)
-    if most < 3:
-        raise UsageError(
-            f"one call of this workload has {layout.input_bytes >> 20} MiB of inputs; that is too much to time here"
-        )
-    calls = min(terms.calls, most)
-    return replace(terms, calls=calls, least=min(terms.least, calls))

@@ -12,7 +12,10 @@ from acceld.evaluate.hosted.statistics import Estimate, Paired, median, paired, 
 from acceld.model import Source
 
 WARM_UPS = 2
-"""First calls of a worker that are checked but not counted: its code and data come into caches and page tables."""
+"""First calls of a worker that are checked but not counted: its code and data come into caches and page tables. One
+where the worker's device clock is believed, since such a call is a median of several launches."""
+_EVENT_RESOLUTION_US = 0.5
+"""Of a device's clock: what NVIDIA's documentation of cuEventElapsedTime says of two events."""
 _MORE_THAN_ONE_CORE = 1.05
 
 
@@ -30,7 +33,14 @@ class Overhead:
     @property
     def resolution_us(self) -> float:
         """Differences below this mean nothing."""
+        if self.clock == "claimed":
+            return _EVENT_RESOLUTION_US
         return max(0.1, self.processor_spread_us if self.clock == "processor" else self.wall_spread_us)
+
+    @property
+    def warm_ups(self) -> int:
+        """First calls that are not counted."""
+        return 1 if self.clock == "claimed" else WARM_UPS
 
     def plain(self) -> dict[str, float]:
         """As JSON-able data."""
@@ -68,18 +78,18 @@ def measured(timed: Timed, rival: Timed | None, overhead: Overhead) -> Measured:
     """The latency of a session in which every call was right."""
     samples = _net(timed, overhead)
     latency = median(samples)
-    wall_us = middle_of(_after(timed.wall_us)) - overhead.wall_us
+    wall_us = middle_of(_after(timed.wall_us, overhead)) - overhead.wall_us
     duel = None
-    if rival is not None and rival.calls > WARM_UPS:
+    if rival is not None and rival.calls > overhead.warm_ups:
         duel = paired(_net(rival, overhead), samples, overhead.resolution_us)
     return Measured(
         latency, tuple(samples), overhead.clock, wall_us, duel, _complaint(timed, latency, wall_us, overhead)
     )
 
 
-def _after(samples: Sequence[float]) -> Sequence[float]:
+def _after(samples: Sequence[float], overhead: Overhead) -> Sequence[float]:
     """Samples without warm-ups, where enough are left."""
-    return samples[WARM_UPS:] if len(samples) > WARM_UPS else samples
+    return samples[overhead.warm_ups :] if len(samples) > overhead.warm_ups else samples
 
 
 def _net(timed: Timed, overhead: Overhead) -> list[float]:
@@ -94,7 +104,7 @@ def _net(timed: Timed, overhead: Overhead) -> list[float]:
     else:
         raw, cost = list(timed.wall_us), overhead.wall_us
     least = overhead.resolution_us / 10
-    return [max(least, one - cost) for one in _after(raw)]
+    return [max(least, one - cost) for one in _after(raw, overhead)]
 
 
 def _complaint(timed: Timed, latency: Estimate, wall_us: float, overhead: Overhead) -> str:

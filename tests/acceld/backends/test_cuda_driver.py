@@ -14,11 +14,12 @@ from acceld.backends.cuda.driver import CudaDriver
 from acceld.backends.cuda.gpus import GPUS, gpu_called
 from acceld.backends.cuda.machine import FIELDS, installed
 from acceld.backends.cuda.policy import refused_triton
-from acceld.backends.hosted import BuildRefused
+from acceld.backends.hosted import BuildRefused, Lease
 from acceld.errors import DeviceError
 from acceld.model import Kernel
 from acceld.targets import GPUS as NAMES
-from acceld.workloads import find_workloads
+from acceld.workloads import find_workloads, workload
+from acceld.workloads.records import ArraySpec
 
 ROW = (
     "0, GPU-5f2c, NVIDIA H100 80GB HBM3, 9.0, 580.65.06, 81559, 1755, 1980, 2619, 0x0000000000000004, Enabled, Disabled"
@@ -43,6 +44,27 @@ def test_fields_the_tool_does_not_know_are_unknown_not_zero() -> None:
     text = "0, GPU-1, NVIDIA L4, 8.9, 550.54, 23034, [N/A], 2040, [N/A], [N/A], [N/A], [N/A]"
     (gpu,) = installed(told(text))
     assert gpu.sm_mhz is None and gpu.clocks == "SM ? of 2040 MHz, memory ? MHz"
+
+
+def test_a_leases_condition_is_that_of_its_own_gpu() -> None:
+    second = ROW.replace("0, GPU-5f2c", "1, GPU-6").replace("1755", "1200").replace("0x0000000000000004", "Not Active")
+    driver = CudaDriver(told(f"{ROW}\n{second}"))
+    assert driver.condition(driver.leases()[0]) == {
+        "sm_mhz": 1755,
+        "memory_mhz": 2619,
+        "throttled": "0x0000000000000004",
+    }
+    assert driver.condition(driver.leases()[1]) == {"sm_mhz": 1200, "memory_mhz": 2619, "throttled": ""}
+    with pytest.raises(DeviceError, match="GPU 7 is gone"):
+        driver.condition(Lease(7, "GPU 7"))
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in find_workloads().items() if one.family == "triton"))
+def test_the_least_session_of_every_workload_fits_into_the_deck(name: str) -> None:
+    one = workload(name)
+    inputs = [ArraySpec(a.shape, a.dtype).size_bytes for a in one.arguments if not a.is_scalar]
+    outputs = [ArraySpec(o.shape, o.dtype).size_bytes for o in one.outputs]
+    assert 3 * sum(inputs + outputs) <= CudaDriver.deck_bytes
 
 
 def test_one_lease_for_each_gpu_of_the_first_ones_kind() -> None:

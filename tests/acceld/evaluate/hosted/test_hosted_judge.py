@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import pytest_asyncio
 
 from acceld.backends.cpu.driver import CpuDriver
 from acceld.config import EvaluateConfig
-from acceld.errors import DeviceError
+from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.hosted.judge import HostedJudge
@@ -73,6 +74,27 @@ async def test_the_baseline_passes_every_distribution_with_a_measured_latency(ju
     names = {check.name.split(" ")[0] for check in found.correctness.checks}
     assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= names
     assert found.correctness.accelopt_verdict is True
+
+
+async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path) -> None:
+    loaded = load_workload(WORKLOAD)
+    shapes = [*(one.shape for one in loaded.arguments), *(one.shape for one in loaded.outputs)]
+    call_bytes = 4 * sum(math.prod(shape) for shape in shapes)
+    driver = _Unmeasured()
+    driver.deck_bytes = 4 * call_bytes
+    made = HostedJudge(replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2), tmp_path, driver)
+    await made.start()
+    try:
+        found = await _judged(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
+        assert found.status is Status.PASSED, found.failure
+        assert found.correctness is not None and found.correctness.accelopt_verdict is True
+        names = [check.name.split(" ")[0] for check in found.correctness.checks]
+        assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= set(names)
+        driver.deck_bytes = 2 * call_bytes
+        with pytest.raises(UsageError, match="too much to time"):
+            await _judged(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
+    finally:
+        await made.stop(1)
 
 
 async def test_a_faster_kernel_is_timed_by_turns_with_the_baseline(judge: HostedJudge) -> None:
