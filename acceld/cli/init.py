@@ -21,7 +21,7 @@ from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The kernel, what it is called with, and where to write."""
-    parser.add_argument("kernel", metavar="KERNEL.py")
+    parser.add_argument("kernel", metavar="KERNEL", help="a .py file, or a .c file for the host's processor")
     parser.add_argument("--arg", action="append", default=[], metavar="[NAME=]SHAPE:DTYPE", help="an array, in order")
     parser.add_argument(
         "--scalar", action="append", default=[], metavar="NAME=VALUE", help="a number, after the arrays"
@@ -43,11 +43,18 @@ def run(arguments: argparse.Namespace) -> int:
     flags = {"search.chip": arguments.chip, "search.api": arguments.api}
     settings = config.load(flags=flags).config
     default = Choice(SIMULATOR, settings.search.api, settings.search.chip)
-    where = choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
-    chip, api = where.chip, where.api
     path = Path(arguments.kernel)
+    in_c = path.suffix == ".c"
+    if in_c and (arguments.api or arguments.chip):
+        raise UsageError("a kernel in C is timed on the host's processor", hint="leave out --api and --chip")
+    if in_c and not arguments.reference:
+        raise UsageError("a kernel in C needs a reference", hint="--reference REF.py: numpy, forward and get_inputs")
+    where = (
+        choose(default, api="c") if in_c else choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
+    )
+    chip, api = where.chip, where.api
     kernel = load_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
-    if (error := syntax_error(kernel.text, path)) is not None:
+    if not in_c and (error := syntax_error(kernel.text, path)) is not None:
         raise error
     folder = Path(arguments.output or path.stem)
     if folder.exists():
@@ -59,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     _write(folder, path, kernel, given, outputs, arguments)
     say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
     loaded = load_workload(folder)
-    evaluation = asyncio.run(_verdict(kernel, loaded.name, folder.resolve(), chip, settings.evaluate, state))
+    evaluation = asyncio.run(_verdict(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
     if arguments.json:
         print_json({"folder": str(folder)} | record(evaluation, loaded, chip))
     else:
@@ -151,12 +158,20 @@ def _write(
 
 
 async def _verdict(
-    kernel: Kernel, name: str, folder: Path, chip: str, settings: config.EvaluateConfig, state: Path
+    kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
 ) -> Evaluation:
-    from acceld.evaluate.base import EvaluationRequest, Priority
-    from acceld.evaluate.evaluator import Judge
+    from acceld.evaluate.base import EvaluationRequest, Evaluator, Priority
 
-    judge = Judge(settings, state)
+    judge: Evaluator
+    if where.backend == SIMULATOR:
+        from acceld.evaluate.evaluator import Judge
+
+        judge = Judge(settings, state)
+    else:
+        from acceld.backends.cpu.driver import CpuDriver
+        from acceld.evaluate.hosted.judge import HostedJudge
+
+        judge = HostedJudge(settings, state, CpuDriver())
     await judge.start()
     try:
         return await judge.evaluate(
@@ -164,7 +179,8 @@ async def _verdict(
                 kernel=kernel,
                 workload=name,
                 workload_folder=str(folder),
-                chip=chip,
+                chip=where.chip,
+                backend=where.backend,
                 gate=Gate.SEARCH,
                 priority=Priority.BASELINE,
             )

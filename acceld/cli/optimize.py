@@ -330,6 +330,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
     def before_after(key: str) -> str:
         return f"{figures.percent(result[f'{key}_before'])} → {figures.percent(result[f'{key}_after'])}"
 
+    bound = [result[key] for key in ("bound_before", "bound_after") if result[key]]
     counts = ", ".join(f"{n} {status}" for status, n in result["counts"].items() if n) or "none"
     wins = [
         f"{win['rule'] or win['title'] or 'rewrite'}  {win['speedup']:.2f}x" if win["speedup"] else win["title"]
@@ -348,7 +349,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
             for name, key in ((peak_name(result["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
             if result[f"{key}_before"] is not None or result[f"{key}_after"] is not None
         ),
-        ("bound by", " → ".join(filter(None, (result["bound_before"], result["bound_after"]))) or "—"),
+        *([("bound by", " → ".join(bound))] if bound else []),
         ("candidates", counts),
         ("refused", _refused(result["refusals"])),
         ("what won", "\n".join(wins) or "nothing was faster"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,16 @@ def get_inputs():
 
 def forward(a, b):
     return a + b
+"""
+
+
+ADD_IN_C = """
+void kernel(const float *a, const float *b, float *out)
+{
+    for (int i = 0; i < 512 * 2048; i++) {
+        out[i] = a[i] + b[i];
+    }
+}
 """
 
 
@@ -117,6 +129,25 @@ def test_init_writes_a_folder_that_verify_accepts(
     Path("kernel_legacy.py").write_text(KERNEL.replace("nl.add", "nl.subtract"), encoding="utf-8")
     assert main(["verify", "kernel_legacy.py", "--against", "HEAD", "--json"]) == 7
     assert answer(capsys)["holds"] is False
+
+
+def test_init_of_a_kernel_in_c_needs_a_reference_and_no_chip(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "add.c").write_text("void kernel(const float *a, const float *b, float *out) { }\n", encoding="utf-8")
+    assert main(["init", "add.c"]) == 2
+    assert "--reference REF.py" in capsys.readouterr().err
+    assert main(["init", "add.c", "--reference", "ref.py", "--chip", "trn1"]) == 2
+    assert "host's processor" in capsys.readouterr().err
+    assert not (folder / "add").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc")
+def test_init_of_a_kernel_in_c_measures_it_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "add.c").write_text(ADD_IN_C, encoding="utf-8")
+    (folder / "add_ref.py").write_text(REFERENCE.replace("128, 64", "512, 2048"), encoding="utf-8")
+    assert main(["init", "add.c", "--reference", "add_ref.py", "--json"]) == 0
+    told = answer(capsys)
+    assert (told["status"], told["source"], told["chip"]) == ("passed", "measured", "host")
 
 
 def test_a_syntax_error_names_file_and_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -186,6 +186,21 @@ async def test_one_kernel_is_judged_without_being_stored(home: Home) -> None:
         assert (await client.get("/v1/runs"))["total"] == 0
 
 
+async def test_a_compilation_ends_when_nobody_waits_for_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRIPTED_S", "30")
+    kernel = {"text": "latency 42", "api": "nki_legacy"}
+    body = {"workload": "silu", "backend": "neuron_legacy", "gate": "timing", "kernel": kernel}
+    async with serving(home) as (daemon, client):
+        judge = daemon._parts.evaluator
+        asking = asyncio.create_task(client.send("POST", "/v1/evaluations", body))
+        async with asyncio.timeout(10):
+            while not judge.statistics()["slots_in_use"]:  # noqa: ASYNC110  # the judge has no event to wait for
+                await asyncio.sleep(0.02)
+            asking.cancel()
+            while judge.statistics()["slots_in_use"]:  # noqa: ASYNC110  # as above
+                await asyncio.sleep(0.02)
+
+
 async def test_many_kernels_are_judged_in_one_request_and_answered_in_their_order(home: Home) -> None:
     kernels = [{"text": f"latency {n}", "api": "nki_legacy"} for n in (42, 41)]
     items: list[dict[str, Any]] = [{"id": "a", "workload": "silu", "kernel": kernels[0]}]
