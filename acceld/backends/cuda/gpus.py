@@ -1,7 +1,7 @@
 """GPUs as data: what the datasheets say, by the names acceld uses for them.
 
 Dense rates, without sparsity; of the SXM form where there are several. ``l2_bytes`` decides how much is written to
-empty the cache. Peaks are what a percentage is of; a kernel beyond :data:`LIMITS` is suspect.
+empty the cache. Peaks are what a percentage is of; nothing here is measured. docs/gpu.md has the same figures.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 8.0e12,
                 _rates(2250.0, 4500.0, 1125.0),
                 75.0,
-                "NVIDIA DGX B200 datasheet, an eighth of the system: 8 TB/s, 2.25 PFLOP/s dense",
+                "NVIDIA DGX B200 and HGX B200 datasheets, an eighth of the system: 8 TB/s, 2.25 PFLOP/s dense",
             ),
             Gpu(
                 "l40s",

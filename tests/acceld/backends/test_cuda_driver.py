@@ -6,6 +6,7 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from acceld.targets import GPUS as NAMES
 from acceld.workloads import find_workloads, workload
 from acceld.workloads.records import ArraySpec
 
+ROOT = Path(__file__).parents[3]
 ROW = (
     "0, GPU-5f2c, NVIDIA H100 80GB HBM3, 9.0, 580.65.06, 81559, 1755, 1980, 2619, 0x0000000000000004, Enabled, Disabled"
 )
@@ -216,3 +218,12 @@ def test_the_worker_runs_own_code_with_the_gpu_and_the_builder_gets_no_device() 
     assert worker.own_code and "/proc" in worker.device_paths and worker.memory_bytes > 1 << 40
     builder = driver.building("triton")
     assert not builder.own_code and not builder.device_paths and builder.execute
+
+
+def test_the_guide_has_the_peaks_that_percentages_are_of() -> None:
+    rows = [line.split("|") for line in (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8").splitlines()]
+    shown = {cells[1].strip(): [cell.strip() for cell in cells[2:7]] for cells in rows if len(cells) == 9}
+    for name, gpu in GPUS.items():
+        rates = [gpu.matmul_tflops.get(dtype) for dtype in ("float16", "float8_e4m3fn", "float32")]
+        figures = [gpu.hbm_bytes_per_s / 1e9, *rates, gpu.vector_tflops]
+        assert shown[name] == ["-" if one is None else f"{one:g}" for one in figures]
