@@ -7,13 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from acceld.model import FLASHINFER_STATUS, Candidate, Evaluation, Status
+from acceld.model import FLASHINFER_STATUS, Candidate, Evaluation, RunSpec, Source, Status
 from acceld.report.datasets import Material
 from acceld.report.scrub import scrubbed
+from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
 FLASHINFER_LANGUAGE = {"triton": "triton"}
 """By API. flashinfer-bench has no word for NKI, which is told as python; the target hardware tells the rest."""
+
+NKI_APIS = TARGETS[SIMULATOR].apis
+"""APIs of kernels for Trainium, which are all that NKIBench's layout holds."""
 
 SIMULATED = " (simulated)"
 """Follows the hardware's name where no hardware ran the kernel."""
@@ -35,7 +39,7 @@ def solutions(material: Material, public: Workload | None = None) -> Iterator[di
                 "destination_passing_style": False,
             },
             "sources": [{"path": candidate.kernel.filename, "content": scrubbed(candidate.kernel.text)}],
-            "description": f"{'Triton' if spec.api == 'triton' else f'NKI ({spec.api})'}, candidate c{candidate.id} of run r{candidate.run}",
+            "description": f"{f'NKI ({spec.api})' if spec.api in NKI_APIS else spec.api}, candidate c{candidate.id} of run r{candidate.run}",
         }
 
 
@@ -45,7 +49,6 @@ def traces(material: Material, public: Workload | None = None) -> Iterator[dict[
     base_us = baseline.evaluation.latency_us if baseline and baseline.evaluation else None
     at = datetime.fromtimestamp(material.run.ended_at or material.run.created_at, UTC).isoformat()
     spec = material.run.spec
-    hardware = spec.chip + (SIMULATED if spec.backend == "simulator" else "")
     for candidate in material.candidates:
         if candidate.evaluation is None or candidate.evaluation.status in (Status.UNTESTED, Status.UNCHECKED):
             continue
@@ -53,13 +56,20 @@ def traces(material: Material, public: Workload | None = None) -> Iterator[dict[
             "definition": _definition(spec.workload, public),
             "workload": {"uuid": f"{spec.workload}@{spec.chip}", "axes": {}, "inputs": {}},
             "solution": solution_name(candidate),
-            "evaluation": _evaluation(candidate.evaluation, base_us, hardware, at),
+            "evaluation": _evaluation(candidate.evaluation, base_us, _hardware(candidate.evaluation, spec), at),
         }
 
 
 def _definition(workload: str, public: Workload | None) -> str:
     named = public.definition if public is not None else None
     return named.name if named is not None else definition_name(workload)
+
+
+def _hardware(evaluation: Evaluation, spec: RunSpec) -> str:
+    """The chip, and that it was simulated: as the profile says; without one nothing was timed, and the backend decides."""
+    profile = evaluation.profile
+    simulated = profile.source is Source.SIMULATED if profile is not None else spec.backend == SIMULATOR
+    return spec.chip + (SIMULATED if simulated else "")
 
 
 def _evaluation(evaluation: Evaluation, base_us: float | None, hardware: str, at: str) -> dict[str, Any]:
@@ -111,6 +121,8 @@ def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, s
         best = material.by_id().get(material.run.best or 0)
         latency_us = best.evaluation.latency_us if best and best.evaluation else None
         known = chosen.get(material.run.spec.workload)
+        if material.run.spec.api not in NKI_APIS:
+            continue
         if latency_us and material.reference and (known is None or latency_us < known[0]):
             chosen[material.run.spec.workload] = (latency_us, material)
     for workload, (_, material) in sorted(chosen.items()):
@@ -126,7 +138,8 @@ def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, s
 def card(name: str, counts: dict[str, int], materials: Sequence[Material]) -> str:
     """The README of a data set: what it holds, how it was made, what to mind."""
     workloads = sorted({material.run.spec.workload for material in materials})
-    simulated = any(material.run.spec.backend == "simulator" for material in materials)
+    profiles = (one.evaluation.profile for material in materials for one in material.candidates if one.evaluation)
+    simulated = any(profile is not None and profile.source is Source.SIMULATED for profile in profiles)
     lines = [
         "---",
         "configs:",
@@ -137,7 +150,7 @@ def card(name: str, counts: dict[str, int], materials: Sequence[Material]) -> st
         "",
         f"# Kernel rewrites ({name})",
         "",
-        f"{sum(counts.values())} rows from {len(materials)} runs of acceld over {len(workloads)} workloads: "
+        f"{sum(counts.values())} rows, runs of acceld: {len(materials)}, workloads: {len(workloads)}; "
         + ", ".join(f"{number} {part}" for part, number in counts.items())
         + ".",
         "",
