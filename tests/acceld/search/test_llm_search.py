@@ -33,7 +33,7 @@ from acceld.search.teacher import MemoryTeacher
 from acceld.workloads import workload
 from store.database import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 KERNEL = """import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
