@@ -20,6 +20,7 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
+from acceld.nki.errors import KernelFailure
 from acceld.roofline import peak_name
 from acceld.targets import SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
 from acceld.workloads import ArraySpec, Workload, load_workload, workload
@@ -96,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         evaluation = asyncio.run(_evaluate(subject, chip, settings.evaluate, state, arguments))
         if arguments.json:
-            print_json(record(evaluation, subject.workload, chip))
+            print_json(record(evaluation, subject.workload, chip, subject.kernel.api))
         else:
             print_evaluation(evaluation, subject, chip, arguments.kernel)
         if arguments.trace and evaluation.profile is not None:
@@ -171,10 +172,7 @@ def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
         raise UsageError(f"there is no file {reference}")
     facts = drafts.reference_facts(reference)
     (folder / "reference.py").write_text(reference.read_text(encoding="utf-8"), encoding="utf-8")
-    (folder / "kernel.py").write_text("", encoding="utf-8")
-    text = drafts.workload_toml(
-        kernel.stem, facts.arguments, facts.outputs, baselines={"nki_legacy": "kernel.py"}, reference="reference.py"
-    )
+    text = drafts.workload_toml(kernel.stem, facts.arguments, facts.outputs, baselines={}, reference="reference.py")
     (folder / "workload.toml").write_text(text, encoding="utf-8")
     return load_workload(folder)
 
@@ -208,7 +206,12 @@ async def _evaluate(
 def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path) -> Program:
     from acceld.evaluate.programs import traced_program
 
-    return asyncio.run(traced_program(subject.kernel, subject.arguments, chip, settings, state))
+    try:
+        return asyncio.run(traced_program(subject.kernel, subject.arguments, chip, settings, state))
+    except KernelFailure as failure:
+        if failure.line:
+            failure.message = f"{subject.kernel.filename}:{failure.line}: {failure.message}"
+        raise
 
 
 def _write_timeline(program: Program, path: Path) -> None:
@@ -233,8 +236,8 @@ COUNTERS = (
 )
 
 
-def record(evaluation: Evaluation, found: Workload | None, chip: str) -> dict[str, Any]:
-    """The evaluation as ``--json`` prints it."""
+def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str | None = None) -> dict[str, Any]:
+    """The evaluation as ``--json`` prints it; ``api`` is the kernel's, for one that was not timed."""
     profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
     counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
     return {
@@ -242,7 +245,7 @@ def record(evaluation: Evaluation, found: Workload | None, chip: str) -> dict[st
         "latency_us": evaluation.latency_us,
         "source": str(profile.source) if profile else "simulated",
         "chip": chip,
-        "api": profile.api if profile else None,
+        "api": profile.api if profile else api,
         "method": profile.method if profile else None,
         "engines": {name: {"busy_us": us} for name, us in profile.engines_us.items()} if profile else {},
         **{name: counters.get(name) for name in COUNTERS},
@@ -339,9 +342,11 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
 
 def _latency(profile: Profile, chip: str) -> str:
     """``≈ 1.19 ms sim trn1 ±12 % (legacy)``: the model of the compiler behind a simulated latency stands behind it."""
+    if profile.latency_us is None:
+        return "data_dependent: no one number, the time depends on values the kernel reads"
     text = figures.latency(profile.latency_us, profile.source, chip, profile.interval_percent)
     compiler = profile.method.removeprefix("compiler_")
-    return f"{text} ({compiler})" if profile.latency_us is not None and compiler != profile.method else text
+    return f"{text} ({compiler})" if compiler != profile.method else text
 
 
 def _status(evaluation: Evaluation) -> str:

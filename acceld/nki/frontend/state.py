@@ -407,7 +407,7 @@ class Trace:
                 f"Local variable {tensor.label} is referenced outside of its parent scope",
                 rule="local_scope",
                 line=self.line(),
-                hint="declare it with nl.ndarray before the loop and assign to it inside",
+                hint="declare it with nl.ndarray before the loop and assign in place inside: name[...] = value, or name += value",
             )
         if tensor.overrun is not None and not masked:
             dim, low, high, size = tensor.overrun
