@@ -274,7 +274,7 @@ def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str |
 
 def _whole(value: float) -> float:
     """Bytes and counts without a decimal point."""
-    return int(value) if value == int(value) else value
+    return int(value) if float(value).is_integer() else value
 
 
 def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: str) -> None:
