@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+sys.path.insert(0, str(Path(__file__).parent))
 
 with pytest.MonkeyPatch.context() as patch:
     patch.setitem(os.environ, "TRITON_INTERPRET", "1")
-    triton = pytest.importorskip("triton")
+    pytest.importorskip("triton")
+
+from own_python import python_with_triton
 
 pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -57,20 +58,8 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def python(tmp_path):
-    """An interpreter that finds acceld, its packages, Triton and the stand-in without an environment."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
-    import numpy as np
-
-    folders = {ROOT, HERE, Path(triton.__file__).parents[1], Path(np.__file__).parents[1]}
-    place = next((tmp_path / "venv" / "lib").glob("python*")) / "site-packages" / "found.pth"
-    place.write_text("\n".join(map(str, folders)) + "\n")
-    return str(tmp_path / "venv" / "bin" / "python")
-
-
-def test_right_wrong_broken_and_library_kernels_get_their_verdicts(python, tmp_path):
-    asked = [python, "-W", "ignore", "-c", PROGRAM, str(tmp_path)]
+def test_right_wrong_broken_and_library_kernels_get_their_verdicts(tmp_path):
+    asked = [python_with_triton(tmp_path), "-W", "ignore", "-c", PROGRAM, str(tmp_path)]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=580)
     assert done.returncode == 0, done.stderr[-2000:]
     right, wrong, broken, library, fixed = json.loads(done.stdout.splitlines()[-1])
