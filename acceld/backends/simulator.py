@@ -25,8 +25,9 @@ COUNTERS = (
     "spill_reload_bytes hardware_flops transpose_flops sbuf_peak_bytes_per_partition psum_peak_banks pe_passes "
     "written_read_bytes written_write_bytes"
 ).split()
-"""Figures of a timeline that become a profile's counters; ``instruction_count``, ``dma_rows`` and
-``short_dma_rows`` are added."""
+"""Figures of a timeline that become a profile's counters; those of :data:`DERIVED` are added."""
+DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "short_dma_rows": "dma_descriptors"}
+"""Counters that are sums over a figure of the timeline, with that figure."""
 APIS = frozenset({"nki_legacy", "nki"})
 SMALL_ROW_BYTES = 512
 """DMA rows below this cost as much as rows of it."""

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load_workload(folder)
     evaluation = asyncio.run(_verdict(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
     if arguments.json:
-        print_json({"folder": str(folder)} | record(evaluation, loaded, chip))
+        print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel.api))
     else:
         print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
         if arguments.reference is None:

@@ -299,7 +299,10 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
     print_pairs(pairs)
     if profile is None:
         return
-    classes = profile.details.get("figure_class", {})
+    from acceld.backends.simulator import DERIVED
+
+    classes = dict(profile.details.get("figure_class", {}))
+    classes |= {counter: classes.get(figure, "") for counter, figure in DERIVED.items()}
     if profile.engines_us:
         print()
         latency = profile.latency_us or 0.0

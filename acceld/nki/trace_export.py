@@ -31,4 +31,4 @@ def chrome_trace(line: Timeline, *, max_slices: int = 200_000) -> dict[str, Any]
             }
             for number in range(min(len(machine.engine), max_slices))
         )
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"bound": line.bound, "entry": line.api}}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"bound": line.bound, "api": line.api}}
