@@ -226,7 +226,8 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
 
 
 def bare(store: ast.Call, parameter: str) -> ast.expr | None:
-    """What is stored, without its conversion to the array's type; None where that type matters further inside."""
+    """What is stored, without its conversion to the array's type; None where that type matters further inside, or a
+    plain number is stored."""
     value = store.args[1] if len(store.args) > 1 else None
     if (
         isinstance(value, ast.Call)
@@ -235,7 +236,9 @@ def bare(store: ast.Call, parameter: str) -> ast.expr | None:
         and [ast.unparse(one) for one in value.args] == [f"{parameter}.dtype.element_ty"]
     ):
         value = value.func.value
-    return None if value is None or parameter in names(value) else value
+    if value is None or isinstance(value, ast.Constant) or parameter in names(value):
+        return None
+    return value
 
 
 def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
