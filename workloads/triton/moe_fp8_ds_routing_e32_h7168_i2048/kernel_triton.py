@@ -96,7 +96,9 @@ def down(
             columns = expert * width + n
             a = tl.load(active + rows[:, None] * inner + k[None, :], mask=m[:, None] < tokens, other=0.0)
             w = tl.load(gemm2 + columns[None, :] * inner + k[:, None], mask=n[None, :] < width, other=0.0)
-            s = tl.load(gemm2_scale + (expert * (width // SCALED) + n // SCALED) * blocks + block, mask=n < width, other=0.0)
+            s = tl.load(
+                gemm2_scale + (expert * (width // SCALED) + n // SCALED) * blocks + block, mask=n < width, other=0.0
+            )
             acc += tl.dot(a, w.to(tl.float32)) * s[None, :] * weight[:, None]
     inside = (m[:, None] < tokens) & (n[None, :] < width)
     tl.store(out + m[:, None] * width + n[None, :], acc.to(out.dtype.element_ty), mask=inside)
