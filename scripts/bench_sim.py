@@ -45,7 +45,6 @@ SECTIONS = ("model", "robustness", "wins", "corpus", "mutants", "samples")
 MEASURED = ROOT / "acceld" / "nki" / "data" / "nkibench_trn1.csv"
 DOCUMENT = ROOT / "docs" / "simulator.md"
 BEGIN, END = "<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"
-SCALAR_ARGUMENTS = (float, int)
 TUTORIAL_MS = {"tiled": 51.80, "hoisted": 42.96, "blocked_free": 22.07, "blocked": 6.97}
 TUTORIAL_SOURCE = "AWS Neuron documentation v2.26.1, matrix multiplication tutorial, trn1.32xlarge"
 BEST = {"mamba_optimized": "mamba", "rope_optimized": "rope_single_freq_apply"}

@@ -9,7 +9,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 from acceld.events import Event, EventKind
@@ -275,8 +275,3 @@ def event_of(row: Row) -> Event:
 def search_values(search: SearchParameters) -> str:
     """Search parameters as JSON."""
     return dump(asdict(search))
-
-
-def with_id(record: Any, row_id: int) -> Any:
-    """The same record, with the id of its row."""
-    return replace(record, id=row_id)

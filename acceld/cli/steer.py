@@ -11,16 +11,6 @@ from acceld.client import Client
 from acceld.errors import UsageError
 from acceld.home import find_home
 
-WHAT = {
-    "pause": "stop before the next step; what runs, ends",
-    "resume": "go on; also takes up a run that failed or ran out of budget",
-    "cancel": "end after what runs now; everything found so far is kept",
-    "pin": "keep a candidate in the beam",
-    "veto": "never select a candidate",
-    "hint": "tell the planner something",
-}
-"""Each command and what it does."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run, or a candidate of one."""

@@ -110,11 +110,6 @@ def call_place() -> tuple[Site, str]:
     return (("", "", 0, 0), "") if frame is None else (_site(frame), _stored_name(frame, 0))
 
 
-def assigned_name() -> str:
-    """The variable that the value of the running call goes to, as in ``x = nl.load(...)``; empty if none."""
-    return call_place()[1]
-
-
 def loop_variable() -> str:
     """The variable of the ``for`` statement whose range is being made; empty if there is none."""
     frame = caller()

@@ -17,9 +17,8 @@ from acceld.chips import ChipSpec, chip_spec
 from acceld.nki import compiler_current, compiler_legacy, uncertainty
 from acceld.nki.cost import CostModel
 from acceld.nki.fusion import fuse
-from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.params import PARAMS_VERSION, TimelineParams, default_params
-from acceld.nki.program import Access, Loop, LoopKind, Node, Program, Space
+from acceld.nki.program import Loop, LoopKind, Node, Program
 from acceld.nki.residency import ENGINES, Machine, plan
 from acceld.nki.schedule import Schedule, schedule
 from acceld.nki.stream import expand
@@ -391,11 +390,3 @@ def presentation(line: Timeline) -> str:
     interval = line.prediction.interval_percent
     doubt = "unvalidated" if interval is None else f"±{interval:.0f} %"
     return f"≈ {value} sim {line.chip} {doubt} ({generation})"
-
-
-def engine_bytes(access: Access, program: Program) -> int:
-    """Bytes of one partition of a tile, as the profiler counts engine traffic."""
-    buffer = program.buffers[access.buffer]
-    if buffer.space is Space.HBM:
-        return 0
-    return prod(access.shape[1:]) * DTYPE_BYTES[access.dtype or buffer.dtype]

@@ -123,7 +123,7 @@ def compile_legacy(request: dict[str, Any], function: Any, folder: Path) -> tupl
         kernel(*arrays(request["arguments"]), **request["scalars"])
     except MissingTool:
         raise
-    except Exception:
+    except Exception:  # running it on a machine without a core may fail; a NEFF that was written is all that is wanted
         if not neff.is_file():
             raise
     return "neuronxcc.nki.baremetal", neff
@@ -166,7 +166,7 @@ def compile_current(request: dict[str, Any], function: Any, folder: Path) -> tup
     neff = Path(os.environ["NKI_ARTIFACTS_DIR"]) / NEFF
     try:
         launched(*inputs, **request["scalars"])
-    except Exception:
+    except Exception:  # running it on a machine without a core may fail; a NEFF that was written is all that is wanted
         if not neff.is_file():
             raise
     return "nki.jit with NKI_ARTIFACTS_DIR", neff
