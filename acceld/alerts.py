@@ -50,7 +50,7 @@ def alert_of(event: Event) -> Alert | None:
     data, run = event.data, f"r{event.run}: " if event.run else ""
     match event.kind:
         case EventKind.BEST_CHANGED if data.get("speedup") is not None and data["speedup"] > 1:
-            latency = figures.duration(data.get("latency_us"))
+            latency = figures.brief_latency(data.get("latency_us"), data["source"])
             return Alert("win", f"{run}c{data.get('candidate')} {latency}, {figures.speedup(data['speedup'])}")
         case EventKind.RUN_STATE if RunState(data["state"]).ended:
             return Alert("end", f"{run}{data['state']}" + (f": {data['message']}" if data.get("message") else ""))

@@ -169,7 +169,11 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
 
 def tree(connection: sqlite3.Connection, run: int) -> Json:
     """A run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title."""
-    row = connection.execute("SELECT baseline, best FROM runs WHERE id = ?", (run,)).fetchone()
+    row = connection.execute(
+        "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
+        "FROM runs WHERE id = ?",
+        (run,),
+    ).fetchone()
     if row is None:
         raise NotFoundError(f"there is no run r{run}", hint="acceld runs lists them.")
     nodes = connection.execute(
@@ -186,6 +190,7 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
         "nodes": [list(node) for node in nodes],
         "baseline": row["baseline"],
         "best": row["best"],
+        "source": row["source"],
         "beam": [place["candidate"] for place in newest],
     }
 
@@ -213,8 +218,9 @@ def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
         "  SELECT id, parent, 0 FROM candidates WHERE id = ? UNION ALL "
         "  SELECT c.id, c.parent, depth + 1 FROM candidates c JOIN chain ON c.id = chain.parent WHERE depth < 10000) "
         "SELECT c.id, c.iteration, c.latency_us, c.speedup, c.parent_speedup, c.status, p.title, p.rule, "
-        "e.percent_of_peak FROM chain JOIN candidates c ON c.id = chain.id LEFT JOIN plans p ON p.id = c.plan "
-        "LEFT JOIN evaluations e ON e.id = c.evaluation ORDER BY chain.depth DESC",
+        "e.percent_of_peak, f.source FROM chain JOIN candidates c ON c.id = chain.id LEFT JOIN plans p ON p.id = c.plan "
+        "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
+        "ORDER BY chain.depth DESC",
         (candidate,),
     )
     return [dict(row) for row in found]

@@ -121,7 +121,7 @@ def sentence(event: Event) -> str:
         case EventKind.BEAM_SELECTED:
             return f"iteration {get('iteration')} keeps {_ids(get('beam'))}, best {figures.speedup(get('speedup'))}"
         case EventKind.BEST_CHANGED:
-            return f"new best c{get('candidate')}: {figures.duration(get('latency_us'))}, {figures.speedup(get('speedup'))}"
+            return f"new best c{get('candidate')}: {figures.brief_latency(get('latency_us'), data['source'])}, {figures.speedup(get('speedup'))}"
         case EventKind.INSIGHT_WRITTEN:
             return f"insight i{get('insight')}: {get('title')} ({figures.speedup(get('speedup'))})"
         case EventKind.INSIGHT_CHANGED:

@@ -46,14 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     if arguments.json:
-        facts = ("id", "latency_us", "speedup", "status", "title")
+        facts = ("id", "latency_us", "source", "speedup", "status", "title")
         print_json(
             {"old": {key: old.get(key) for key in facts}, "new": {key: new.get(key) for key in facts}, "diff": lines}
         )
         return 0
     if old["latency_us"] and new["latency_us"]:
         change = figures.speedup(old["latency_us"] / new["latency_us"])
-        print(f"# {figures.duration(old['latency_us'])} -> {figures.duration(new['latency_us'])}, {change}")
+        before, after = (figures.brief_latency(one["latency_us"], one["source"]) for one in (old, new))
+        print(f"# {before} -> {after}, {change}")
     _print(lines)
     return 0
 

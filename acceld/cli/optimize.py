@@ -336,6 +336,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         f"{win['rule'] or win['title'] or 'rewrite'}  {win['speedup']:.2f}x" if win["speedup"] else win["title"]
         for win in result["wins"]
     ]
+    printed = f"acceld best r{result['run']} prints it" if result["best"] is not None else "—"
     pairs = [
         ("run", f"r{result['run']} {result['state']}" + (f": {result['message']}" if result["message"] else "")),
         ("workload", f"{result['workload']}  ({result['api']}, {result['chip']}, proposals by {result['proposer']})"),
@@ -356,7 +357,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         *([] if result["has_reference"] is not False else [("judged", f"{OWN_ORACLE}: it has no reference")]),
         *([("screened", screening(result["screened"]))] if result.get("screened") else []),
         ("elapsed", figures.elapsed(result["elapsed_s"])),
-        ("best kernel", best_file or "—"),
+        ("best kernel", best_file or printed),
         ("database", database),
     ]
     if not sys.stdout.isatty():
@@ -366,8 +367,9 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
     if result["best"] is not None:
         say("")
         say("next:")
-        say(f"  acceld show c{result['best']}           the best kernel's checks, profile and diff")
-        say("  acceld attach              the terminal UI")
+        show = f"acceld show c{result['best']}"
+        say(f"  {show:<20}the best kernel's checks, profile and diff")
+        say(f"  {'acceld attach':<20}the terminal UI")
         say('  acceld query "select * from rewrites order by speedup desc limit 10"')
 
 
@@ -375,10 +377,11 @@ def _refused(refusals: list[dict[str, Any]]) -> str:
     """How many proposals gave no code, and the most frequent reasons."""
     if not refusals:
         return "none"
-    shown = [
-        f"{one['title'] or one['rule'] or 'no code'}: {one['reason'].splitlines()[0]}"
-        for one in refusals[:REASONS_SHOWN]
-    ]
+    shown = []
+    for one in refusals[:REASONS_SHOWN]:
+        title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
+        place = title.rpartition(", ")[2]  # a title ends with its line, which the reason may begin with
+        shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
     return "\n".join([f"{sum(one['count'] for one in refusals)} proposals without code, such as", *shown])
 
 

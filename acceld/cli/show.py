@@ -56,7 +56,7 @@ def _candidates(history: History, run: int) -> None:
             f"c{one['id']}",
             str(one["iteration"]),
             f"{figures.STATUS_GLYPHS[Status(one['status'])]} {one['status']}" if one["status"] else one["state"],
-            figures.duration(one["latency_us"]),
+            figures.brief_latency(one["latency_us"], one["source"]),
             f"{one['speedup']:.2f}x" if one["speedup"] else "—",
             one["title"] or "baseline",
             (one["failure_message"] or "").splitlines()[0][:60] if one["failure_message"] else "",
@@ -94,7 +94,7 @@ def _candidate(history: History, number: int, arguments: argparse.Namespace) -> 
         rows = [
             (
                 f"c{one['id']}",
-                figures.duration(one["latency_us"]),
+                figures.brief_latency(one["latency_us"], one["source"]),
                 f"{one['parent_speedup']:.2f}x" if one["parent_speedup"] else "",
                 figures.percent(one["percent_of_peak"]),
                 one["title"] or "baseline",

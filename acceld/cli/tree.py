@@ -37,7 +37,15 @@ def run(arguments: argparse.Namespace) -> int:
         found: dict[str, Any] = history.get(f"/v1/runs/{number}/tree")
     nodes = [dict(zip(COLUMNS, row, strict=True)) for row in found["nodes"]]
     if arguments.json:
-        print_json({"run": number, "best": found["best"], "beam": found["beam"], "candidates": nodes})
+        print_json(
+            {
+                "run": number,
+                "source": found["source"],
+                "best": found["best"],
+                "beam": found["beam"],
+                "candidates": nodes,
+            }
+        )
     elif arguments.jsonl:
         for node in nodes:
             print(json.dumps(node, ensure_ascii=False))
@@ -51,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             say(f"r{number} has no candidates yet; acceld show r{number} tells how it stands")
         children = _families(nodes)
         kept = {found["best"], *found["beam"]}
-        folded = _print(children, kept, found["best"], every=arguments.all)
+        folded = _print(children, kept, found["best"], found["source"], every=arguments.all)
         if folded:
             say(f"{folded} candidates folded; --all shows them")
     return 0
@@ -67,7 +75,9 @@ def _families(nodes: list[dict[str, Any]]) -> dict[int | None, list[dict[str, An
     return families
 
 
-def _print(children: dict[int | None, list[dict[str, Any]]], kept: set[int], best: int | None, *, every: bool) -> int:
+def _print(
+    children: dict[int | None, list[dict[str, Any]]], kept: set[int], best: int | None, source: str, *, every: bool
+) -> int:
     folded = 0
     stack: list[tuple[dict[str, Any] | str, str, str]] = [(root, "", "") for root in reversed(children.get(None, []))]
     while stack:
@@ -75,7 +85,7 @@ def _print(children: dict[int | None, list[dict[str, Any]]], kept: set[int], bes
         if isinstance(node, str):
             print(f"{guide}{node}")
             continue
-        print(f"{guide}{_line(node, kept, best)}")
+        print(f"{guide}{_line(node, kept, best, source)}")
         family = children.get(node["candidate"], [])
         shown = family if every else [one for i, one in enumerate(family) if i < SHOWN or one["candidate"] in kept]
         rest = len(family) - len(shown)
@@ -90,11 +100,11 @@ def _print(children: dict[int | None, list[dict[str, Any]]], kept: set[int], bes
     return folded
 
 
-def _line(node: dict[str, Any], kept: set[int], best: int | None) -> str:
+def _line(node: dict[str, Any], kept: set[int], best: int | None, source: str) -> str:
     status = f"{figures.STATUS_GLYPHS[Status(node['status'])]} {node['status']}" if node["status"] else "· waiting"
     parts = [f"c{node['candidate']}", status]
     if node["latency_us"] is not None:
-        parts += [figures.duration(node["latency_us"]), figures.speedup(node["speedup"])]
+        parts += [figures.brief_latency(node["latency_us"], source), figures.speedup(node["speedup"])]
     mark = "★ best" if node["candidate"] == best else "● beam" if node["candidate"] in kept else ""
     return "  ".join(part for part in (*parts, mark, node["title"] or "") if part)
 

@@ -15,9 +15,9 @@ from acceld.events import Event, EventKind
     [
         (
             EventKind.BEST_CHANGED,
-            {"candidate": 5, "latency_us": 80.0, "speedup": 1.25},
+            {"candidate": 5, "latency_us": 80.0, "speedup": 1.25, "source": "simulated"},
             "win",
-            "r3: c5 80.0 µs, 1.25x",
+            "r3: c5 ≈ 80.0 µs sim, 1.25x",
         ),
         (EventKind.BEST_CHANGED, {"candidate": 1, "latency_us": 100.0, "speedup": 1.0}, None, ""),
         (EventKind.RUN_STATE, {"state": "failed", "message": "no key"}, "end", "r3: failed: no key"),

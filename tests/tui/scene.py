@@ -69,7 +69,14 @@ def events_of(
     yield event(EventKind.CANDIDATE_QUEUED, candidate=candidate)
     yield event(EventKind.CANDIDATE_STARTED, candidate=candidate, device="simulator 0")
     yield event(EventKind.CANDIDATE_EVALUATED, **_verdict(candidate, baseline_us, baseline_us))
-    yield event(EventKind.BEST_CHANGED, candidate=candidate, latency_us=baseline_us, speedup=1.0, percent_of_peak=33.1)
+    yield event(
+        EventKind.BEST_CHANGED,
+        candidate=candidate,
+        latency_us=baseline_us,
+        speedup=1.0,
+        percent_of_peak=33.1,
+        source="simulated",
+    )
     best, best_us = candidate, baseline_us
     beam = [(baseline_us, candidate)]
     for iteration in range(1, iterations + 1):
@@ -139,6 +146,7 @@ def events_of(
                 latency_us=best_us,
                 speedup=baseline_us / best_us,
                 percent_of_peak=33.1 * baseline_us / best_us,
+                source="simulated",
             )
             insight += 1
             yield event(

@@ -116,7 +116,7 @@ def test_texts_that_do_not_fit_say_so() -> None:
 
 @pytest.mark.parametrize("kind", list(EventKind))
 def test_every_kind_of_event_has_a_sentence(kind: EventKind) -> None:
-    data = {"status": "passed", "state": "running", "text": "something"}
+    data = {"status": "passed", "state": "running", "text": "something", "source": "simulated"}
     assert sentence(Event(kind, 1, data, 1)).strip()
 
 

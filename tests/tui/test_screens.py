@@ -100,13 +100,13 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("2")
         seq = client.console.seq
-        best = {"candidate": 2001, "latency_us": 100.0, "speedup": 8.12, "percent_of_peak": 90.0}
+        best = {"candidate": 2001, "latency_us": 100.0, "speedup": 8.12, "percent_of_peak": 90.0, "source": "simulated"}
         await client.future.put([Event(EventKind.BEST_CHANGED, 3, best, seq + 1, now())])
         await pilot.pause(0.2)
         shown = str(app.screen.query_one("#context", Line).render())
         assert "100 µs" in shown and "8.12x" in shown
         (toast,) = app._notifications
-        assert (toast.title, toast.message) == ("new best kernel", "r3: c2001 100 µs, 8.12x")
+        assert (toast.title, toast.message) == ("new best kernel", "r3: c2001 ≈ 100 µs sim, 8.12x")
 
 
 async def test_beside_the_tree_stands_what_the_candidate_changed() -> None:

@@ -22,7 +22,7 @@ ALL = HooksConfig(on_best="best", on_end="end", on_alarm="alarm")
 @pytest.mark.parametrize(
     ("kind", "data", "command"),
     [
-        (EventKind.BEST_CHANGED, {"speedup": 1.2}, "best"),
+        (EventKind.BEST_CHANGED, {"speedup": 1.2, "source": "simulated"}, "best"),
         (EventKind.BEST_CHANGED, {"speedup": 1.0}, ""),
         (EventKind.RUN_STATE, {"state": "failed"}, "end"),
         (EventKind.RUN_STATE, {"state": "running"}, ""),
