@@ -1,15 +1,25 @@
-"""``acceld check``: read configuration, models, prompts and workloads, and say what is wrong; runs and sends nothing."""
+"""``acceld check``: read configuration, models, prompts and workloads, and say what is wrong; sends nothing.
+
+With ``--admit`` the references of workloads are run, in the sandbox, to see whether passing says anything on them.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from acceld.cli.output import print_json, print_table
+from acceld.cli.output import print_json, print_table, say
 from acceld.config import Config, load
-from acceld.errors import AcceldError
+from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.home import Home, find_home
 from acceld.trust import trusted_folders
+
+if TYPE_CHECKING:
+    from acceld.evaluate.admission import Admissions
+    from acceld.workloads import Workload
 
 PARTS = ("config", "models", "prompts", "workloads")
 
@@ -17,41 +27,50 @@ PARTS = ("config", "models", "prompts", "workloads")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to check."""
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="of " + ", ".join(PARTS))
+    parser.add_argument(
+        "--admit",
+        nargs="*",
+        metavar="WORKLOAD",
+        help="also try whether these workloads, or all, tell right from wrong: no constant passes, every input matters",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each thing that was read; exit 2 where one is wrong."""
-    found = list(_findings(arguments.parts or list(PARTS)))
+    home = find_home(arguments.home)
+    found = list(_findings(arguments.parts or list(PARTS), home, arguments.admit))
     wrong = [finding for finding in found if finding[2]]
     if arguments.json:
-        keys = ("part", "name", "problem")
+        keys = ("part", "name", "problem", "note")
         print_json({"ok": not wrong, "checked": [dict(zip(keys, finding, strict=True)) for finding in found]})
     else:
-        rows = [[part, name, problem or "ok"] for part, name, problem in found]
+        rows = [[part, name, problem or ("ok" if not note else f"ok: {note}")] for part, name, problem, note in found]
         print_table(rows, ["part", "name", "state"])
     return 2 if wrong else 0
 
 
-def _findings(parts: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Part, name and problem (empty where all is well) of each thing."""
+def _findings(parts: list[str], home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str, str]]:
+    """Part, name, problem (empty where all is well) and a note on each thing."""
     try:
         resolved = load(trusted_folders=trusted_folders())
     except AcceldError as error:
-        yield "config", "acceld.toml", str(error)
+        yield "config", "acceld.toml", str(error), ""
         return
     if "config" in parts:
-        yield from (("config", str(path), "") for path in resolved.files or ())
+        yield from (("config", str(path), "", "") for path in resolved.files or ())
         if not resolved.files:
-            yield "config", "defaults", ""
+            yield "config", "defaults", "", ""
     readers: dict[str, Callable[[Config], Iterator[tuple[str, str]]]] = {
         "models": _models,
         "prompts": _prompts,
-        "workloads": _workloads,
     }
     for part, reader in readers.items():
         if part in parts:
-            yield from ((part, name, problem) for name, problem in reader(resolved.config))
+            yield from ((part, name, problem, "") for name, problem in reader(resolved.config))
+    if "workloads" in parts:
+        for name, problem, note in _workloads(resolved.config, home, admit):
+            yield "workloads", name, problem, note
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:
@@ -81,13 +100,52 @@ def _prompts(config: Config) -> Iterator[tuple[str, str]]:
         yield api, "; ".join(library.check([api]))
 
 
-def _workloads(config: Config) -> Iterator[tuple[str, str]]:
+def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
+    """Name, problem and what is known of its admission."""
+    from acceld.evaluate.admission import Admissions
     from acceld.workloads import load_workload
     from acceld.workloads.discovery import workload_folders
 
-    for name, folder in sorted(workload_folders(config.paths.workloads).items()):
+    folders = dict(sorted(workload_folders(config.paths.workloads).items()))
+    for name in set(admit or ()) - set(folders):
+        raise UsageError(f"there is no workload {name!r}", hint=did_you_mean(name, folders) or "`acceld workloads` lists them.")
+    admissions = Admissions(home.path / "floors")
+    read: dict[str, Workload | str] = {}
+    for name, folder in folders.items():
         try:
-            load_workload(folder)
-            yield name, ""
+            read[name] = load_workload(folder)
         except AcceldError as error:
-            yield name, str(error)
+            read[name] = str(error)
+    asked = [] if admit is None else [one for name, one in read.items() if not admit or name in admit]
+    failed = asyncio.run(_admit(config, home, admissions, [one for one in asked if not isinstance(one, str)]))
+    for name, one in read.items():
+        if isinstance(one, str):
+            yield name, one, ""
+            continue
+        found = admissions.known(one)
+        known = found.text if found else "not tried yet whether passing says anything (--admit)"
+        yield name, failed.get(name, found.complaint if found else ""), known
+
+
+async def _admit(config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]) -> dict[str, str]:
+    """Have workloads examined that were not yet; why one could not be, by name."""
+    from acceld.evaluate.children import Children
+    from acceld.evaluate.sandbox import probe_level
+
+    failed: dict[str, str] = {}
+    if not asked:
+        return failed
+    home.prepare()
+    report = await probe_level()
+    children = Children(config.evaluate, home.path / "datasets", report.level, report.cgroup_folder)
+    await children.start()
+    try:
+        for loaded in asked:
+            say(f"admitting {loaded.name}")
+            try:
+                await admissions.of(loaded, children.admit)
+            except AcceldError as error:
+                failed[loaded.name] = str(error)
+    finally:
+        await children.stop()
+    return failed

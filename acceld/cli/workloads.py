@@ -8,6 +8,7 @@ from typing import Any
 
 from acceld import config, figures, roofline
 from acceld.cli.output import print_json, print_pairs, print_table
+from acceld.home import Home, find_home
 from acceld.workloads import Workload, find_workloads, workload
 
 
@@ -21,7 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     """List or show."""
     extra = [Path(folder) for folder in config.load().config.paths.workloads]
     if arguments.name:
-        return _show(workload(arguments.name, extra), as_json=arguments.json)
+        one = workload(arguments.name, extra)
+        return _show(one, _admission(one, find_home(arguments.home)), as_json=arguments.json)
     found = find_workloads(extra)
     if arguments.json:
         print_json({"workloads": [_record(one) for one in found.values()]})
@@ -71,9 +73,17 @@ def _record(one: Workload) -> dict[str, Any]:
     }
 
 
-def _show(one: Workload, *, as_json: bool) -> int:
+def _admission(one: Workload, home: Home) -> str:
+    """What is known of whether it can tell right from wrong."""
+    from acceld.evaluate.admission import Admissions
+
+    found = Admissions(home.path / "floors").known(one)
+    return found.text if found else f"not tried yet: acceld check workloads --admit {one.name}"
+
+
+def _show(one: Workload, admission: str, *, as_json: bool) -> int:
     if as_json:
-        print_json(_record(one))
+        print_json({**_record(one), "admission": admission})
         return 0
     arguments = [
         f"{a.name} = {a.value}"
@@ -88,6 +98,7 @@ def _show(one: Workload, *, as_json: bool) -> int:
         ("arguments", "\n".join(arguments)),
         ("outputs", "\n".join(f"{o.name}  {o.dtype}[{', '.join(map(str, o.shape))}]" for o in one.outputs)),
         ("tolerance", f"{one.tolerance:g} relative L2 (published), {one.precision}"),
+        ("admission", admission),
         ("baselines", "\n".join(f"{api}: {path}" for api, path in one.baselines.items())),
     ]
     if one.work is not None:

@@ -41,11 +41,16 @@ class EvaluationRequest:
     useful_below_us: float | None = None
     against: tuple[Kernel, ...] = ()
     """Kernels it is held against, its parent first, then the run's baseline: measured in turn with it where the gate is
-    ``STRICT``, and the parent's prediction decides where ``screen`` is on. They are not part of the key."""
+    ``STRICT`` or no run asks, and the parent's prediction decides where ``screen`` is on. Not part of the key."""
     screen: bool = False
     """Do not measure what the simulator finds clearly slower than the parent."""
     context: str = ""
     """Versions of what decides a verdict besides the kernel: the workload's content, the performance model."""
+
+    @property
+    def needs_proof(self) -> bool:
+        """Whether its latency may be shown as a win: a baseline's is only what others are held against."""
+        return self.priority is not Priority.BASELINE
 
     @property
     def key(self) -> str:

@@ -25,9 +25,6 @@ HINTS = {
     "special": "Signed zeros, tiny and large values among the inputs.",
 }
 
-WEAK = "Leave the argument out, declare it fixed, or give it a distribution that matters."
-"""What to do about a workload that can not tell right from wrong."""
-
 
 def near(check: Check) -> bool:
     """Whether honest noise on these very inputs could explain an error beyond the tolerance."""

@@ -17,6 +17,7 @@ from typing import Any
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
 from acceld.evaluate import datasets
+from acceld.evaluate.admission import Admission, answered
 from acceld.evaluate.baselines import oracle_kernel
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
@@ -263,18 +264,10 @@ class Children:
         finally:
             traced.close()
 
-    async def admit(self, workload: Workload, seed: int, regions: int) -> str:
-        """Why passing says little on a workload; empty where it says what it should."""
-        request = {"workload": str(workload.folder), "seed": seed % 2**62, "regions": regions}
-        outcome, reply = await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S))
-        with reply:
-            try:
-                header, _ = parse(reply)
-            except BadMessage as error:
-                raise WorkloadError(f"admitting workload {workload.name!r} did not end: it {outcome.text}") from error
-        if "error" in header:
-            raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
-        return clean(header["complaint"])
+    async def admit(self, workload: Workload, seed: int) -> Admission:
+        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        request = {"workload": str(workload.folder), "seed": seed}
+        return answered(workload, *await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
     async def trim(self, most_bytes: int) -> None:
         """Remove old data sets beyond a size."""

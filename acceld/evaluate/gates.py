@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,8 @@ from acceld.workloads import Precision, Workload
 FRESH_SEEDS = 5
 DEAR_S = 1.0
 """A reference that takes more processor time than this in float64 is dear."""
+
+_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,24 @@ class Seeds:
     def seed(self, name: str) -> int:
         """The run's seed for a trial, drawn the first time."""
         return self._drawn.setdefault(name, fresh_seed())
+
+
+class RunSeeds:
+    """The secret seeds of each run on each workload; the runs used last are remembered."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
+
+    def of(self, run: int, workload: Workload) -> Seeds:
+        """The run's seeds; requests outside of a run (0) share none."""
+        if not run:
+            return Seeds()
+        key = (run, workload.hash)
+        found = self._of.pop(key, None) or Seeds()
+        self._of[key] = found
+        while len(self._of) > _REMEMBERED:
+            self._of.popitem(last=False)
+        return found
 
 
 def search_trial(seeds: Seeds) -> Trial:

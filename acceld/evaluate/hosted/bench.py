@@ -21,6 +21,7 @@ from typing import Any
 
 from acceld.backends.hosted import Driver, Job, Lease, Rights
 from acceld.errors import WorkloadError
+from acceld.evaluate.admission import Admission, answered
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.hosted.arena import Layout, memory_file
 from acceld.evaluate.hosted.oracle import errors_of
@@ -143,7 +144,7 @@ class Bench:
             "builder": driver.builder,
             "worker": driver.worker,
         }
-        oracle = {"deal": "acceld.evaluate.hosted.oracle:deal", "check": "acceld.evaluate.hosted.oracle:check"}
+        oracle = {task: f"acceld.evaluate.hosted.oracle:{task}" for task in ("deal", "check", "admit")}
         if driver.reference:
             oracle["reference"] = driver.reference
         self._driver = driver
@@ -238,9 +239,15 @@ class Bench:
             for one in answer["calls"]
         ]
 
-    async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
-        rights = self._driver.referring() if task == "check" and self._driver.reference else None
-        jail = Jail(
+    async def admit(self, workload: Workload, seed: int) -> Admission:
+        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        request = {"workload": str(workload.folder), "seed": seed, "reference": self._driver.reference}
+        return answered(workload, *await self._oracle.run("admit", pack(request), self._oracle_jail(expects=True)))
+
+    def _oracle_jail(self, *, expects: bool) -> Jail:
+        """For the workload's own code; ``expects``: it computes outputs, where the driver says."""
+        rights = self._driver.referring() if expects and self._driver.reference else None
+        return Jail(
             memory_bytes=self._memory_bytes if rights is None else rights.memory_bytes,
             wall_s=_ORACLE_S,
             cpu_s=int(_ORACLE_S),
@@ -251,6 +258,9 @@ class Bench:
             devices=rights is not None,
             write_paths=() if rights is None else rights.device_paths,
         )
+
+    async def _ask(self, workload: Workload, task: str, header: dict[str, Any], shared: int) -> dict[str, Any]:
+        jail = self._oracle_jail(expects=task == "check")
         outcome, reply = await self._oracle.run(task, pack(header), jail, shared=[shared])
         with reply:
             try:

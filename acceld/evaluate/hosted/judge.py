@@ -19,6 +19,7 @@ from acceld.backends.hosted import Driver, Lease, job_of
 from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, UsageError, WorkloadError
 from acceld.evaluate import policy
+from acceld.evaluate.admission import Admissions
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.checks import placed
@@ -77,6 +78,7 @@ class HostedJudge:
         self._highest = highest
         self._on_start = on_start
         self._floors = Floors(state_folder / "floors")
+        self._admissions = Admissions(state_folder / "floors")
         self._bench: Bench | None = None
         self._leases: tuple[Lease, ...] = ()
         self._queue = SlotQueue(1, config.queue_size)
@@ -182,7 +184,8 @@ class HostedJudge:
         source = kernel.sha256 if case.workload.hidden else ""
         known = self._remember((case.workload.hash, case.request.chip, built.sha256 + source))
         stored = known.evaluations.get(Gate.STRICT if strict else Gate.SEARCH)
-        if stored is not None and not (strict and stored.status is Status.PASSED):
+        again = stored is not None and stored.status is Status.PASSED and (strict or _asks_turns(case.request, stored))
+        if stored is not None and not again:
             return replace(stored, source_sha256=kernel.sha256, reused=True)
         evaluation = await self._measure(case, strict=strict)
         known.evaluations[Gate.STRICT if strict else Gate.SEARCH] = evaluation
@@ -231,6 +234,9 @@ class HostedJudge:
             failed = await self._try_everything(case, layout)
             if failed is not None:
                 return self._result(case, *failed)
+            weak = case.request.needs_proof and await self._admissions.refuse(case.workload, self._need().admit)
+            if weak:
+                return self._result(case, Status.SUSPECT, weak, case.correctness(Gate.STRICT))
         return self._result(case, Status.PASSED, None, case.correctness(Gate.STRICT if strict else Gate.SEARCH))
 
     async def _session(
@@ -473,6 +479,13 @@ class HostedJudge:
         if self._bench is None:
             raise DeviceError("the evaluator is not running", hint="start() it first")
         return self._bench
+
+
+def _asks_turns(request: EvaluationRequest, stored: Evaluation) -> bool:
+    """Whether somebody outside of a run wants turns with a kernel that a stored evaluation did not take them with."""
+    if request.run or not request.against or stored.profile is None:
+        return False
+    return all(pair["against"] != request.against[0].sha256 for pair in stored.profile.details.get("paired", ()))
 
 
 def _mutated(loaded: Workload) -> tuple[int, ...]:

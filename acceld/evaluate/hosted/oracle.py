@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acceld.errors import WorkloadError
+from acceld.evaluate import admission
 from acceld.evaluate.correctness import Errors, compare
 from acceld.evaluate.distributions import NOISY, inputs_of
 from acceld.evaluate.hosted.arena import Layout, Slot, numpy_dtype
@@ -60,6 +61,12 @@ def check(request: bytes, reply: int) -> None:
             send(reply, {"calls": _judged(workload, layout, raw), "floors": raw["floors"]})
     except WorkloadError as error:
         send(reply, {"error": error.message, "hint": error.hint})
+
+
+def admit(request: bytes, reply: int) -> None:
+    """Answer whether the workload can tell right from wrong, with the reference that ``check`` uses."""
+    raw, _ = unpack(request)
+    admission.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
 
 
 def _judged(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:

@@ -23,10 +23,11 @@ from acceld.backends.neuron.verdicts import Verdict
 from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.errors import DeviceError, UsageError
 from acceld.evaluate import policy
+from acceld.evaluate.admission import Admissions
 from acceld.evaluate.base import EvaluationRequest, Evaluator
 from acceld.evaluate.children import Children
 from acceld.evaluate.floors import Floors
-from acceld.evaluate.gates import Seeds
+from acceld.evaluate.gates import RunSeeds
 from acceld.evaluate.jail import Level
 from acceld.evaluate.neuron.bench import Bench
 from acceld.evaluate.neuron.builds import Builds
@@ -82,13 +83,14 @@ class NeuronJudge:
         self._on_notice = on_notice
         self._on_device = on_device
         self._floors = Floors(state_folder / "floors")
+        self._admissions = Admissions(state_folder / "floors")
         self._children: Children | None = None
         self._exchange: JailedExchange | None = None
         self._machine: Machine | None = None
         self._work: tuple[Builds, Checker, Stopwatch] | None = None
         self._queue = SlotQueue(slots_of(config), config.queue_size)
         self._running: set[asyncio.Task[Any]] = set()
-        self._seeds: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
+        self._seeds = RunSeeds()
         self._measured: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._screen = Screen()
         self.report: SandboxReport | None = None
@@ -175,7 +177,7 @@ class NeuronJudge:
                     await self._on_start(request, f"{self.backend}:{slot}")
                 self._check_chip(request)
                 loaded = await asyncio.to_thread(self._load, request)
-                return await self._judge(Case(request, loaded, self._seeds_of(request.run, loaded)))
+                return await self._judge(Case(request, loaded, self._seeds.of(request.run, loaded)))
         finally:
             self._running.discard(task)
             if self._children is not None:
@@ -244,6 +246,10 @@ class NeuronJudge:
             return self._result(case, Status.SUSPECT, Failure("below_floor", message, hint=hint))
         if request.gate is Gate.TIMING:
             return self._result(case, Status.UNTESTED)
+        if request.gate is Gate.STRICT and request.needs_proof and self._children is not None:
+            weak = await self._admissions.refuse(case.workload, self._children.admit)
+            if weak is not None:
+                return self._result(case, Status.SUSPECT, weak, case.correctness())
         if request.screen:
             await self._screen_learns(case, latency_us)
         self._remember(case, latency_us)
@@ -329,17 +335,6 @@ class NeuronJudge:
         self._measured[self._name(case, case.request.kernel)] = latency_us
         while len(self._measured) > _REMEMBERED:
             self._measured.popitem(last=False)
-
-    def _seeds_of(self, run: int, loaded: Workload) -> Seeds:
-        """The run's secret seeds; requests outside of a run share none."""
-        if not run:
-            return Seeds()
-        key = (run, loaded.hash)
-        found = self._seeds.pop(key, None) or Seeds()
-        self._seeds[key] = found
-        while len(self._seeds) > _REMEMBERED:
-            self._seeds.popitem(last=False)
-        return found
 
     def _need(self) -> Machine:
         if self._machine is None:

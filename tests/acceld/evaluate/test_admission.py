@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from acceld.evaluate.admission import complaint
-from acceld.workloads import load_workload
+from acceld.evaluate.admission import Admission, Admissions, examine
+from acceld.workloads import Workload, load_workload
 
 TOML = """
 name = "weak"
@@ -33,7 +34,7 @@ def workload(folder: Path, formula: str, fixed: str = "") -> str:
     """What is said of a workload whose reference returns ``formula``."""
     (folder / "workload.toml").write_text(TOML.replace("{fixed}", fixed))
     (folder / "reference.py").write_text(f"import numpy as np\n\ndef forward(x, y):\n    return {formula}\n")
-    return complaint(load_workload(folder), 7, 4)
+    return examine(load_workload(folder), 7).complaint
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,39 @@ def test_an_input_that_makes_no_difference_is_named(tmp_path: Path, formula: str
 
 def test_an_argument_that_is_declared_fixed_need_not_matter(tmp_path: Path) -> None:
     assert workload(tmp_path, "x + 0 * y", "distribution = { kind = 'normal', fixed = true }") == ""
+
+
+def test_what_there_is_no_time_for_is_left_open_and_named(tmp_path: Path) -> None:
+    workload(tmp_path, "x + y")
+    found = examine(load_workload(tmp_path), 7, most_s=0)
+    assert found.complaint == ""
+    assert found.left == ("x", "y") and "no time for x, y" in found.text
+
+
+async def test_a_workload_is_examined_once_and_again_when_it_changes(tmp_path: Path) -> None:
+    asked = []
+
+    async def admit(loaded: Workload, seed: int) -> Admission:
+        asked.append(seed)
+        return examine(loaded, seed)
+
+    workload(tmp_path, "x + 0 * y")
+    for admissions in (Admissions(tmp_path / "floors"), Admissions(tmp_path / "floors")):
+        refused = await admissions.refuse(load_workload(tmp_path), admit)
+        assert refused is not None and "weak: outputs do not react to argument 'y'" in refused.message
+    assert len(asked) == 1
+    workload(tmp_path, "x + y")
+    assert await admissions.refuse(load_workload(tmp_path), admit) is None
+    assert len(set(asked)) == 2
+
+
+async def test_without_a_reference_or_with_recorded_inputs_nothing_is_tried(tmp_path: Path) -> None:
+    workload(tmp_path, "x + y")
+    loaded = load_workload(tmp_path)
+
+    async def admit(loaded: Workload, seed: int) -> Admission:
+        raise AssertionError
+
+    for without in (replace(loaded, reference=None), replace(loaded, sample=tmp_path / "inputs.npz")):
+        found = await Admissions(tmp_path / "floors").of(without, admit)
+        assert found.untried and not found.complaint

@@ -15,6 +15,7 @@ import pytest_asyncio
 from acceld.backends.cpu.driver import CpuDriver
 from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, UsageError
+from acceld.evaluate.admission import Admission, Admissions
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.hosted.judge import HostedJudge
@@ -74,6 +75,20 @@ async def test_the_baseline_passes_every_distribution_with_a_measured_latency(ju
     names = {check.name.split(" ")[0] for check in found.correctness.checks}
     assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= names
     assert found.correctness.accelopt_verdict is True
+    admitted = judge._admissions.known(loaded)
+    assert admitted is not None and "every input matters in 4 parts each" in admitted.text
+
+
+async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
+    judge: HostedJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Admissions, "known", lambda _, loaded: Admission("outputs do not react to argument 'b'"))
+    found = await _judged(judge, _attack("H01_row_order")[0], "c", gate=Gate.STRICT)
+    assert found.status is Status.SUSPECT and found.failure is not None
+    assert (
+        found.failure.rule == "admission"
+        and "cpu_matmul: outputs do not react to argument 'b'" in found.failure.message
+    )
 
 
 async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path) -> None:
