@@ -6,7 +6,7 @@ Unvalidated: no measured latencies of current kernels are public.
 from __future__ import annotations
 
 from acceld.nki.compiler_legacy import DEFAULT_ENGINES
-from acceld.nki.cost import DMA_OPS, FREE_OPS, CostModel
+from acceld.nki.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
 from acceld.nki.program import Engine, Instruction
 
 
@@ -18,7 +18,7 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
     op = instruction.op
     if op in DMA_OPS:
         return Engine.DMA
-    if op in FREE_OPS:
+    if op in FREE_OPS or op in REGISTER_OPS:
         return Engine.SYNC
     if instruction.engine is not Engine.UNKNOWN:
         return instruction.engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from acceld.nki.cost import DMA_OPS, FREE_OPS, CostModel
+from acceld.nki.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
 from acceld.nki.program import Engine, Instruction
 
 DEFAULT_ENGINES: dict[str, Engine] = {
@@ -36,7 +36,7 @@ def place(instruction: Instruction, model: CostModel) -> Engine:
     op = instruction.op
     if op in DMA_OPS:
         return Engine.DMA
-    if op in FREE_OPS:
+    if op in FREE_OPS or op in REGISTER_OPS:
         return Engine.SYNC
     if instruction.engine is not Engine.UNKNOWN:
         return instruction.engine

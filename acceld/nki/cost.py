@@ -7,6 +7,7 @@ MissingRule.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -17,9 +18,8 @@ from acceld.nki.params import TimelineParams
 from acceld.nki.program import Access, Buffer, Engine, Instruction, Operand, Space
 
 DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose"})
-FREE_OPS = frozenset(
-    {"register_move", "register_load", "register_store", "register_alu", "print", "random_seed", "bitcast"}
-)
+REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "register_alu"})
+FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})
 MATMUL_COLUMNS = 512
 """Columns of one matrix product: one bank of float32 results."""
@@ -68,6 +68,8 @@ class CostModel:
             return Cost(Engine.SYNC)
         if op == "barrier":
             return Cost(Engine.SYNC, busy_us=1.0)
+        if op in REGISTER_OPS:
+            return self._register(instruction)
         if op in ("matmul", "matmul_mx"):
             return self._matmul(instruction, shape)
         if op == "transpose" and engine is Engine.TENSOR:
@@ -112,7 +114,7 @@ class CostModel:
             return Cost(Engine.DMA)
         row = self._row_bytes(dst, sources, shape)
         itemsize = max(DTYPE_BYTES[self.dtype(a)] for a in (dst, *sources))
-        moved = elements * itemsize
+        moved = elements * itemsize * max(1, len(sources))
         descriptors = ceil(moved / max(row, 1))
         busy = self.transfer_us(descriptors, row, itemsize)
         if instruction.op == "dma_transpose":
@@ -124,20 +126,30 @@ class CostModel:
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
         """Bytes a descriptor moves: contiguous at both ends, in the same order."""
         row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
-        for source in sources:
-            if len(source.dims) == len(dst.dims) and not (source.indirect or dst.indirect):
-                row = min(row, self._common_bytes(dst, source, shape))
-        return row
+        return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
 
     def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
-        counts = shape if len(shape) == len(dst.dims) else dst.shape
-        ends = [_element_steps(a, self.buffers[a.buffer]) for a in (dst, source)]
-        axes = [axis for axis, count in enumerate(counts) if count > 1]
+        """Bytes that lie side by side at both ends, in one direction."""
+        there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
+        if len(there) == len(here):
+            counts = shape if len(shape) == len(dst.dims) else dst.shape
+            axes = list(zip(counts, there, here, strict=True))
+        else:
+            axes = _common_axes(zip(dst.shape, there, strict=True), zip(source.shape, here, strict=True))
+        axes = [axis for axis in axes if axis[0] > 1]
         run = 1
-        while joined := [axis for axis in axes if ends[0][axis] == run and ends[1][axis] == run]:
+        while joined := [axis for axis in axes if abs(axis[1]) == run and axis[1] == axis[2]]:
             axes.remove(joined[0])
-            run *= counts[joined[0]]
+            run *= joined[0][0]
         return run * min(DTYPE_BYTES[self.dtype(a)] for a in (dst, source))
+
+    def _register(self, instruction: Instruction) -> Cost:
+        """At least an initiation interval; what lies in HBM is transferred as well. No figure is published."""
+        busy = self.params.min_interval_cycles / self.chip.base_ghz / 1000
+        for access in instruction.accesses:
+            if self.buffers[access.buffer].space is Space.HBM:
+                busy += self.params.dma_latency_us
+        return Cost(Engine.SYNC, busy)
 
     # tensor engine
 
@@ -252,7 +264,8 @@ class CostModel:
         simple = instruction.attr("op") in ("add", "multiply", "subtract")
         if self.chip.fast_16bit_vector:
             return 0.5 if self._all_narrow(instruction) else 1.0
-        return 1.0 if simple and self._all_bfloat16(instruction) else 2.0
+        fast = simple and self._all_bfloat16(instruction) and self._neighbors(instruction)
+        return 1.0 if fast else 2.0
 
     def _narrow_gain(self, instruction: Instruction, gain: float) -> float:
         if not self.chip.fast_16bit_vector or instruction.op not in ("copy", "tensor_scalar"):
@@ -260,8 +273,13 @@ class CostModel:
         data = instruction.srcs[0]
         if not isinstance(data, Access) or not self._all_narrow(instruction):
             return 1.0
-        psum = any(self.buffers[a.buffer].space is Space.PSUM for a in (data, instruction.dsts[0]))
-        return gain / 2 if psum else gain
+        if any(self.buffers[a.buffer].space is Space.PSUM for a in (data, instruction.dsts[0])):
+            gain /= 2
+        return gain if self._neighbors(instruction) else gain / 2
+
+    def _neighbors(self, instruction: Instruction) -> bool:
+        """Whether the elements of each tile's innermost axis lie side by side."""
+        return all(_element_steps(a, self.buffers[a.buffer])[-1] == 1 for a in instruction.accesses if a.shape[-1] > 1)
 
     def _all_narrow(self, instruction: Instruction) -> bool:
         return all(self.dtype(a) in NARROW for a in instruction.accesses if prod(a.shape[1:]) > 1)
@@ -301,11 +319,35 @@ def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
 
 
 def _element_steps(access: Access, buffer: Buffer) -> list[int]:
-    """How far apart neighbors along each tile axis lie, in elements; 0 across partitions."""
+    """How far apart neighbors along each tile axis lie, in elements; 0 across partitions and where that is not known,
+    or nothing moves."""
+    gathered = {item.axis for item in access.indirect if item.index is not None}
     steps = [
-        abs(sum(step * stride for step, stride in zip(dim.steps, buffer.strides, strict=True))) for dim in access.dims
+        sum(step * stride for step, stride in zip(dim.steps, buffer.strides, strict=True)) if dim.count > 1 else 0
+        for dim in access.dims
     ]
+    steps = [0 if axis in gathered else step for axis, step in enumerate(steps)]
     return steps if buffer.space is Space.HBM else [0, *steps[1:]]
+
+
+def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(count, step here, step there) of the axes that two tiles of other shapes share, from the innermost outwards.
+
+    Each tile is given as (count, step) of its axes; their elements correspond in row-major order.
+    """
+    left, right = ([axis for axis in tile if axis[0] != 1] for tile in (one, two))
+    found = []
+    while left and right:
+        (count, step), (other, stride) = left.pop(), right.pop()
+        shared = min(count, other)
+        if count % shared or other % shared:
+            break
+        found.append((shared, step, stride))
+        if count > shared:
+            left.append((count // shared, step * shared))
+        if other > shared:
+            right.append((other // shared, stride * shared))
+    return found
 
 
 def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:

@@ -35,6 +35,8 @@ class TimelineParams:
     """Before the first useful instruction, inside total_time (profile of a tutorial kernel)."""
     kernel_end_us: float = 5.0
     """After the last useful instruction (same profile)."""
+    shared_sbuf_port: bool = False
+    """The vector engine and GpSimd can not touch SBUF at the same time (NeuronCore-v2 architecture guide)."""
     dynamic_trips: int | None = None
     """Trips to assume for loops whose count is known only at run time; None refuses one number."""
 
@@ -86,7 +88,7 @@ FITTED: dict[str, str] = {
 }
 """Fitted constants and what they were fitted on."""
 
-LEGACY = TimelineParams(model="compiler_legacy")
+LEGACY = TimelineParams(model="compiler_legacy", shared_sbuf_port=True)
 CURRENT = TimelineParams(
     model="compiler_current",
     tensor_overhead_cycles=8,
@@ -99,7 +101,12 @@ CURRENT = TimelineParams(
 """The current compiler keeps what is written; its constants are unvalidated except that 512-column float32 passes
 take 430 ns on trn2 (documented figure), which leaves no room for a tensor overhead."""
 
-LEGACY_LATER = replace(LEGACY, tensor_overhead_cycles=CURRENT.tensor_overhead_cycles, narrow_transfer_factor=1.0)
+LEGACY_LATER = replace(
+    LEGACY,
+    tensor_overhead_cycles=CURRENT.tensor_overhead_cycles,
+    narrow_transfer_factor=1.0,
+    shared_sbuf_port=False,
+)
 """The legacy compiler on chips after trn1: what was fitted to trn1's hardware is left out. Unvalidated."""
 
 BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}

@@ -1,9 +1,9 @@
 """When each machine operation runs: list scheduling of five engines and the DMA engines as one server.
 
 Operations are taken in program order. Each starts when its operands are there (plus a semaphore where another engine
-made them) and its engine is free; it may go into a gap its engine left within the last ``window`` operations, which
-is how far the compiler reorders. A DMA transfer occupies the DMA engines for its transfer time and is complete a
-fixed latency later.
+made them) and its engine is free (GpSimd and the vector engine count as one where they share SBUF's port); it may go
+into a gap its engine left within the last ``window`` operations, which is how far the compiler reorders. A DMA transfer
+occupies the DMA engines for its transfer time and is complete a fixed latency later.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ def schedule(machine: Machine, params: TimelineParams) -> Schedule:
     gaps: list[deque[tuple[float, float, int, int]]] = [deque() for _ in range(engines)]
     issued = [0] * engines
     dma = INDEX[Engine.DMA]
+    server = list(range(engines))
+    if params.shared_sbuf_port:
+        server[INDEX[Engine.GPSIMD]] = INDEX[Engine.VECTOR]
     latency, semaphore, window = params.dma_latency_us, params.semaphore_us, params.window
     engine_of, busy_of, waits_of = machine.engine, machine.busy_us, machine.waits
     for number in range(count):
@@ -51,13 +54,14 @@ def schedule(machine: Machine, params: TimelineParams) -> Schedule:
                 when += semaphore
             if when > ready:
                 ready, why = when, wait
-        sequence = issued[engine]
-        issued[engine] = sequence + 1
-        holes = gaps[engine]
+        port = server[engine]
+        sequence = issued[port]
+        issued[port] = sequence + 1
+        holes = gaps[port]
         while holes and holes[0][2] < sequence - window:
             holes.popleft()
         begin = -1.0
-        if holes and ready < tail[engine]:
+        if holes and ready < tail[port]:
             for position, (low, high, made, before) in enumerate(holes):
                 at = max(low, ready)
                 if high - at >= busy:
@@ -74,15 +78,15 @@ def schedule(machine: Machine, params: TimelineParams) -> Schedule:
                         holes.insert(position, item)
                     break
         if begin < 0.0:
-            last = tail[engine]
+            last = tail[port]
             if ready > last:
                 begin = ready
                 if ready - last > 0.05:
-                    holes.append((last, ready, sequence, tail_op[engine]))
+                    holes.append((last, ready, sequence, tail_op[port]))
             else:
-                begin, why = last, tail_op[engine]
-            tail[engine] = begin + busy
-            tail_op[engine] = number
+                begin, why = last, tail_op[port]
+            tail[port] = begin + busy
+            tail_op[port] = number
         start[number] = begin
         done = begin + busy
         if engine == dma:

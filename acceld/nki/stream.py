@@ -136,6 +136,7 @@ class _Expander:
                 first,
                 ins,
                 tuple([(b, bases[at]) for b, bases in template.input_bases]),
+                tuple([given[at] for given in template.positions]),
                 tuple([self.iteration[loop] for loop in template.merged_within]),
             )
             outs = self.known.get(key)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
 
 from acceld.nki.cells import CellAccess, Grid, cell_access, make_grids, values
-from acceld.nki.cost import DMA_OPS, FREE_OPS, Cost, CostModel, matmul_shape
+from acceld.nki.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
 from acceld.nki.flow import reads_destination
 from acceld.nki.ops import DTYPE_BYTES, OPS
-from acceld.nki.program import Access, Affine, Engine, Instruction, Loop, Program, Space
+from acceld.nki.program import Access, Affine, Engine, Instruction, Loop, Pattern, Program, Space
 
 Engines = Callable[[Instruction, CostModel], Engine]
 """Places an instruction on an engine."""
 
-UNSHARED = frozenset({"random", "memset", "barrier", "print", "dropout"}) | FREE_OPS
+UNSHARED = frozenset({"random", "memset", "barrier", "print", "dropout"}) | FREE_OPS | REGISTER_OPS
 """Operations value numbering leaves alone."""
 
 _SKIPPED_LANE = 255
@@ -62,6 +62,8 @@ class Template:
     """Loops in another iteration of which the same values are not found again."""
     keeps: list[bool] | None = None
     """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
+    positions: list[Sequence[object]] = field(default_factory=list)
+    """What each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def _template(
     layout: list[object] = []
     for src in node.srcs:
         if not isinstance(src, Access):
-            layout.append(repr(src))
+            layout.append(src.coefs if isinstance(src, Pattern) else repr(src))
             continue
         if src.buffer in written:
             cells = cell_access(src, buffers[src.buffer], grids[src.buffer], space)
@@ -184,19 +186,29 @@ def _template(
     partial = any(w.partial for w in writes)
     accumulate = any(reads_destination(node, position) for position in range(len(node.dsts)))
     first = _first(node, space)
-    signature = -1
+    signature, keeps = -1, _keeps(node, space)
     shared = node.op not in UNSHARED and not store and node.attr("reduce_cmd") != "reduce"
     if shared and not any(a.indirect for a in node.accesses):
         attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
-        mask = tuple((p.coefs, p.base) for p in node.mask)
-        key2 = (node.op, attrs, tuple(layout), mask if node.mask and variants is None else (), repr(node.pattern))
+        key2 = (node.op, attrs, tuple(layout), node.pattern and node.pattern.coefs)
         signature = interned.setdefault(key2, len(interned))
     return Template(
         number, node, engine, costs, variants, reads, writes, inputs, signature,
         accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
-        bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=_keeps(node, space),
+        bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
         merged_within=_merged_within(node, loops, model) if node.op in DMA_OPS and not store else (),
+        positions=_positions(node, space, keeps),
     )  # fmt: skip
+
+
+def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
+    """For each pattern of ``node`` its base in each execution; a mask's only where it cuts something off."""
+    patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
+    found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
+    for pattern in node.mask if cut is not None else ():
+        bases = values(pattern.base, space).tolist()
+        found.append([(pattern.coefs, base) if cuts else None for base, cuts in zip(bases, cut, strict=True)])
+    return found
 
 
 def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
@@ -267,7 +279,8 @@ def _layout(access: Access, model: CostModel, grid: Grid, cells: CellAccess) -> 
 
 def _input_layout(access: Access, model: CostModel) -> object:
     strides = model.buffers[access.buffer].strides
-    return tuple((d.count, sum(s * t for s, t in zip(d.steps, strides, strict=True))) for d in access.dims)
+    moves = tuple((d.count, sum(s * t for s, t in zip(d.steps, strides, strict=True))) for d in access.dims)
+    return (moves, model.dtype(access))
 
 
 def shape_variants(

@@ -297,7 +297,7 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     partition = tile.declared.partition_axis
     axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
     shape = [*tile.shape[:-1], size // DTYPE_BYTES[dtype]]
-    made = declare(trace, [ParDim(n) if k == axis else n for k, n in enumerate(shape)], dtype, Space.SBUF)
+    made = declare(trace, [ParDim(n) if k == axis else n for k, n in enumerate(shape)], dtype, tile.space)
     order = [axis, *(k for k in range(tile.ndim) if k != axis)]
     src, dst = (t.like(replace(t.access, dims=tuple(t.access.dims[k] for k in order))) for t in (tile, made))
     trace.emit("bitcast", Engine.SYNC, [dst], [src])

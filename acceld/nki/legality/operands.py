@@ -96,6 +96,8 @@ _ELEMENTWISE = frozenset(
     "tensor_scalar_cumulative scalar_tensor_tensor reciprocal exponential select dropout loop_reduce scan "
     "affine_select range_select".split()
 )
+_ACROSS = _DMA_OPS | {"broadcast_partition"}
+"""Element-wise operations that carry values from one partition to another."""
 
 
 class Operands(Checker):
@@ -273,11 +275,12 @@ class Operands(Checker):
         for number, (operand, found) in enumerate(zip(instruction.srcs, space.srcs, strict=True)):
             if not isinstance(operand, Access) or number in scalars:
                 continue
-            if found is not None:
+            on_chip = Space.HBM not in (self._space(operand), self._space(target))
+            crosses = on_chip and operand.shape[:1] != target.shape[:1] and instruction.op not in _ACROSS
+            if found is not None and not crosses:
                 continue
             aligned = False
-            on_chip = Space.HBM not in (self._space(operand), self._space(target))
-            if on_chip and operand.shape[:1] != target.shape[:1] and operand.shape[:1] != (1,):
+            if crosses:
                 self._add(
                     "partition_mismatch",
                     instruction,

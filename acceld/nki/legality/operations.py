@@ -71,6 +71,17 @@ class Operations(Checker):
         sizes = [free_elements(one.shape) * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
         if src.shape[:1] != dst.shape[:1] or sizes[0] != sizes[1]:
             self._add("shape", instruction, f"{sizes[0]} bytes of each partition read as {sizes[1]}")
+        if self._space(src) is not self._space(dst) or self._space(src) is Space.HBM:
+            spaces = f"{self._space(src).value} and {self._space(dst).value}"
+            self._add("address_space", instruction, f"a view moves nothing, but lies in {spaces}", "copy the tile")
+        strides = [self.report.buffer(one).strides for one in (src, dst)]
+        steps = [
+            sum(step * stride for step, stride in zip(one.dims[-1].steps, along, strict=True))
+            for one, along in zip((src, dst), strides, strict=True)
+            if len(one.dims) > 1 and one.shape[-1] > 1
+        ]
+        if any(step != 1 for step in steps):
+            self._add("access_pattern", instruction, "a view reads elements that are no neighbors", "copy the tile")
 
     def _matmul(self, instruction: Instruction) -> None:
         stationary, moving = instruction.srcs[0], instruction.srcs[1]
@@ -347,11 +358,11 @@ class Operations(Checker):
         if len(lanes) != 32 or len(numbers) != 32:
             self._add("shuffle_lanes", instruction, "a shuffle has 32 lanes of 0 to 31, or 255 for none")
             return
-        if src.shape != dst.shape:
-            self._add("operand_shape", instruction, "src and dst of a shuffle have one shape")
-        rest = src.shape[0] % 32
-        if any(lane != 255 and lane >= rest for lane in numbers[:rest]):
-            self._add("shuffle_lanes", instruction, "a lane lies outside of the tile's partitions")
+        if src.shape[1:] != dst.shape[1:]:
+            self._add("operand_shape", instruction, "src and dst of a shuffle have equally many elements a partition")
+        used = [(p // 32 * 32 + numbers[p % 32]) for p in range(dst.shape[0]) if numbers[p % 32] != 255]
+        if max(used, default=0) >= src.shape[0]:
+            self._add("shuffle_lanes", instruction, "a lane lies outside of the source's partitions")
 
     def _dma_transpose(self, instruction: Instruction) -> None:
         space = iteration_space(instruction)

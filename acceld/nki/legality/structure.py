@@ -231,6 +231,8 @@ class Structure:
             buffer.data is not None and len(buffer.data) != buffer.elements * DTYPE_BYTES[buffer.dtype]
         ):
             self._bad(line, f"the data of buffer {number} does not fit it")
+        elif buffer.data is not None and on_chip:
+            self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
     def _body(self, body: tuple[Node, ...], outer: tuple[int, ...]) -> None:
         if len(outer) > _DEEPEST:
