@@ -2,7 +2,8 @@
 
 The input has one JSON object a line: ``workload`` and ``kernel`` (its text) or ``file`` (a path beside the input), and
 where they differ from the flags ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``. The output has one line for
-each, in the same order; a command that was cut off goes on where its output ends.
+each, in the same order; a command that was cut off goes on where its output ends. On a device the speed-up is the ratio
+to the baseline measured by turns in one session, with its interval; simulated latencies compare as they are.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     name = body.pop("id", number)
     if not isinstance(name, str | int):
         raise UsageError(f"{where}: id is a text or a number")
-    return Item(name, body | {"id": name, "kernel": kernel, "details": False})
+    return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": False})
 
 
 def _text(path: Path, where: str) -> str:
@@ -217,12 +218,15 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
     profile, correctness, failure = told["profile"] or {}, told["correctness"] or {}, told["failure"]
     passed, latency_us = told["status"] == "passed", profile.get("latency_us")
     baseline_us = baselines.latency_us(item) if passed else None
+    turns = told["paired"][0] if passed and told["paired"] else None
     return record | {
         "status": told["status"],
         "gate": correctness.get("gate"),
         "latency_us": latency_us,
         "baseline_latency_us": baseline_us,
-        "speedup": baseline_us / latency_us if passed and baseline_us and latency_us else None,
+        "speedup": turns["ratio"] if turns else _ratio(baseline_us, latency_us),
+        "speedup_interval": turns["interval"] if turns else None,
+        "win": turns["win"] if turns else None,
         "source": profile.get("source"),
         "method": profile.get("method"),
         "interval_percent": profile.get("interval_percent"),
@@ -236,6 +240,10 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
         "source_sha256": told["source_sha256"],
         "program_sha256": told["program_sha256"],
     }
+
+
+def _ratio(baseline_us: float | None, latency_us: float | None) -> float | None:
+    return baseline_us / latency_us if baseline_us and latency_us else None
 
 
 def _told(record: dict[str, Any]) -> str:

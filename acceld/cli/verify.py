@@ -1,7 +1,8 @@
 """``acceld verify``: judge stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
 
 Made for a kernel repository's CI: what once won must still be right, and no slower than allowed, under today's model,
-gates and rules.
+gates and rules. What a device measured is measured again by turns with what it once beat, in one session: latencies of two
+days are never compared.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import argparse
 import asyncio
 import re
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from acceld import config, figures
+from acceld.cli import by_turns
+from acceld.cli.by_turns import Turns
 from acceld.cli.connect import connected
 from acceld.cli.history_source import reading
 from acceld.cli.output import print_json, print_table
@@ -22,9 +25,8 @@ from acceld.client import Client
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel
-from acceld.model import Evaluation, Gate, Kernel, Source, Status
+from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
-from acceld.watch.answers import evaluation_from
 from acceld.workloads import load_workload, workload
 
 FAILED = 7
@@ -55,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to judge, and the latency it is held against: stored, or that of ``other``."""
+    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` by turns."""
 
     name: str
     kernel: Kernel
@@ -64,24 +66,33 @@ class Case:
     chip: str
     backend: str = SIMULATOR
     stored_us: float | None = None
-    stored_percent: float = 0.0
-    """Half width of the stored latency's interval, where it was measured."""
     other: Kernel | None = None
+    """The run's baseline where a device measured it, or another revision."""
+    won: bool = False
+    """It was stored as faster than ``other`` and has to be again."""
+    stored_ratio: float | None = None
+    """How many times faster than ``other`` it was by turns, and half the width of that interval in percent."""
+    stored_percent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a case."""
+    """What became of a case. ``turns`` is of measured ones."""
 
     case: Case
     evaluation: Evaluation
     before_us: float | None
     holds: bool
+    turns: Turns | None = None
+    reason: str = ""
 
     @property
     def change_percent(self) -> float | None:
-        """Latency now over before, less one."""
+        """How much slower than before, less one: of latencies that are simulated, of ratios by turns otherwise."""
         now = self.evaluation.latency_us
+        if self.case.backend != SIMULATOR:
+            before = self.case.stored_ratio if self.case.won else 1.0
+            return 100 * (before / self.turns.ratio - 1) if before and self.turns is not None else None
         return 100 * (now / self.before_us - 1) if now and self.before_us else None
 
 
@@ -109,12 +120,13 @@ def run(arguments: argparse.Namespace) -> int:
                 figures.duration(verdict.before_us),
                 _now(verdict),
                 "—" if verdict.change_percent is None else f"{verdict.change_percent:+.1f} %",
-                "holds" if verdict.holds else "DOES NOT HOLD",
+                "—" if verdict.turns is None else verdict.turns.text,
+                "holds" if verdict.holds else f"DOES NOT HOLD{verdict.reason and f': {verdict.reason}'}",
             )
             for verdict in verdicts
         ]
-        headers = ("kernel", "workload", "status", "before", "now", "change", "")
-        print_table(rows, headers, right=frozenset({3, 4, 5}))
+        headers = ("kernel", "workload", "status", "before", "now", "change", "by turns", "")
+        print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
     return 0 if all(verdict.holds for verdict in verdicts) else FAILED
 
 
@@ -147,26 +159,37 @@ def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]
 
 
 def _stored(one: dict[str, Any], history: Any) -> Case:
-    best = history.get(f"/v1/candidates/{one['best']}")
-    kernel = Kernel(
-        text=best["text"],
-        api=best["api"],
-        entry=best["entry"],
-        grid=tuple(best["grid"]),
-        lnc=best["lnc"],
-        filename=best["filename"],
-        closure=best["closure"],
-    )
-    profile = (best.get("evaluation_record") or {}).get("profile") or {}
-    return Case(
+    backend = one["backend"] if one["backend"] in TARGETS else SIMULATOR
+    kernel = _kernel(history.get(f"/v1/candidates/{one['best']}"))
+    case = Case(
         f"r{one['id']} c{one['best']}",
         kernel,
         one["workload"],
         one["workload_folder"],
         one["chip"],
-        one["backend"] if one["backend"] in TARGETS else SIMULATOR,
+        backend,
         one["best_latency_us"],
-        (profile.get("interval_percent") or 0.0) if one["source"] == Source.MEASURED else 0.0,
+    )
+    if backend == SIMULATOR or one["best"] == one["baseline"]:
+        return case
+    baseline = _kernel(history.get(f"/v1/candidates/{one['baseline']}"))
+    found = history.get(f"/v1/runs/{one['id']}/outcome")["paired"] or {}
+    ratio = found.get("ratio")
+    percent = 100 * (found["high"] - found["low"]) / 2 / ratio if ratio else 0.0
+    return replace(case, other=baseline, won=True, stored_ratio=ratio, stored_percent=percent)
+
+
+def _kernel(found: dict[str, Any]) -> Kernel:
+    """A candidate's kernel: the one of a person is trusted, what a run wrote is not."""
+    return Kernel(
+        text=found["text"],
+        api=found["api"],
+        entry=found["entry"],
+        grid=tuple(found["grid"]),
+        lnc=found["lnc"],
+        filename=found["filename"],
+        closure=found["closure"],
+        trusted=found["parent"] is None,
     )
 
 
@@ -215,9 +238,6 @@ async def _judged(
     await judge.start()
 
     async def judged(case: Case, kernel: Kernel, gate: Gate) -> Evaluation:
-        if case.backend != SIMULATOR:
-            assert client is not None, "made where a case needs it"
-            return await asyncio.to_thread(_on_device, client, case, kernel)
         return await judge.evaluate(
             EvaluationRequest(
                 kernel=kernel,
@@ -232,34 +252,52 @@ async def _judged(
     verdicts = []
     try:
         for case in cases:
+            if case.backend != SIMULATOR:
+                assert client is not None, "made where a case needs it"
+                verdicts.append(await asyncio.to_thread(_on_device, client, case, most_percent))
+                continue
             before = case.stored_us
             if case.other is not None:
                 before = (await judged(case, case.other, Gate.TIMING)).latency_us
             found = await judged(case, case.kernel, Gate.STRICT)
             now = found.latency_us
-            noise = case.stored_percent
-            if found.profile is not None and found.profile.source is Source.MEASURED:
-                noise += found.profile.interval_percent or 0.0
-            allowed = 1 + max(most_percent, noise) / 100
-            slower = before is not None and now is not None and now > before * allowed
+            slower = before is not None and now is not None and now > before * (1 + most_percent / 100)
             verdicts.append(Verdict(case, found, before, found.status is Status.PASSED and not slower))
     finally:
         await judge.stop(0.0)
     return verdicts
 
 
-def _on_device(client: Client, case: Case, kernel: Kernel) -> Evaluation:
-    """The strict verdict of the daemon, which lends the device."""
-    asked = {
+def _on_device(client: Client, case: Case, most_percent: float) -> Verdict:
+    """The strict verdict of the daemon, which lends the device, by turns with what the kernel is held against."""
+    place = {
         "workload": case.workload,
         "workload_folder": case.folder,
         "backend": case.backend,
         "chip": case.chip,
-        "gate": Gate.STRICT.value,
-        "kernel": {name: getattr(kernel, name) for name in ("text", "api", "entry", "lnc", "filename")}
-        | {"grid": list(kernel.grid), "closure": dict(kernel.closure)},
     }
-    return evaluation_from(client.send("POST", "/v1/evaluations", asked))
+    found, turns = by_turns.measured(client, place, case.kernel, case.other)
+    reason = "" if found.status is not Status.PASSED else broken_by(case, turns, most_percent)
+    return Verdict(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
+
+
+def broken_by(case: Case, turns: Turns | None, most_percent: float) -> str:
+    """Why a kernel that passes does not hold; empty where it does.
+
+    A winner has to win again, and by no less than ``most_percent`` (or the intervals, where they are wider) below what it
+    won by; another kernel may not be slower than what it is held against by more than that.
+    """
+    if case.other is None:
+        return ""
+    if turns is None:
+        return "what it once beat can not be timed here" if case.won else ""
+    if case.won and not turns.win:
+        return "no win beyond interval and resolution"
+    before = case.stored_ratio if case.won else 1.0
+    allowed = 1 + max(most_percent, turns.band_percent + case.stored_percent) / 100
+    if before is not None and turns.ratio * allowed < before:
+        return f"it was {before:.2f}x" if case.won else "slower"
+    return ""
 
 
 def _record(verdict: Verdict) -> dict[str, Any]:
@@ -273,7 +311,10 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "before_us": verdict.before_us,
         "latency_us": verdict.evaluation.latency_us,
         "change_percent": verdict.change_percent,
+        "by_turns": None if verdict.turns is None else verdict.turns.plain(),
+        "stored_ratio": verdict.case.stored_ratio,
         "holds": verdict.holds,
+        "reason": verdict.reason or None,
         "failure": None
         if failure is None
         else {"rule": failure.rule, "message": failure.message, "line": failure.line},

@@ -1,4 +1,7 @@
-"""``acceld verify r12 --on device``: compile, check and time the best kernels of a simulated run on a device."""
+"""``acceld verify r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
+
+Each is timed by turns with the run's baseline; its speed-up is that ratio.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from acceld import figures
+from acceld.cli.by_turns import Turns
 from acceld.cli.connect import connected
 from acceld.cli.output import print_json, print_table, say
 from acceld.client import Client
@@ -32,6 +36,8 @@ class Measured:
     source: str
     interval_percent: float | None
     failure: str
+    turns: Turns | None
+    """With the baseline; None of the baseline itself, and where they took none."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,10 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
     backend = arguments.backend or device_of(record["api"], record["chip"])
     chosen = _chosen(client, record, arguments.top)
     found = []
-    for one in chosen:
+    kernels = [_kernel(client, one["id"]) for one in chosen]
+    first = next((kernel for kernel, one in zip(kernels, chosen, strict=True) if one["id"] == record["baseline"]), None)
+    for kernel, one in zip(kernels, chosen, strict=True):
         say(f"c{one['id']}: on {backend}")
-        found.append(_measured(client, record, one, backend))
-    base = next((one.latency_us for one in found if one.is_baseline), None)
+        found.append(_measured(client, record, one, backend, kernel, first))
     agreed, pairs = agreement(found)
     if arguments.json:
         print_json(
@@ -56,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
                 "backend": backend,
                 "order_agrees": agreed,
                 "order_pairs": pairs,
-                "kernels": [_plain(one, base) for one in found],
+                "kernels": [_plain(one) for one in found],
             }
         )
     else:
@@ -98,9 +105,22 @@ def _chosen(client: Client, record: dict[str, Any], top: int) -> list[dict[str, 
     return [*baseline, *list(distinct.values())[:top]]
 
 
-def _measured(client: Client, record: dict[str, Any], one: dict[str, Any], backend: str) -> Measured:
-    kernel = client.get(f"/v1/candidates/{one['id']}")
+def _kernel(client: Client, candidate: int) -> dict[str, Any]:
+    """A candidate's kernel: the one of a person is trusted, what a run wrote is not."""
+    found = client.get(f"/v1/candidates/{candidate}")
     keys = ("text", "api", "entry", "grid", "lnc", "filename", "closure")
+    return {key: found[key] for key in keys} | {"trusted": found["parent"] is None}
+
+
+def _measured(
+    client: Client,
+    record: dict[str, Any],
+    one: dict[str, Any],
+    backend: str,
+    kernel: dict[str, Any],
+    first: dict[str, Any] | None,
+) -> Measured:
+    is_baseline = one["id"] == record["baseline"]
     told = client.send(
         "POST",
         "/v1/evaluations",
@@ -110,24 +130,26 @@ def _measured(client: Client, record: dict[str, Any], one: dict[str, Any], backe
             "backend": backend,
             "chip": record["chip"],
             "gate": "strict",
-            "kernel": {key: kernel[key] for key in keys} | {"trusted": False},
+            "kernel": kernel,
+            "against": [first] if first is not None and not is_baseline else [],
             "details": False,
         },
     )
     profile, failure = told["profile"] or {}, told["failure"]
     return Measured(
         candidate=one["id"],
-        is_baseline=one["id"] == record["baseline"],
+        is_baseline=is_baseline,
         predicted_us=one["latency_us"],
         status=told["status"],
         latency_us=profile.get("latency_us"),
         source=profile.get("source", ""),
         interval_percent=profile.get("interval_percent"),
         failure=failure["message"] if failure else "",
+        turns=Turns.from_plain(told["paired"][0]) if told["paired"] else None,
     )
 
 
-def _plain(one: Measured, base_us: float | None) -> dict[str, Any]:
+def _plain(one: Measured) -> dict[str, Any]:
     return {
         "candidate": one.candidate,
         "baseline": one.is_baseline,
@@ -136,7 +158,8 @@ def _plain(one: Measured, base_us: float | None) -> dict[str, Any]:
         "latency_us": one.latency_us,
         "source": one.source or None,
         "interval_percent": one.interval_percent,
-        "speedup": base_us / one.latency_us if base_us and one.latency_us else None,
+        "speedup": one.turns.ratio if one.turns else None,
+        "by_turns": one.turns.plain() if one.turns else None,
         "failure": one.failure or None,
     }
 
@@ -146,7 +169,6 @@ def _print(found: list[Measured], chip: str) -> None:
     rows = []
     for one in found:
         predicted = first.predicted_us / one.predicted_us if first else None
-        measured = first.latency_us / one.latency_us if first and first.latency_us and one.latency_us else None
         rows.append(
             (
                 f"c{one.candidate}" + (" baseline" if one.is_baseline else ""),
@@ -154,9 +176,9 @@ def _print(found: list[Measured], chip: str) -> None:
                 figures.latency(one.predicted_us, "simulated", chip, None),
                 figures.latency(one.latency_us, one.source, chip, one.interval_percent) if one.latency_us else "—",
                 f"{predicted:.2f}x" if predicted else "—",
-                f"{measured:.2f}x" if measured else "—",
+                one.turns.text if one.turns else "—",
                 one.failure[:60],
             )
         )
-    headers = ("kernel", "status", "predicted", "on the device", "predicted", "measured", "")
+    headers = ("kernel", "status", "predicted", "on the device", "predicted", "by turns", "")
     print_table(rows, headers, right=frozenset({2, 3, 4, 5}))

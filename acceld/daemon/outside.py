@@ -15,13 +15,19 @@ from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import Choice, choose
 from acceld.workloads import Workload, load_workload, workload
 
-KEYS = frozenset({"id", "workload", "workload_folder", "backend", "api", "chip", "gate", "kernel", "details"})
+KEYS = frozenset(
+    {"id", "workload", "workload_folder", "backend", "api", "chip", "gate", "kernel", "against", "details"}
+)
+BASELINE = "baseline"
+"""In ``against``: the workload's own, where it has one."""
+MOST_AGAINST = 4
 
 
 def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
     """What is asked for. UsageError for what can not be used, WorkloadError for a workload that is not there.
 
-    Without ``kernel`` it is the workload's baseline for ``api``. One with an ``id`` is one of many: it waits behind what
+    Without ``kernel`` it is the workload's baseline for ``api``. ``against`` lists kernels, or the word ``baseline``, that
+    a device times in turn with it. One with an ``id`` is one of many: it waits behind what
     a person asked for alone, and is launched as the workload says.
     """
     unknown = set(asked) - KEYS
@@ -37,6 +43,7 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
         kernel = baseline_kernel(_found(asked, config), where.api)
     elif "id" in asked:
         kernel = _launched(kernel, asked["kernel"], _found(asked, config))
+    others = [_other(one, asked, where.api, config) for one in _list(asked.get("against", []))]
     return EvaluationRequest(
         kernel=kernel,
         workload=asked["workload"],
@@ -45,7 +52,25 @@ def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
         chip=where.chip,
         gate=specs.gate(asked.get("gate", Gate.SEARCH)),
         priority=Priority.PERSON if "id" not in asked else Priority.BASELINE,
+        against=tuple(one for one in others if one is not None),
     )
+
+
+def _list(against: Any) -> list[Any]:
+    if not isinstance(against, list) or len(against) > MOST_AGAINST:
+        raise UsageError(f"against is a list of at most {MOST_AGAINST} kernels, or of the word {BASELINE!r}")
+    return against
+
+
+def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
+    """A kernel to hold the judged one against; None for the baseline of a workload that has none."""
+    if given == BASELINE:
+        found = _found(asked, config)
+        return baseline_kernel(found, api) if api in found.baselines else None
+    kernel = specs.kernel(given, api)
+    if kernel.api != api:
+        raise UsageError(f"a kernel in {kernel.api} can not take turns with one in {api}")
+    return _launched(kernel, given, _found(asked, config))
 
 
 def _found(asked: Mapping[str, Any], config: Config) -> Workload:
@@ -60,8 +85,14 @@ def _launched(kernel: Kernel, given: Mapping[str, Any], found: Workload) -> Kern
 
 
 def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Evaluation) -> dict[str, Any]:
-    """The evaluation as JSON-able data, with where it was run; without the profile's details where nobody wants them."""
+    """The evaluation as JSON-able data, with where it was run; without the profile's details where nobody wants them.
+
+    ``paired`` has the ratio to each kernel of ``against`` that took turns with it, in their order.
+    """
     told = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
+    found = evaluation.profile.details.get("paired", ()) if evaluation.profile is not None else ()
+    turns = {one["against"]: one for one in found}
+    told["paired"] = [turns[other.sha256] for other in request.against if other.sha256 in turns]
     if asked.get("details", True) is False and told["profile"] is not None:
         told["profile"]["details"] = {}
     return told | ({"id": asked["id"]} if "id" in asked else {})

@@ -30,10 +30,11 @@ def false_claim(program: Program) -> Claim | None:
 
 
 def _grid(program: Program) -> Claim | None:
-    """Loops over the launch grid are those of the grid that was asked for."""
+    """Loops over the launch grid are those of the grid that was asked for; without one it is a logical core's own cores."""
+    grid = program.grid or (program.lnc,)
     for loop in program.loops.values():
-        if loop.kind is LoopKind.SPMD and loop.trips not in program.grid:
-            return Claim("forged_program", f"a loop claims {loop.trips} cores; the grid is {program.grid}", loop.line)
+        if loop.kind is LoopKind.SPMD and loop.trips not in grid:
+            return Claim("forged_program", f"a loop claims {loop.trips} cores; the grid is {grid}", loop.line)
     return None
 
 

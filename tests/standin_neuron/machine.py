@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 STANDIN = Path(__file__).resolve().parent
 PROJECT = STANDIN.parents[1]
@@ -12,29 +15,52 @@ PROJECT = STANDIN.parents[1]
 
 @dataclass(frozen=True)
 class StandInMachine:
-    """What a configuration names, and the folder that goes to the front of PATH."""
+    """What a configuration names, the folder that goes to the front of PATH, and what the device remembers."""
 
     compile_python: str
     runner_python: str
     folder: Path
+    state: Path
+
+    def uses(self) -> list[dict[str, Any]]:
+        """What was done on cores: core, what (run or time), entry, from, to."""
+        return [json.loads(line) for line in (self.state / "log").read_text().splitlines()]
+
+    def show_processes(self, *processes: dict[str, object], device: int = 0) -> None:
+        """From now on neuron-ls tells of these on one of the two chips."""
+        chips = [_chip(number, list(processes) if number == device else []) for number in (0, 1)]
+        (self.state / "ls.json").write_text(json.dumps(chips))
 
 
-def stand_in_machine(folder: Path, *, scenario: str = "", runtime: str = "runtime") -> StandInMachine:
-    """Interpreters with the stand-in packages and neuron-ls, in ``folder``/bin.
+def _chip(number: int, processes: Sequence[dict[str, object]] = (), lnc: int = 1) -> dict[str, object]:
+    """A chip of two logical cores as neuron-ls tells of it."""
+    told = {"neuron_device": number, "nc_count": 2, "memory_size": 1 << 35, "neuron_processes": list(processes)}
+    ids = [2 * number, 2 * number + 1]
+    return told | {"neuroncore_ids": ids} | ({"logical_neuroncore_config": lnc} if lnc > 1 else {})
+
+
+def stand_in_machine(
+    folder: Path, *, scenario: str = "", runtime: str = "runtime", compiler: str = "legacy", lnc: int = 1
+) -> StandInMachine:
+    """Interpreters with the stand-in packages, neuron-ls and neuron-monitor, in ``folder``/bin.
 
     The packages compute what acceld's own simulator reads in a kernel. ``scenario`` is what goes wrong on the device;
-    ``runtime`` "" leaves the profiler as the only way to run.
+    ``runtime`` "" leaves the profiler as the only way to run; ``compiler`` is the folder of the compiler's packages.
     """
-    tools = folder / "bin"
+    tools, state = folder / "bin", folder / "device"
     tools.mkdir()
+    state.mkdir()
+    state.chmod(0o777)
     for place in (folder, tools):
         # Where the tests run as root, jailed processes have another uid.
         place.chmod(0o755)
     named = f"ACCELD_STANDIN=1 STANDIN_COMPUTES=1 STANDIN_SCENARIO='{scenario}' OPENBLAS_NUM_THREADS=1"
-    compiling = _script(tools / "compile-python", f"{named} PYTHONPATH={STANDIN / 'legacy'}:{PROJECT}", "")
+    named += f" STANDIN_STATE={state} STANDIN_LS='{json.dumps([_chip(0, lnc=lnc), _chip(1, lnc=lnc)])}'"
+    compiling = _script(tools / "compile-python", f"{named} PYTHONPATH={STANDIN / compiler}:{PROJECT}", "")
     running = _script(tools / "runner-python", f"{named} PYTHONPATH={STANDIN / runtime}:{PROJECT}", "")
-    _script(tools / "neuron-ls", named, str(STANDIN / "bin" / "neuron-ls"))
-    return StandInMachine(str(compiling), str(running), tools)
+    for tool in ("neuron-ls", "neuron-monitor"):
+        _script(tools / tool, named, str(STANDIN / "bin" / tool))
+    return StandInMachine(str(compiling), str(running), tools, state)
 
 
 def _script(path: Path, named: str, program: str) -> Path:
@@ -43,13 +69,17 @@ def _script(path: Path, named: str, program: str) -> Path:
     return path
 
 
-def small_silu(folder: Path, kernel: str = "") -> Path:
-    """A workload named ``small_silu``: SiLU of 128 x 2048 elements; its baseline works in tiles of 512."""
+def small_silu(folder: Path, kernel: str = "", *, lnc: int = 1) -> Path:
+    """A workload named ``small_silu``: SiLU of 128 x 2048 elements; its baselines work in tiles of 512."""
     made = folder / "small_silu"
     made.mkdir()
     (made / "workload.toml").write_text(_WORKLOAD)
     (made / "reference.py").write_text(_REFERENCE)
     (made / "kernel_legacy.py").write_text(kernel or KERNEL)
+    (made / "kernel.py").write_text(CURRENT if lnc == 1 else CURRENT_LNC2)
+    if lnc > 1:
+        with (made / "workload.toml").open("a") as file:
+            file.write(f"\n[kernel]\nlnc = {lnc}\n")
     return made
 
 
@@ -85,6 +115,7 @@ hbm_bytes = "2*128*2048*4"
 
 [baselines]
 nki_legacy = "kernel_legacy.py"
+nki = "kernel.py"
 """
 _REFERENCE = """\
 import numpy as np
@@ -116,3 +147,30 @@ def kernel(x):
 """Its baseline."""
 NARROW = KERNEL.replace("512", "128").replace("affine_range(4)", "affine_range(16)")
 """The same in tiles of 128: slower."""
+
+CURRENT = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    for tile in nl.affine_range(4):
+        x_tile = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        denominator = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.sbuf)
+        nisa.dma_copy(dst=x_tile, src=x[0:128, nl.ds(512 * tile, 512)])
+        nisa.activation(dst=denominator, op=nl.exp, data=x_tile, scale=-1.0)
+        nisa.tensor_scalar(dst=denominator, data=denominator, op0=nl.add, operand0=1.0)
+        nisa.reciprocal(dst=denominator, data=denominator)
+        nisa.tensor_tensor(dst=x_tile, data1=x_tile, data2=denominator, op=nl.multiply)
+        nisa.dma_copy(dst=out[0:128, nl.ds(512 * tile, 512)], src=x_tile)
+    return out
+"""
+"""Its baseline in the package nki."""
+CURRENT_NARROW = CURRENT.replace("512", "64").replace("affine_range(4)", "affine_range(32)")
+CURRENT_LNC2 = CURRENT.replace("affine_range(4)", "affine_range(2)").replace(
+    "512 * tile", "512 * (2 * nl.program_id(0) + tile)"
+)
+"""The same by the two physical cores of one logical core, each half of the columns."""

@@ -39,13 +39,13 @@ class Stopwatch:
         self._checker = checker
 
     async def time(self, case: Case, build: Build) -> Profile | Verdict | Bad:
-        """The kernel's profile; at the strict gate in turn with the kernels it is held against.
+        """The kernel's profile; at the strict gate, and for who asks outside of a run, in turn with those it is held against.
 
-        When the clock has stopped there it must be right on a fresh data set once more: outputs left from the executions
+        When the clock has stopped at the strict gate it must be right on a fresh data set once more: outputs left from the executions
         that were timed would not be.
         """
         strict = case.request.gate is Gate.STRICT
-        others = await self._others(case) if strict else []
+        others = await self._others(case) if strict or not case.request.run else []
         data = await self._bench.data(case, OWN, search_trial(case.seeds).seed)
         if isinstance(data, Refused):
             raise WorkloadError(f"workload {case.workload.name!r} can not be timed: {data.reason}")

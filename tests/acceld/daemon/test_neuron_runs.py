@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.standin_neuron.machine import NARROW, small_silu, stand_in_machine
+from tests.standin_neuron.machine import CURRENT_NARROW, KERNEL, NARROW, small_silu, stand_in_machine
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Folders of the test's own, and the stand-in's interpreters named by variables."""
+    return made_for(tmp_path, "legacy")
+
+
+def made_for(tmp_path: Path, compiler: str) -> dict[str, str]:
+    """The environment for one of the stand-in's compilers."""
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
-    machine = stand_in_machine(tmp_path)
+    machine = stand_in_machine(tmp_path, compiler=compiler)
     workloads = tmp_path / "workloads"
     workloads.mkdir()
     small_silu(workloads, NARROW)
@@ -62,8 +67,35 @@ def test_a_search_on_a_device_finds_a_faster_kernel_and_never_calls_a_stand_in_m
         assert result["improved"]
         status = json.loads(acceld(environment, tmp_path, "status", "--json"))
         assert "utilization" in json.dumps(status)
-        refused = acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "neuron", code=2)
-        assert "small_silu" in refused
+        (again,) = json.loads(acceld(environment, tmp_path, "verify", "r1", "--json"))["cases"]
+        turns = again["by_turns"]
+        assert again["holds"] and turns["win"]
+        assert turns["low"] <= turns["ratio"] <= turns["high"] and turns["ratio"] > 1 + turns["band_percent"] / 100
+        items = [{"workload": "small_silu", "kernel": text} for text in (NARROW + "# same\n", KERNEL)]
+        (tmp_path / "in.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
+        where = ("--jsonl", "in.jsonl", "--out", "out.jsonl", "--backend", "neuron_legacy", "--gate", "search")
+        acceld(environment, tmp_path, "evaluate", *where)
+        tie, win = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
+        assert (tie["win"], win["win"]) == (False, True)
+        assert win["speedup_interval"][0] <= win["speedup"] <= win["speedup_interval"][1]
+        refused = acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "neuron", code=8)
+        assert "nki can not be imported" in refused
+    finally:
+        acceld(environment, tmp_path, "stop")
+
+
+@pytest.mark.slow
+def test_a_search_on_kernels_of_the_package_nki(tmp_path: Path) -> None:
+    environment = made_for(tmp_path, "jit")
+    (tmp_path / "workloads" / "small_silu" / "kernel.py").write_text(CURRENT_NARROW)
+    options = ("--backend", "neuron", "--chip", "trn2", "--preset", "quick", "--iterations", "1", "--plans", "4")
+    result = json.loads(acceld(environment, tmp_path, "optimize", "small_silu", *options, "--wait", "--json"))
+    try:
+        assert (result["state"], result["api"], result["chip"]) == ("finished", "nki", "trn2")
+        assert result["method"] == "stand-in for nrtpy device"
+        assert result["improved"], result
+        (again,) = json.loads(acceld(environment, tmp_path, "verify", "r1", "--json"))["cases"]
+        assert again["holds"] and again["by_turns"]["win"]
     finally:
         acceld(environment, tmp_path, "stop")
 
@@ -92,7 +124,7 @@ def test_the_best_of_a_simulated_run_are_measured_and_a_kernel_that_breaks_a_cor
         assert (told["backend"], told["order_agrees"], told["order_pairs"]) == ("neuron_legacy", 1, 1)
         baseline, best = told["kernels"]
         assert (baseline["baseline"], best["status"]) == (True, "passed")
-        assert best["speedup"] > 1.2
+        assert best["speedup"] > 1.2 and best["by_turns"]["win"] and baseline["by_turns"] is None
         stored = acceld(environment, tmp_path, "query", "SELECT backend FROM evaluations WHERE id > 4", "--csv")
         assert "neuron_legacy" in stored
         (tmp_path / "crash.py").write_text(NARROW.replace("def kernel(", "def kernel_crash("))

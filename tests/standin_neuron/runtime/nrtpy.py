@@ -5,6 +5,8 @@ import json
 import os
 import time
 
+import device
+
 if os.environ.get("ACCELD_STANDIN") != "1":
     raise ImportError("a stand-in of the tests must not be used outside them")
 
@@ -48,6 +50,8 @@ class NrtpyModel:
         made = cls()
         with open(neff_path) as file:
             neff = json.load(file)
+        if neff.get("lnc", 1) != int(os.environ.get("NEURON_RT_VIRTUAL_CORE_SIZE", "1")):
+            raise NrtError("NRT Error NRT_INVALID(2): the NEFF was compiled for another LNC")
         made.input_tensors_info = dict.fromkeys(neff["inputs"])
         if "program" in neff:
             made.read(base64.b64decode(neff["program"]))
@@ -66,7 +70,17 @@ class NrtpyModel:
         return os.environ.get("STANDIN_SCENARIO") or wrong(self.program)
 
     def __call__(self, inputs, outputs=None, save_trace=False, ntff_name=None):
+        with device.busy("run", self.program):
+            return self.execute(inputs, save_trace, ntff_name)
+
+    def execute(self, inputs, save_trace, ntff_name):
+        """One execution."""
         scenario = self.scenario()
+        if device.sick():
+            raise NrtError("NRT Error NRT_HW_ERROR(6): Failed to execute model")
+        if scenario == "poison":
+            device.poison()
+            raise NrtError("NRT Error NRT_EXEC_UNIT_UNRECOVERABLE(101): Failed to execute model")
         if scenario == "oob":
             raise NrtError("NRT Error NRT_EXEC_OOB(1006): Failed to execute model")
         if scenario == "nan":
@@ -91,6 +105,8 @@ class NrtpyModel:
         if mode not in ("device", "host"):
             raise ValueError("mode is device or host")
         lost = self.scenario() == "lost events"
+        with device.busy("time", self.program):
+            time.sleep(0.02)
         times = [0.0 if lost else self.latency_ms * (1 + 0.002 * (n % 3)) for n in range(benchmark_iter)]
         return BenchmarkResult(times)
 

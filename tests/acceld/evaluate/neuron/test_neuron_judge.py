@@ -11,6 +11,7 @@ import pytest
 
 from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.errors import DeviceError
+from acceld.evaluate.admission import Admission, Admissions
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.evaluator import Judge
 from acceld.evaluate.neuron.judge import NeuronJudge
@@ -24,9 +25,17 @@ WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 
 @asynccontextmanager
 async def judging(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, scenario: str = "", cores: tuple[int, ...] = ()
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    scenario: str = "",
+    cores: tuple[int, ...] = (),
+    holder: dict[str, object] | None = None,
 ) -> AsyncIterator[NeuronJudge]:
+    """A judge of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
     machine = stand_in_machine(tmp_path, scenario=scenario)
+    if holder is not None:
+        machine.show_processes(holder)
     monkeypatch.setenv("PATH", str(machine.folder), prepend=":")
     state = tmp_path / "state"
     simulator = Judge(ONE, state)
@@ -82,6 +91,9 @@ async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
         assert pair["interval"][0] <= pair["ratio"] <= pair["interval"][1]
         assert profile.details["prediction"]["paired_band"]["mixed"] >= 2 * pair["resolution_percent"]
         assert await asyncio.to_thread(Path(profile.details["neff"]).is_file)
+        monkeypatch.setattr(Admissions, "known", lambda _, loaded: Admission("a constant passes"))
+        weak = await judge.evaluate(asking(KERNEL, Gate.STRICT))
+        assert (weak.status, weak.failure and weak.failure.rule) == (Status.SUSPECT, "admission")
         dropped = await judge.evaluate(asking(NARROWEST, against=(Kernel(KERNEL, "nki_legacy"),), screen=True))
         assert dropped.status is Status.UNTESTED
         assert dropped.profile is not None

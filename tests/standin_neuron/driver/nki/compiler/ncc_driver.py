@@ -18,8 +18,9 @@ class CompiledKernel:
         """Compile what the frontend found."""
         if (traced.target, traced.lnc) != (options.target, options.lnc):
             raise RuntimeError("NCC_EVRF066: LNC mismatch")
+        record = {"standin": 1, "inputs": traced.inputs, "lnc": options.lnc}
         with open(options.output_path, "w") as file:
-            json.dump({"standin": 1, "inputs": traced.inputs, "lnc": options.lnc}, file)
+            json.dump(record if traced.program is None else {**record, "program": traced.program}, file)
         made = cls()
         made.neff_path = options.output_path
         return made

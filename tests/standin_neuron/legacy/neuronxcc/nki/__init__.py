@@ -50,40 +50,19 @@ class baremetal:
         self.grid = grid
         return self
 
-    def program(self, arrays, scalars):
-        """The kernel as acceld's own simulator reads it, so that the stand-in's runtimes can compute it."""
-        import base64
-
-        from acceld.nki.codec import encode
-        from acceld.nki.errors import KernelFailure
-        from acceld.nki.tracing import TensorSpec, trace
-
-        path = self.kernel.__code__.co_filename
-        flags = dict(flag.partition("=")[::2] for flag in self.flags.split())
-        arguments = [TensorSpec(tuple(one.shape), one.dtype.name) for one in arrays]
-        with open(path) as file:
-            text = file.read()
-        try:
-            program = trace(
-                text,
-                [*arguments, *scalars.values()],
-                filename=os.path.basename(path),
-                entry=self.kernel.__name__,
-                grid=self.grid,
-                lnc=int(flags["--logical-nc-config"]),
-                chip=flags["--target"],
-            )
-        except KernelFailure as error:
-            raise SyntaxError(f'File "{path}", line {error.line}\n{error.message}') from None
-        return base64.b64encode(encode(program)).decode()
-
     def __call__(self, *arrays, **scalars):
         if any(not hasattr(array, "dtype") for array in arrays):
             raise TypeError("baremetal takes numpy arrays")
         names = self.kernel.__code__.co_varnames
         record = {"flags": self.flags, "grid": list(self.grid), "scalars": scalars}
         if os.environ.get("STANDIN_COMPUTES"):
-            record["program"] = self.program(arrays, scalars)
+            from tests.standin_neuron.computed import program
+
+            flags = dict(flag.partition("=")[::2] for flag in self.flags.split())
+            chip, lnc = flags["--target"], int(flags["--logical-nc-config"])
+            record["program"] = program(
+                self.kernel, arrays, scalars, chip=chip, lnc=lnc, grid=self.grid, api="nki_legacy"
+            )
         else:
             record["shape"] = list(self.kernel(*arrays, **scalars).shape)
         with open(self.neff, "w") as file:

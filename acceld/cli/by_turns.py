@@ -1,0 +1,68 @@
+"""A kernel measured again on a device, by turns with another one: both in one session, so that no two times are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from acceld.client import Client
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.watch.answers import evaluation_from
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How many times faster than the other one, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
+
+    ratio: float
+    low: float
+    high: float
+    band_percent: float
+    win: bool
+
+    @classmethod
+    def from_plain(cls, raw: Mapping[str, Any]) -> Self:
+        """An entry of ``paired``."""
+        low, high = raw["interval"]
+        return cls(raw["ratio"], low, high, raw["band_percent"], raw["win"])
+
+    @property
+    def text(self) -> str:
+        """``2.31x (2.28 – 2.35)``, and ``tie`` where neither is faster."""
+        tie = abs(self.ratio - 1) * 100 <= self.band_percent
+        return f"{self.ratio:.2f}x ({self.low:.2f} – {self.high:.2f})" + (" tie" if tie else "")
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+SAME = Turns(1.0, 1.0, 1.0, 0.0, win=False)
+"""Of two kernels that are built to the same program."""
+
+
+def measured(
+    client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
+) -> tuple[Evaluation, Turns | None]:
+    """The daemon's strict verdict on a kernel, and how it does by turns with ``other``; None where they took none.
+
+    ``place`` has workload, workload_folder, backend and chip.
+    """
+    against = [plain(other)] if other is not None else []
+    asked = {**place, "gate": Gate.STRICT.value, "kernel": plain(kernel), "against": against}
+    told = client.send("POST", "/v1/evaluations", asked)
+    found = evaluation_from(told)
+    if told["paired"]:
+        return found, Turns.from_plain(told["paired"][0])
+    if other is None or found.status is not Status.PASSED:
+        return found, None
+    alone = evaluation_from(client.send("POST", "/v1/evaluations", {**place, "kernel": plain(other)}))
+    same = alone.status is Status.PASSED and alone.program_sha256 == found.program_sha256
+    return found, SAME if same else None
+
+
+def plain(kernel: Kernel) -> dict[str, Any]:
+    """A kernel as the daemon takes it, trusted no more than it is."""
+    told = {name: getattr(kernel, name) for name in ("text", "api", "entry", "lnc", "filename", "trusted")}
+    return told | {"grid": list(kernel.grid), "closure": dict(kernel.closure)}

@@ -1,0 +1,50 @@
+"""A stored winner holds only where it wins again by turns, and by as much as is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from acceld.cli.by_turns import SAME, Turns
+from acceld.cli.verify import Case, broken_by
+from acceld.model import Kernel
+
+KERNEL = Kernel("text", "c")
+WINNER = Case("r1 c2", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"), won=True, stored_ratio=2.0)
+FILE = Case("mine.c", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"))
+
+
+def _turns(ratio: float, band_percent: float = 2.0) -> Turns:
+    half = ratio * band_percent / 200
+    return Turns(ratio, ratio - half, ratio + half, band_percent, win=ratio > 1 + band_percent / 100)
+
+
+@pytest.mark.parametrize(
+    ("case", "turns", "reason"),
+    [
+        (WINNER, _turns(2.0), ""),
+        (WINNER, _turns(1.92), ""),
+        (WINNER, _turns(1.85), "it was 2.00x"),
+        (replace(WINNER, stored_percent=10.0), _turns(1.85), ""),
+        (WINNER, _turns(1.85, band_percent=9.0), ""),
+        (WINNER, _turns(1.01), "no win beyond interval and resolution"),
+        (replace(WINNER, stored_ratio=None), _turns(1.03), ""),
+        (replace(WINNER, stored_ratio=None), _turns(1.01), "no win beyond interval and resolution"),
+        (WINNER, SAME, "no win beyond interval and resolution"),
+        (WINNER, None, "what it once beat can not be timed here"),
+        (replace(WINNER, other=None), None, ""),
+        (FILE, _turns(1.0), ""),
+        (FILE, _turns(0.96), ""),
+        (FILE, _turns(0.90), "slower"),
+        (FILE, _turns(0.90, band_percent=15.0), ""),
+        (FILE, SAME, ""),
+        (FILE, None, ""),
+    ],
+)
+def test_what_was_faster_must_be_so_beyond_the_band_again(case: Case, turns: Turns | None, reason: str) -> None:
+    assert broken_by(case, turns, 5.0) == reason
+
+
+def test_a_ratio_within_its_band_is_called_a_tie() -> None:
+    assert _turns(1.01).text.endswith("tie") and not _turns(1.5).text.endswith("tie")

@@ -1,0 +1,44 @@
+"""What the cores of the stand-in remember: who used which one when, and which of them a kernel has spoilt.
+
+In the folder that STANDIN_STATE names; without one nothing is remembered.
+"""
+
+import contextlib
+import json
+import os
+import time
+
+CORE = os.environ.get("NEURON_RT_VISIBLE_CORES", "")
+
+
+def _place(name):
+    folder = os.environ.get("STANDIN_STATE")
+    return os.path.join(folder, name) if folder else None
+
+
+@contextlib.contextmanager
+def busy(what, program):
+    """Log what is done on this process's core, and from when to when."""
+    began = time.time()
+    try:
+        yield
+    finally:
+        path = _place("log")
+        if path:
+            entry = getattr(program, "entry", "")
+            line = {"core": int(CORE), "what": what, "entry": entry, "from": began, "to": time.time()}
+            with open(path, "a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def sick():
+    """Whether a kernel has spoilt this core."""
+    path = _place("sick" + CORE)
+    return path is not None and os.path.exists(path)
+
+
+def poison():
+    """Spoil this core for whoever comes next."""
+    path = _place("sick" + CORE)
+    if path is not None:
+        open(path, "w").close()
