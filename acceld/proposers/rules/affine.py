@@ -19,6 +19,16 @@ class Symbol:
     axis: int = 0
     axes: int = 0
 
+    @staticmethod
+    def over(extent: int, axis: int, axes: int) -> Symbol:
+        """The index range ``nl.arange(extent)`` along ``axis`` of ``axes``."""
+        return Symbol(f"arange{extent}.{axis}.{axes}", "", extent, axis, axes)
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether it is an index range along the last axis."""
+        return self.is_range and self.axis == self.axes - 1
+
     @property
     def is_range(self) -> bool:
         """Whether it runs over an axis of a tile."""

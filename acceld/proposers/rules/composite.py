@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import Access, Statement
 
 
@@ -23,7 +24,7 @@ class _Match:
     bias: str = ""
 
 
-class CompositeActivation:
+class CompositeActivation(Rule):
     """silu, sigmoid, rsqrt and scaled squares spelled out in exp, add, sqrt, reciprocal and multiply."""
 
     name = "composite_activation"
@@ -35,47 +36,38 @@ class CompositeActivation:
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each composite found."""
-        found = []
-        for statement in kernel.statements:
-            match = _match(kernel, statement)
-            if match is None:
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every composite, but for a sigmoid that is part of a silu."""
+        matches = [match for statement in kernel.statements if (match := _match(kernel, statement)) is not None]
+        before_silu = {match.last.line - 1 for match in matches if match.function == "silu"}
+        for match in matches:
+            first, last, function = match.gone[-1].line, match.last.line, match.function
+            if function == "sigmoid" and last in before_silu:
                 continue
-            data = kernel.text(match.data.node)
-            found.append(
-                Site(
-                    self.name,
-                    statement.line,
-                    f"the {len(match.gone)} instructions before it have no other reader, and their input does not "
-                    "change in between",
-                    f"Lines {match.gone[-1].line}-{statement.line} compute {match.function}({data}) step by step. "
-                    f"Replace them by one activation instruction with op={match.function}: the scalar engine does it "
-                    f"in one pass and {len(match.gone)} passes over the tile disappear.",
-                    (Variant(match.function),),
-                    0.5 if match.function == "silu" else 0.3,
-                    (5.0, 40.0),
-                    match.function,
-                )
+            yield self.found(
+                last,
+                partial(_replaced, kernel, match),
+                Variant(function),
+                precondition=f"the {len(match.gone)} instructions before it have no other reader, and their input does "
+                "not change in between",
+                plan=f"Lines {first}-{last} compute {function}({kernel.text(match.data.node)}) step by step. Replace them "
+                f"by one activation instruction with op={function}: the scalar engine does it in one pass and "
+                f"{len(match.gone)} passes over the tile disappear.",
+                benefit=0.5 if function == "silu" else 0.3,
+                gain_percent=(5.0, 40.0),
+                key=function,
             )
-        # A sigmoid inside a silu is part of it.
-        inner = {site.line - 1 for site in found if site.key == "silu"}
-        return [site for site in found if not (site.key == "sigmoid" and site.line in inner)]
 
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """Put one activation where the last step was."""
-        for statement in kernel.statements:
-            match = _match(kernel, statement) if statement.line == site.line else None
-            if match is not None and match.function == variant.name:
-                arguments = {
-                    "op": f"{prefix(kernel, 'language')}.{match.function}",
-                    "data": kernel.text(match.data.node),
-                    "scale": match.scale,
-                    "bias": match.bias,
-                }
-                text = operation(kernel, match.last, "activation", arguments)
-                return replaced(kernel, match.gone, {match.last: text})
-        raise RuleRefused(f"line {site.line}: no {variant.name} is spelled out there")
+
+def _replaced(kernel: KernelModule, match: _Match, _: Variant) -> str:
+    """One activation where the last step was."""
+    arguments = {
+        "op": f"{prefix(kernel, 'language')}.{match.function}",
+        "data": kernel.text(match.data.node),
+        "scale": match.scale,
+        "bias": match.bias,
+    }
+    return replaced(kernel, match.gone, {match.last: operation(kernel, match.last, "activation", arguments)})
 
 
 def _match(kernel: KernelModule, last: Statement) -> _Match | None:

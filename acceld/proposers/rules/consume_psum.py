@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import replaced
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import UNARY, Access, Statement
 
 _READERS = frozenset(
@@ -18,7 +19,7 @@ _READERS = frozenset(
 _PAIRS = ("x", "y", "data1", "data2", "data", "operand1")
 
 
-class ConsumePsum:
+class ConsumePsum(Rule):
     """A copy out of PSUM whose readers could read PSUM themselves."""
 
     name = "consume_psum"
@@ -30,46 +31,37 @@ class ConsumePsum:
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "engine"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each such copy."""
-        found = []
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every such copy."""
         for copy in kernel.statements:
             readers = _readers(kernel, copy)
-            if not readers:
-                continue
-            assert copy.target is not None
-            found.append(
-                Site(
-                    self.name,
+            if readers:
+                lines = ", ".join(str(reader.line) for reader in readers)
+                yield self.found(
                     copy.line,
-                    "every reader is element-wise, in the same loop body, and has no other operand in PSUM",
-                    f"Line {copy.line} copies a product from PSUM to SBUF only for line "
-                    f"{', '.join(str(reader.line) for reader in readers)}. Read it from PSUM there and drop the copy.",
-                    (Variant("read_psum"),),
-                    0.25,
-                    (1.0, 15.0),
+                    partial(_without, kernel, copy, readers),
+                    Variant("read_psum"),
+                    precondition="every reader is element-wise, in the same loop body, and has no other operand in PSUM",
+                    plan=f"Line {copy.line} copies a product from PSUM to SBUF only for line {lines}. Read it from PSUM "
+                    "there and drop the copy.",
+                    benefit=0.25,
+                    gain_percent=(1.0, 15.0),
                 )
-            )
-        return found
 
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """Readers get the PSUM operand."""
-        for copy in kernel.statements:
-            readers = _readers(kernel, copy) if copy.line == site.line else []
-            if not readers:
-                continue
-            assert copy.target is not None
-            product = kernel.text(copy.reads["src"].node)
-            changed = {}
-            for reader in readers:
-                edits = Edits(kernel.source[reader.start : reader.end])
-                for name, access in reader.reads.items():
-                    if access.name == copy.target.name:
-                        start, end = kernel.span(reader.args[name])
-                        edits.replace(start - reader.start, end - reader.start, product)
-                changed[reader] = edits.apply()
-            return replaced(kernel, [copy], changed)
-        raise RuleRefused(f"line {site.line}: no copy out of PSUM that can go")
+
+def _without(kernel: KernelModule, copy: Statement, readers: Sequence[Statement], _: Variant) -> str:
+    """Readers get the PSUM operand."""
+    assert copy.target is not None
+    product = kernel.text(copy.reads["src"].node)
+    changed = {}
+    for reader in readers:
+        edits = Edits(kernel.source[reader.start : reader.end])
+        for name, access in reader.reads.items():
+            if access.name == copy.target.name:
+                start, end = kernel.span(reader.args[name])
+                edits.replace(start - reader.start, end - reader.start, product)
+        changed[reader] = edits.apply()
+    return replaced(kernel, [copy], changed)
 
 
 def _readers(kernel: KernelModule, copy: Statement) -> list[Statement]:

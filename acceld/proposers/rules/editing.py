@@ -25,6 +25,13 @@ class Edits:
         last = self.source.find("\n", end)
         self.replace(first, len(self.source) if last < 0 else last + 1, "")
 
+    def apply_around(self, start: int, end: int) -> tuple[str, str, str]:
+        """The edited text before ``start``, from there to ``end``, and behind ``end``."""
+        marked, border = Edits(self.source), "\0"
+        marked._edits = [*self._edits, (start, start, border), (end, end, border)]
+        before, inside, behind = marked.apply().split(border)
+        return before, inside, behind
+
     def apply(self) -> str:
         """The edited text. Raises ValueError where two edits overlap."""
         pieces: list[str] = []

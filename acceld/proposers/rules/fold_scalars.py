@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import Statement
 
 _COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
@@ -28,7 +29,7 @@ class _Fold:
     benefit: float
 
 
-class FoldScalars:
+class FoldScalars(Rule):
     """Two tensor_scalar in one, a scale in an activation, tensor_scalar and tensor_tensor in one, a quotient."""
 
     name = "fold_scalars"
@@ -40,34 +41,29 @@ class FoldScalars:
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each pair."""
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every pair."""
         # tensor_scalar may run on either engine, what it is folded into only on the vector engine.
         vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
-        return [
-            Site(
-                self.name,
-                fold.second.line,
-                f"line {fold.first.line} has no other reader, and the masks agree",
-                f"Lines {fold.first.line} and {fold.second.line}: {fold.what}. One pass over the tile disappears.",
-                (Variant(fold.name),),
-                0.3 * fold.benefit if vector_bound and fold.op == "scalar_tensor_tensor" else fold.benefit,
-                (0.0, 12.0),
-                f"{fold.first.line}",
-            )
-            for statement in kernel.statements
-            for fold in _folds(kernel, statement)
-        ]
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """One instruction in place of two."""
         for statement in kernel.statements:
-            for fold in _folds(kernel, statement) if statement.line == site.line else ():
-                if fold.name == variant.name and f"{fold.first.line}" == site.key:
-                    return replaced(
-                        kernel, [fold.first], {fold.second: operation(kernel, fold.second, fold.op, fold.arguments)}
-                    )
-        raise RuleRefused(f"line {site.line}: nothing to fold")
+            for fold in _folds(kernel, statement):
+                lessened = vector_bound and fold.op == "scalar_tensor_tensor"
+                yield self.found(
+                    fold.second.line,
+                    partial(_folded, kernel, fold),
+                    Variant(fold.name),
+                    precondition=f"line {fold.first.line} has no other reader, and the masks agree",
+                    plan=f"Lines {fold.first.line} and {fold.second.line}: {fold.what}. One pass over the tile "
+                    "disappears.",
+                    benefit=0.3 * fold.benefit if lessened else fold.benefit,
+                    gain_percent=(0.0, 12.0),
+                    key=f"{fold.first.line}",
+                )
+
+
+def _folded(kernel: KernelModule, fold: _Fold, _: Variant) -> str:
+    """One instruction in place of two."""
+    return replaced(kernel, [fold.first], {fold.second: operation(kernel, fold.second, fold.op, fold.arguments)})
 
 
 def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:

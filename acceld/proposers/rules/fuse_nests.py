@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import (
@@ -16,10 +17,10 @@ from acceld.proposers.rules.building import (
     read,
     written,
 )
-from acceld.proposers.rules.nests import after_line, around, first_line
+from acceld.proposers.rules.nests import after_line, around, first_line, inside
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 from acceld.proposers.rules.splitting import split_loop
 from acceld.proposers.rules.syntax import Access, Dim, Item, Loop, Statement, flatten
 
@@ -55,7 +56,7 @@ class _Fusion:
     """How many iterations of the second nest belong to one of the common loop."""
 
 
-class FuseNests:
+class FuseNests(Rule):
     """Producer nest and consumer nest under one loop."""
 
     name = "fuse_nests"
@@ -67,63 +68,45 @@ class FuseNests:
     apis = frozenset({"nki_legacy"})
     change_class = "spill"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each pair of nests."""
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every pair of nests."""
         spills = spilled(profile)
-        found = []
         for fusion in _fusions(kernel):
+            first, second = fusion.first, fusion.second
             names = ", ".join(fusion.buffers)
-            found.append(
-                Site(
-                    self.name,
-                    fusion.second.line,
-                    f"iteration {fusion.second.variable} of the second nest reads of {names} only what iteration "
-                    f"{fusion.variable.variable} of the first wrote; the loops are parallel",
-                    f"The nest at line {fusion.first.line} fills {names} completely before the nest at line "
-                    f"{fusion.second.line} reads it. Make {fusion.variable.variable} the outer loop of both, so that a "
-                    "part is consumed as soon as it is made: live ranges shrink, and with them spills and reloads.",
-                    (
-                        Variant("deep", {"depth": _DEEPEST}),
-                        Variant("all but the innermost", {"depth": _DEEPEST, "less": 1}),
-                        Variant("outer", {"depth": 1}),
-                    ),
-                    0.6 if spills else 0.25,
-                    (5.0, 50.0) if spills else (0.0, 15.0),
-                    f"{fusion.first.line}",
-                )
+            yield self.found(
+                second.line,
+                partial(_fused_deep, kernel, fusion),
+                Variant("deep", {"depth": _DEEPEST}),
+                Variant("all but the innermost", {"depth": _DEEPEST, "less": 1}),
+                Variant("outer", {"depth": 1}),
+                precondition=f"iteration {second.variable} of the second nest reads of {names} only what iteration "
+                f"{fusion.variable.variable} of the first wrote; the loops are parallel",
+                plan=f"The nest at line {first.line} fills {names} completely before the nest at line {second.line} reads "
+                f"it. Make {fusion.variable.variable} the outer loop of both, so that a part is consumed as soon as it is "
+                "made: live ranges shrink, and with them spills and reloads.",
+                benefit=0.6 if spills else 0.25,
+                gain_percent=(5.0, 50.0) if spills else (0.0, 15.0),
+                key=f"{first.line}",
             )
-        return found
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """Fuse, then fuse again inside the common loop as deep as the variant says.
-
-        With ``less``, the innermost of the fused loops stay apart: then an engine works on the next part while
-        another finishes the last, which it can not where every part goes through both nests at once.
-        """
-        common, current, sources = 0, kernel, [kernel.source]
-        for depth in range(int(variant.parameters.get("depth", 1))):
-            fusions = _fusions(current)
-            if depth == 0:
-                fusions = [f for f in fusions if f.second.line == site.line and f"{f.first.line}" == site.key]
-            else:
-                fusions = [f for f in fusions if _inside(f.first, common)]
-            if not fusions:
-                break
-            source, common = _fused(*_even(current, fusions[0]))
-            sources.append(source)
-            current = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
-        if len(sources) == 1:
-            raise RuleRefused(f"line {site.line}: the nests can not be fused")
-        return sources[max(1, len(sources) - 1 - int(variant.parameters.get("less", 0)))]
 
 
-def _inside(loop: Loop, line: int) -> bool:
-    parent = loop.parent
-    while parent is not None:
-        if parent.line == line:
-            return True
-        parent = parent.parent
-    return False
+def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
+    """Fuse, then fuse again inside the common loop as deep as the variant says.
+
+    With ``less``, the innermost of the fused loops stay apart: then an engine works on the next part while another
+    finishes the last, which it can not where every part goes through both nests at once.
+    """
+    source, common = _fused(*_even(kernel, fusion))
+    sources = [source]
+    for _ in range(int(variant.parameters["depth"]) - 1):
+        current = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+        deeper = [one for one in _fusions(current) if any(loop.line == common for loop in around(one.first))]
+        if not deeper:
+            break
+        source, common = _fused(*_even(current, deeper[0]))
+        sources.append(source)
+    return sources[max(0, len(sources) - 1 - int(variant.parameters.get("less", 0)))]
 
 
 def _bodies(kernel: KernelModule) -> list[list[Item]]:
@@ -164,12 +147,7 @@ def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item
         split = _split(kernel, first, loop)
         if split is None:
             continue
-        inside = {
-            node.item.target.name
-            for node in _leaves(split.inside)
-            if isinstance(node.item, Statement) and node.item.target
-        }
-        if read(between) & inside or written(between) & (written([first]) | read([first])):
+        if read(between) & _made(split.inside) or written(between) & (written([first]) | read([first])):
             continue
         return _Fusion(first, second, loop, between, split, shared, factor)
     return None
@@ -259,11 +237,8 @@ def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
     if any(one is not loop and one.variable == variable for one in (nest, *nest.loops())):
         return None
     split = _take_apart([nest], loop, frozenset({variable}))
-    before, inside = split.before, split.inside
-    made_inside = {
-        node.item.target.name for node in _leaves(inside) if isinstance(node.item, Statement) and node.item.target
-    }
-    for node, variables in _leaves_with_loops(before, ()):
+    made_inside = _made(split.inside)
+    for node, variables in _leaves_with_loops(split.before, ()):
         statement = node.item
         assert isinstance(statement, Statement)
         if statement.kind == "marker":
@@ -277,19 +252,9 @@ def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
             return None
         if not set(variables) <= set(names) or statement.kind == "declaration":
             return None
-        declared = kernel.buffers[statement.target.name].declaration
-        if declared.parent is not None and _within(declared.parent, nest):
+        if inside(kernel.buffers[statement.target.name].declaration, nest):
             return None
     return split
-
-
-def _within(loop: Loop, nest: Loop) -> bool:
-    one: Loop | None = loop
-    while one is not None:
-        if one is nest:
-            return True
-        one = one.parent
-    return False
 
 
 def _take_apart(items: Sequence[Item], loop: Loop, variables: frozenset[str]) -> _Split:
@@ -326,6 +291,11 @@ def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
 
 def _substance(nodes: Sequence[_Node]) -> bool:
     return any(isinstance(node.item, Statement) and node.item.kind != "marker" for node in _leaves(nodes))
+
+
+def _made(nodes: Sequence[_Node]) -> set[str]:
+    """Names that statements in ``nodes`` write or declare."""
+    return {node.item.target.name for node in _leaves(nodes) if isinstance(node.item, Statement) and node.item.target}
 
 
 def _leaves(nodes: Sequence[_Node]) -> list[_Node]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import libcst as cst
 
@@ -12,14 +13,12 @@ from acceld.proposers.rules.building import STEP, fresh, names_in
 from acceld.proposers.rules.editing import Edits, reindent
 from acceld.proposers.rules.hoist_work import hoisted
 from acceld.proposers.rules.invariants import same_values
-from acceld.proposers.rules.nests import SBUF_BYTES, after_line, all_accesses, inside, kept_bytes, substance
+from acceld.proposers.rules.nests import SBUF_BYTES, after_line, all_accesses, inside, kept_bytes, line_start, substance
 from acceld.proposers.rules.profiles import reloads
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.splitting import Split, substitute
 from acceld.proposers.rules.syntax import Access, Item, Loop, Statement, flatten
-
-_LIMIT = f"{SBUF_BYTES >> 10} KiB a partition"
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class _Nest:
     """Sizes worth trying, best first."""
 
 
-class GroupIterations:
+class GroupIterations(Rule):
     """``for a: for b`` becomes ``for group of b: for a: for b in group``."""
 
     name = "group_iterations"
@@ -51,61 +50,37 @@ class GroupIterations:
     apis = frozenset({"nki_legacy"})
     change_class = "loop_order"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each nest whose inner loop goes through more than fits."""
-        found = []
-        for outer, inner in _pairs(kernel):
-            nest = _nest(kernel, outer, inner)
-            if nest is None or isinstance(nest, str):
-                continue
-            total = nest.row_bytes * (inner.trips or 1)
-            found.append(
-                Site(
-                    self.name,
-                    outer.line,
-                    f"both loops are parallel, what is made in {outer.variable} before {inner.variable} depends on inputs "
-                    "only, and nothing is carried from one iteration to the next",
-                    f"Every iteration of {outer.variable} goes through all {inner.trips} iterations of {inner.variable}, "
-                    f"which together use {total >> 10} KiB a partition besides the {nest.prepared_bytes >> 10} KiB of "
-                    f"{outer.variable}: more than SBUF holds. Take {inner.variable} in groups of "
-                    f"{' or '.join(map(str, nest.groups))} and make the groups the outer loop, so that a group stays on "
-                    f"chip for all iterations of {outer.variable}.",
-                    tuple(Variant(f"groups of {size}", {"size": size}) for size in nest.groups),
-                    0.5 if reloads(profile) else 0.2,
-                    (5.0, 40.0) if reloads(profile) else (0.0, 20.0),
-                    inner.variable,
-                )
-            )
-        return found
-
-    def refusals(self, kernel: KernelModule) -> Sequence[Site]:
-        """Nests that can not be regrouped, and why."""
-        found = []
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every nest whose inner loop goes through more than fits, and those that can not be regrouped."""
+        again = reloads(profile)
         for outer, inner in _pairs(kernel):
             nest = _nest(kernel, outer, inner)
             if isinstance(nest, str):
-                plan = f"Make groups of {inner.variable} the outer loop, if {nest} can be lifted."
-                sizes = (Variant("groups of 2", {"size": 2}),)
-                found.append(Site(self.name, outer.line, nest, plan, sizes, 0.0, key=inner.variable))
-        return found
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """Groups of the variant's size outermost; what then does not depend on the middle loop moves before it."""
-        size = int(variant.parameters.get("size", 0))
-        for outer, inner in _pairs(kernel):
-            if outer.line != site.line or inner.variable != site.key:
-                continue
-            nest = _nest(kernel, outer, inner)
-            if nest is None or isinstance(nest, str):
-                raise RuleRefused(nest or f"line {outer.line}: nothing is used again, or all of it fits {_LIMIT}")
-            if size not in nest.groups:
-                raise RuleRefused(
-                    f"line {inner.line}: groups of {size} do not fit {_LIMIT} or {inner.trips} iterations"
+                yield self.refused(outer.line, nest, f"Make groups of {inner.variable} the outer loop", inner.variable)
+            elif nest is not None:
+                total, groups = nest.row_bytes * (inner.trips or 1), " or ".join(map(str, nest.groups))
+                yield self.found(
+                    outer.line,
+                    partial(_regrouped, kernel, nest),
+                    *(Variant(f"groups of {size}", {"size": size}) for size in nest.groups),
+                    precondition=f"both loops are parallel, what is made in {outer.variable} before {inner.variable} "
+                    "depends on inputs only, and nothing is carried from one iteration to the next",
+                    plan=f"Every iteration of {outer.variable} goes through all {inner.trips} iterations of "
+                    f"{inner.variable}, which together use {total >> 10} KiB a partition besides the "
+                    f"{nest.prepared_bytes >> 10} KiB of {outer.variable}: more than SBUF holds. Take {inner.variable} in "
+                    f"groups of {groups} and make the groups the outer loop, so that a group stays on chip for all "
+                    f"iterations of {outer.variable}.",
+                    benefit=0.5 if again else 0.2,
+                    gain_percent=(5.0, 40.0) if again else (0.0, 20.0),
+                    key=inner.variable,
                 )
-            source, line = _grouped(kernel, nest, size)
-            regrouped = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
-            return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
-        raise RuleRefused(f"line {site.line}: there is no nest of two loops")
+
+
+def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
+    """Groups of the variant's size outermost; what then does not depend on the middle loop moves before it."""
+    source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
+    regrouped = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
 
 
 def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
@@ -255,10 +230,7 @@ def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
     ]
     for declaration in moved:
         edits.replace(declaration.start - len(declaration.indent), after_line(kernel, declaration), "")
-    marker = "\0"
-    edits.insert(kernel.source.rfind("\n", 0, outer.start) + 1, marker)
-    edits.insert(after_line(kernel, outer), marker)
-    before, block, after = edits.apply().split(marker)
+    before, block, after = edits.apply_around(line_start(kernel, outer), after_line(kernel, outer))
     indent = outer.indent + STEP
     head = f"{outer.indent}for {group} in {count}({(inner.trips or 1) // size}):\n"
     for declaration in moved:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import libcst as cst
@@ -11,9 +12,9 @@ import libcst as cst
 from acceld.model import Profile
 from acceld.proposers.rules.building import STEP, fresh, header, named_inside, names_in, prefix
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nests import around
+from acceld.proposers.rules.nests import around, line_start
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import Access, Loop, Statement
 
 _LARGEST_BYTES = 96 * 1024
@@ -33,7 +34,7 @@ class _Repeated:
     repeats: int
 
 
-class HoistLoads:
+class HoistLoads(Rule):
     """A load whose address does not depend on a loop moves in front of it; its tiles stay in SBUF."""
 
     name = "hoist_loads"
@@ -45,37 +46,25 @@ class HoistLoads:
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "dma"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each such load."""
-        found = []
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every such load."""
         for statement in kernel.statements:
             repeated = _repeated(kernel, statement)
             if repeated is None:
                 continue
             tiles = prod(loop.trips or 1 for loop in repeated.indices)
-            source = kernel.text(statement.reads["src"].node)
-            found.append(
-                Site(
-                    self.name,
-                    statement.line,
-                    f"{source} does not depend on {repeated.loop.variable}, nothing writes it, and its {tiles} tiles "
-                    "fit into half of SBUF",
-                    f"Every iteration of {repeated.loop.variable} loads {source} again. Load its {tiles} tiles once "
-                    f"before the loop and keep them: {repeated.repeats - 1} of {repeated.repeats} loads disappear.",
-                    (Variant("keep"),),
-                    0.55 if kernel.api == "nki" else 0.12,
-                    (5.0, 50.0) if kernel.api == "nki" else (0.0, 20.0),
-                )
+            source, outer = kernel.text(statement.reads["src"].node), repeated.loop.variable
+            yield self.found(
+                statement.line,
+                partial(_hoisted, kernel, repeated),
+                Variant("keep"),
+                precondition=f"{source} does not depend on {outer}, nothing writes it, and its {tiles} tiles fit into half "
+                "of SBUF",
+                plan=f"Every iteration of {outer} loads {source} again. Load its {tiles} tiles once before the loop and "
+                f"keep them: {repeated.repeats - 1} of {repeated.repeats} loads disappear.",
+                benefit=0.55 if kernel.api == "nki" else 0.12,
+                gain_percent=(5.0, 50.0) if kernel.api == "nki" else (0.0, 20.0),
             )
-        return found
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """Loads before the loop, reads of the kept tiles in it."""
-        for statement in kernel.statements:
-            repeated = _repeated(kernel, statement) if statement.line == site.line else None
-            if repeated is not None:
-                return _apply(kernel, repeated)
-        raise RuleRefused(f"line {site.line}: no load that a loop repeats")
 
 
 def _repeated(kernel: KernelModule, load: Statement) -> _Repeated | None:
@@ -131,7 +120,8 @@ def _reads(kernel: KernelModule, name: str, others: int) -> tuple[Access, ...]:
     return tuple(reads) if plain and uses == len(reads) + others else ()
 
 
-def _apply(kernel: KernelModule, repeated: _Repeated) -> str:
+def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
+    """Loads before the loop, reads of the kept tiles in it."""
     assert repeated.load.target is not None
     language, legacy = prefix(kernel, "language"), kernel.api == "nki_legacy"
     name = fresh(kernel, f"{repeated.load.target.name}_kept")
@@ -159,7 +149,7 @@ def _apply(kernel: KernelModule, repeated: _Repeated) -> str:
         indent += STEP
     lines.append(indent + _load(kernel, repeated.load, place(whole)))
     edits = Edits(kernel.source)
-    edits.insert(kernel.source.rfind("\n", 0, repeated.loop.start) + 1, "\n".join(lines) + "\n")
+    edits.insert(line_start(kernel, repeated.loop), "\n".join(lines) + "\n")
     for statement in (repeated.load, repeated.declaration):
         if statement is not None:
             edits.delete_lines(statement.start, statement.end)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import libcst as cst
 
@@ -12,11 +13,11 @@ from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.invariants import Invariants, invariants
 from acceld.proposers.rules.nests import accesses, after_line, first_line, inside, without_element
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import Access, Item, Loop, Statement
 
 
-class HoistWork:
+class HoistWork(Rule):
     """Loads, transposes and copies that do not depend on a loop move before it, with the loops around them."""
 
     name = "hoist_work"
@@ -28,53 +29,29 @@ class HoistWork:
     apis = frozenset({"nki_legacy"})
     change_class = "loop_order"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each parallel loop that repeats such work."""
-        found = []
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every parallel loop that repeats such work, or has work that does not use its variable and still has to stay."""
         for loop in kernel.loops:
             repeated = _repeated(kernel, loop)
-            if repeated is None:
-                continue
-            lines = sorted(statement.line for statement in repeated.statements)
-            names = ", ".join(sorted(repeated.dropped))
-            found.append(
-                Site(
-                    self.name,
+            if repeated is not None:
+                lines = ", ".join(str(line) for line in sorted(statement.line for statement in repeated.statements))
+                names = ", ".join(sorted(repeated.dropped))
+                yield self.found(
                     loop.line,
-                    f"lines {', '.join(map(str, lines))} use {loop.variable} only as the index of {names}, read nothing "
-                    "that the rest of the loop writes, and have a place for every iteration of the loops around them",
-                    f"Loop {loop.variable} makes {names} anew in each of its {loop.trips} iterations, always with the "
-                    f"same values. Make {names} once before the loop.",
-                    (Variant("before the loop"),),
-                    0.3,
-                    (0.0, 20.0),
-                    loop.variable,
+                    partial(_hoisted, kernel, repeated),
+                    Variant("before the loop"),
+                    precondition=f"lines {lines} use {loop.variable} only as the index of {names}, read nothing that the "
+                    "rest of the loop writes, and have a place for every iteration of the loops around them",
+                    plan=f"Loop {loop.variable} makes {names} anew in each of its {loop.trips} iterations, always with "
+                    f"the same values. Make {names} once before the loop.",
+                    benefit=0.3,
+                    gain_percent=(0.0, 20.0),
+                    key=loop.variable,
                 )
-            )
-        return found
-
-    def refusals(self, kernel: KernelModule) -> Sequence[Site]:
-        """Loops with work that does not use their variable and that still has to stay."""
-        found = []
-        for loop in kernel.loops:
-            if loop.kind == "affine_range" and _repeated(kernel, loop) is None:
+            elif loop.kind == "affine_range":
                 for reason in list(invariants(kernel, loop).reasons.values())[:1]:
-                    plan = f"Do the work that does not use {loop.variable} before its loop, if {reason} can be lifted."
-                    found.append(
-                        Site(self.name, loop.line, reason, plan, (Variant("before the loop"),), 0.0, key=loop.variable)
-                    )
-        return found
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """The work before the loop, and what is left of it in place."""
-        for loop in kernel.loops:
-            if loop.line == site.line and loop.variable == site.key:
-                repeated = _repeated(kernel, loop)
-                if repeated is not None:
-                    return _hoisted(kernel, repeated)
-                reasons = list(invariants(kernel, loop).reasons.values())
-                raise RuleRefused(reasons[0] if reasons else f"line {loop.line}: all work depends on {loop.variable}")
-        raise RuleRefused(f"line {site.line}: there is no loop")
+                    wish = f"Do the work that does not use {loop.variable} before its loop"
+                    yield self.refused(loop.line, reason, wish, loop.variable)
 
 
 def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
@@ -87,10 +64,11 @@ def _repeated(kernel: KernelModule, loop: Loop) -> Invariants | None:
 def hoisted(kernel: KernelModule, loop: Loop) -> str:
     """The source with the work that ``loop`` repeats before it; as it is where there is none."""
     repeated = _repeated(kernel, loop)
-    return kernel.source if repeated is None else _hoisted(kernel, repeated)
+    return kernel.source if repeated is None else _hoisted(kernel, repeated, Variant("before the loop"))
 
 
-def _hoisted(kernel: KernelModule, repeated: Invariants) -> str:
+def _hoisted(kernel: KernelModule, repeated: Invariants, _: Variant) -> str:
+    """The work before the loop, and what is left of it in place."""
     loop, moving = repeated.loop, set(repeated.statements)
     local = {s.target.name for s in moving if s.target is not None} - set(repeated.dropped)
     for statement in loop.statements():

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from acceld.model import Profile
-from acceld.proposers.rules.building import header
+from acceld.proposers.rules.building import header, names_in
 from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nests import inside
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import Loop, Statement
 
 
-class InterchangeLoops:
+class InterchangeLoops(Rule):
     """Perfectly nested ``affine_range`` loops in the other order."""
 
     name = "interchange_loops"
@@ -24,57 +26,39 @@ class InterchangeLoops:
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "loop_order"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """Pairs whose inner iteration loads something that the outer variable does not touch, or the reverse."""
-        found = []
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Pairs whose inner iteration loads something that the outer variable does not touch, and those that refuse."""
         for outer in kernel.loops:
             inner = _inner(outer)
-            if inner is None or _obstacle(kernel, outer, inner):
-                continue
-            kept, repeated = _reuse(kernel, outer, inner)
-            if not repeated:
-                continue
-            found.append(
-                Site(
-                    self.name,
-                    outer.line,
-                    "the loops are parallel and perfectly nested; tiles made in an iteration are used only there",
-                    f"Loop {inner.variable} runs inside loop {outer.variable}, and loads that depend only on "
-                    f"{inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer loop, so "
-                    "that these tiles are loaded once and stay.",
-                    (Variant("swap"),),
-                    0.4 if repeated > kept else 0.1,
-                    (0.0, 30.0),
-                    inner.variable,
-                )
-            )
-        return found
-
-    def refusals(self, kernel: KernelModule) -> Sequence[Site]:
-        """Nested loops that can not change places."""
-        found = []
-        for outer in kernel.loops:
-            inner = _inner(outer)
-            reason = _obstacle(kernel, outer, inner) if inner is not None else ""
-            if inner is not None and reason:
-                plan = f"Exchange loops {outer.variable} and {inner.variable}, if {reason} can be lifted."
-                found.append(Site(self.name, outer.line, reason, plan, (Variant("swap"),), 0.0, key=inner.variable))
-        return found
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """Exchange the two headers."""
-        for outer in kernel.loops:
-            inner = _inner(outer)
-            if outer.line != site.line or inner is None or inner.variable != site.key:
+            if inner is None:
                 continue
             obstacle = _obstacle(kernel, outer, inner)
             if obstacle:
-                raise RuleRefused(obstacle)
-            edits = Edits(kernel.source)
-            for one, other in ((outer, inner), (inner, outer)):
-                edits.replace(one.start, one.start + len(header(kernel, one)), header(kernel, other))
-            return edits.apply()
-        raise RuleRefused(f"line {site.line}: there are no two nested loops")
+                wish = f"Exchange loops {outer.variable} and {inner.variable}"
+                yield self.refused(outer.line, obstacle, wish, inner.variable)
+                continue
+            kept, repeated = _reuse(kernel, outer, inner)
+            if repeated:
+                yield self.found(
+                    outer.line,
+                    partial(_exchanged, kernel, outer, inner),
+                    Variant("swap"),
+                    precondition="the loops are parallel and perfectly nested; tiles made in an iteration are used only "
+                    "there",
+                    plan=f"Loop {inner.variable} runs inside loop {outer.variable}, and loads that depend only on "
+                    f"{inner.variable} repeat for every {outer.variable}. Make {inner.variable} the outer loop, so that "
+                    "these tiles are loaded once and stay.",
+                    benefit=0.4 if repeated > kept else 0.1,
+                    gain_percent=(0.0, 30.0),
+                    key=inner.variable,
+                )
+
+
+def _exchanged(kernel: KernelModule, outer: Loop, inner: Loop, _: Variant) -> str:
+    edits = Edits(kernel.source)
+    for one, other in ((outer, inner), (inner, outer)):
+        edits.replace(one.start, one.start + len(header(kernel, one)), header(kernel, other))
+    return edits.apply()
 
 
 def _inner(outer: Loop) -> Loop | None:
@@ -92,7 +76,7 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
         text = kernel.source[loop.start : loop.start + len(header(kernel, loop))]
         if text != header(kernel, loop):
             return f"{where} the loop header is written over several lines"
-    if any(name in kernel.text(inner.node.iter) for name in (outer.variable,)):
+    if any(name.value == outer.variable for name in names_in(inner.node.iter)):
         return f"{where} the range of {inner.variable} depends on {outer.variable}"
     for statement in inner.statements():
         if statement.kind == "other":
@@ -104,12 +88,12 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
             return f"line {statement.line}: {target.name} may have another name"
         if target.dims is None and target.name in kernel.buffers and not statement.augmented:
             declared = kernel.buffers[target.name].declaration
-            if not _within(declared.parent, inner):
+            if not inside(declared, inner):
                 return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
-        if target.dims is None and any(not _within(r.parent, inner) for r in kernel.readers(target.name)):
+        if target.dims is None and any(not inside(r, inner) for r in kernel.readers(target.name)):
             return f"line {statement.line}: {target.name} is used after the loops"
-        elsewhere = [r for r in kernel.readers(target.name) if r is not statement and _within(r.parent, inner)]
-        if target.name in kernel.buffers and not _within(kernel.buffers[target.name].declaration.parent, inner):
+        elsewhere = [r for r in kernel.readers(target.name) if r is not statement and inside(r, inner)]
+        if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, inner):
             names = target.variables
             if names is None:
                 return f"line {statement.line}: an index is not understood"
@@ -125,14 +109,6 @@ def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop) -> str:
                 if missing and any(r.start < statement.start for r in elsewhere):
                     return f"line {statement.line}: {target.name} carries a value from one iteration to the next"
     return ""
-
-
-def _within(parent: Loop | None, loop: Loop) -> bool:
-    while parent is not None:
-        if parent is loop:
-            return True
-        parent = parent.parent
-    return False
 
 
 def _reuse(kernel: KernelModule, outer: Loop, inner: Loop) -> tuple[int, int]:

@@ -37,9 +37,14 @@ def substance(items: Sequence[Item]) -> bool:
     return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
 
 
+def line_start(kernel: KernelModule, item: Item) -> int:
+    """Offset of the line ``item`` starts on."""
+    return kernel.source.rfind("\n", 0, item.start) + 1
+
+
 def first_line(kernel: KernelModule, item: Item) -> int:
     """Offset of the line ``item`` starts on, or of the comment lines right above it, which belong to it."""
-    start = kernel.source.rfind("\n", 0, item.start) + 1
+    start = line_start(kernel, item)
     for line in reversed(leading_comments(item)):
         if line is None:
             break

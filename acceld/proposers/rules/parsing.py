@@ -369,11 +369,10 @@ class SourceReader:
         if not isinstance(node.value, cst.Call) or self._callee(node.value) != "arange" or len(node.value.args) != 1:
             return None
         extent = self.constant(node.value.args[0].value)
-        axes = len(node.slice)
         places = [i for i, element in enumerate(node.slice) if isinstance(element.slice, cst.Slice)]
         if extent is None or len(places) != 1:
             return None
-        return Affine.of(Symbol(f"arange{extent}.{places[0]}.{axes}", "", extent, places[0], axes))
+        return Affine.of(Symbol.over(extent, places[0], len(node.slice)))
 
     def access(self, node: cst.BaseExpression) -> Access | None:
         """``node`` as a name or a subscripted name that is a tile or a tensor; None for numbers and indices."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix, replaced
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import Statement
 
 
-class PlaceEngine:
+class PlaceEngine(Rule):
     """Copies out of PSUM on the vector engine or on the scalar engine, by what is busier."""
 
     name = "place_engine"
@@ -24,41 +25,34 @@ class PlaceEngine:
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "engine"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for all copies whose engine is open, where both engines are used."""
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """All copies whose engine is open, where both engines are used."""
         copies = _copies(kernel)
         if not copies:
-            return []
+            return
         vector, scalar = busy_share(profile, "vector"), busy_share(profile, "scalar")
-        first = "scalar" if vector > scalar else "vector"
-        order = [first, "vector" if first == "scalar" else "scalar"]
-        unbalanced = abs(vector - scalar)
-        return [
-            Site(
-                self.name,
-                copies[0].line,
-                "a copy gives the same bits on either engine, and the tiles are where both can reach them",
-                f"{len(copies)} copies leave their engine to the compiler. Put them on the {first} engine, which is "
-                "the less busy one.",
-                tuple(Variant(engine) for engine in order),
-                0.15 * min(1.0, unbalanced) + 0.02,
-                (0.0, 10.0),
-            )
-        ]
+        idle, busy = ("scalar", "vector") if vector > scalar else ("vector", "scalar")
+        yield self.found(
+            copies[0].line,
+            partial(_placed, kernel, copies),
+            Variant(idle),
+            Variant(busy),
+            precondition="a copy gives the same bits on either engine, and the tiles are where both can reach them",
+            plan=f"{len(copies)} copies leave their engine to the compiler. Put them on the {idle} engine, which is the "
+            "less busy one.",
+            benefit=0.15 * min(1.0, abs(vector - scalar)) + 0.02,
+            gain_percent=(0.0, 10.0),
+        )
 
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """An engine for each copy."""
-        copies = _copies(kernel)
-        if not copies:
-            raise RuleRefused("no copy leaves its engine open")
-        engine = f"{prefix(kernel, 'isa')}.{variant.name}_engine"
-        if kernel.api == "nki":
-            engine = f"{prefix(kernel, 'isa')}.engine.{variant.name}"
-        changed = {
-            copy: operation(kernel, copy, "tensor_copy", {"src": kernel.text(copy.args["src"]), "engine": engine})
-            for copy in copies
-        }
-        return replaced(kernel, [], changed)
+
+def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant) -> str:
+    isa = prefix(kernel, "isa")
+    engine = f"{isa}.engine.{variant.name}" if kernel.api == "nki" else f"{isa}.{variant.name}_engine"
+    changed = {
+        copy: operation(kernel, copy, "tensor_copy", {"src": kernel.text(copy.args["src"]), "engine": engine})
+        for copy in copies
+    }
+    return replaced(kernel, [], changed)
 
 
 def _copies(kernel: KernelModule) -> list[Statement]:

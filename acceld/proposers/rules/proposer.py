@@ -15,7 +15,7 @@ from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, Plan
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.c.reading import CModule
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import Refusing, RuleRefused, Site, Source, Variant
+from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
 from acceld.proposers.rules.triton.reading import TritonModule
 
 _REMEMBERED = 64
@@ -25,12 +25,10 @@ Shapes = tuple[tuple[int, ...] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A site with the rule it belongs to, as ``acceld suggest`` shows it."""
+    """A site and its rule, as ``acceld suggest`` shows them."""
 
     site: Site
-    change_class: str
-    reason: str
-    source: str
+    rule: Rule
 
 
 def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | None = None) -> list[Suggestion]:
@@ -39,25 +37,12 @@ def suggestions(source: str, api: str, shapes: Shapes = (), profile: Profile | N
     ``shapes`` are those of the kernel's tensor arguments in order, None for scalars; without them less is proven.
     Raises RuleRefused where the source can not be read.
     """
-    kernel = _read(source, api, shapes)
-    found = [
-        Suggestion(site, rule.change_class, rule.reason, rule.source)
-        for rule in all_rules()
-        if api in rule.apis
-        for site in rule.sites(kernel, profile)
-    ]
-    return sorted(found, key=lambda one: (-one.site.benefit, one.site.rule, one.site.line, one.site.key))
+    return _findings(source, api, shapes, profile)[0]
 
 
 def refusals(source: str, api: str, shapes: Shapes = ()) -> list[Suggestion]:
     """Places that look right for a rule and where it refuses; the site's precondition is the reason."""
-    kernel = _read(source, api, shapes)
-    return [
-        Suggestion(site, rule.change_class, rule.reason, rule.source)
-        for rule in all_rules()
-        if api in rule.apis and isinstance(rule, Refusing)
-        for site in rule.refusals(kernel)
-    ]
+    return _findings(source, api, shapes, None)[1]
 
 
 def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes = ()) -> str:
@@ -65,12 +50,18 @@ def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes 
     return rule_named(site.rule).apply(_read(source, api, shapes), site, variant)
 
 
-def _everything(source: str, api: str, shapes: Shapes, profile: Profile | None) -> list[Suggestion]:
-    found = suggestions(source, api, shapes, profile)
-    places = {(one.site.rule, one.site.line, one.site.key) for one in found}
-    return found + [
-        one for one in refusals(source, api, shapes) if (one.site.rule, one.site.line, one.site.key) not in places
-    ]
+def _findings(
+    source: str, api: str, shapes: Shapes, profile: Profile | None
+) -> tuple[list[Suggestion], list[Suggestion]]:
+    """Where the rules of an API apply, best first, and where they refuse."""
+    kernel = _read(source, api, shapes)
+    applicable: list[Suggestion] = []
+    refused: list[Suggestion] = []
+    for rule in all_rules():
+        for finding in rule.find(kernel, profile) if api in rule.apis else ():
+            (refused if finding.rewrite is None else applicable).append(Suggestion(finding.site, rule))
+    applicable.sort(key=lambda one: (-one.site.benefit, one.site.rule, one.site.line, one.site.key))
+    return applicable, refused
 
 
 @lru_cache(maxsize=64)
@@ -119,9 +110,10 @@ class RulesProposer:
                 if len(self._found) >= _REMEMBERED:
                     self._found.clear()
                 try:
-                    self._found[key] = await asyncio.to_thread(_everything, kernel.text, kernel.api, shapes, profile)
+                    applicable, refused = await asyncio.to_thread(_findings, kernel.text, kernel.api, shapes, profile)
                 except RuleRefused:
                     return None
+                self._found[key] = [*applicable, *refused]
             found = self._found[key]
         taken = {(plan.rule, plan.line, str(plan.data.get("key", ""))) for plan in request.earlier}
         open_sites = [one for one in found if (one.site.rule, one.site.line, one.site.key) not in taken]
@@ -129,16 +121,15 @@ class RulesProposer:
             return None
         if self._order_seed is not None:
             random.Random(f"{self._order_seed} {request.iteration} {request.place}").shuffle(open_sites)
-        chosen = open_sites[request.index]
-        site = chosen.site
+        site, rule = open_sites[request.index].site, open_sites[request.index].rule
         return Plan(
             request.run,
             request.iteration,
             request.parent.id,
             request.index,
-            f"{site.plan}\nWhy: {chosen.reason} ({chosen.source})\nSafe because {site.precondition}.",
+            f"{site.plan}\nWhy: {rule.reason} ({rule.source})\nSafe because {site.precondition}.",
             title=f"{site.rule.replace('_', ' ')}, line {site.line}",
-            change_class=chosen.change_class,
+            change_class=rule.change_class,
             rule=site.rule,
             line=site.line,
             data=_data(site),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from acceld.errors import AcceldError
 from acceld.model import Profile
@@ -45,7 +46,16 @@ class Site:
     """Tells sites of one rule on one line apart."""
 
 
-class Rule(Protocol):
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A site and how to carry it out; without ``rewrite`` a place that looks right and where the rule refuses."""
+
+    site: Site
+    rewrite: Callable[[Variant], str] | None
+    """Gives the kernel's new source. May still raise RuleRefused."""
+
+
+class Rule(ABC):
     """A source-to-source rewrite with a hardware reason. Rules know kernels, never workloads."""
 
     name: str
@@ -57,19 +67,44 @@ class Rule(Protocol):
     change_class: str
     """loop_order, tile_width, fusion, engine, spill, dma or mixed."""
 
-    def sites(self, kernel: Source, profile: Profile | None) -> Sequence[Site]:
-        """Where the rule applies in ``kernel``, preconditions proven; best first."""
-        ...
+    @abstractmethod
+    def find(self, kernel: Source, profile: Profile | None) -> Iterator[Finding]:
+        """Where the rule applies in ``kernel``, preconditions proven, and where it refuses; line and key tell apart."""
+
+    def found(
+        self,
+        line: int,
+        rewrite: Callable[[Variant], str],
+        *variants: Variant,
+        precondition: str,
+        plan: str,
+        benefit: float,
+        gain_percent: tuple[float, float],
+        key: str = "",
+    ) -> Finding:
+        """A place where the rule applies; the arguments are those of :class:`Site`."""
+        return Finding(Site(self.name, line, precondition, plan, variants, benefit, gain_percent, key), rewrite)
+
+    def refused(self, line: int, reason: str, wish: str, key: str = "") -> Finding:
+        """A place where ``wish`` would be done if it were not for ``reason``, which a person may want to know."""
+        plan = f"{wish}, if {reason} can be lifted."
+        return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
+
+    def sites(self, kernel: Source, profile: Profile | None) -> list[Site]:
+        """Where the rule applies."""
+        return [one.site for one in self.find(kernel, profile) if one.rewrite is not None]
+
+    def refusals(self, kernel: Source) -> list[Site]:
+        """Places that look right and where the rule refuses; the precondition says why."""
+        return [one.site for one in self.find(kernel, None) if one.rewrite is None]
 
     def apply(self, kernel: Source, site: Site, variant: Variant) -> str:
         """The kernel's new source. Raises RuleRefused with the reason."""
-        ...
-
-
-@runtime_checkable
-class Refusing(Protocol):
-    """A rule that can also name places that look right and where it refuses: what a person may want to know."""
-
-    def refusals(self, kernel: Source) -> Sequence[Site]:
-        """Sites whose ``apply`` raises RuleRefused; the precondition says why."""
-        ...
+        for one in self.find(kernel, None):
+            if (one.site.line, one.site.key) != (site.line, site.key):
+                continue
+            if one.rewrite is None:
+                raise RuleRefused(one.site.precondition)
+            if variant in one.site.variants:
+                return one.rewrite(variant)
+        raise RuleRefused(f"line {site.line}: {self.name} ({variant.name}) does not apply there")

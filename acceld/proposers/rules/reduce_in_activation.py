@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import operation, prefix
 from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import UNARY, Statement
 
 
-class ReduceInActivation:
+class ReduceInActivation(Rule):
     """activation followed by a sum of its result: one activation_reduce."""
 
     name = "reduce_in_activation"
@@ -24,58 +26,39 @@ class ReduceInActivation:
     apis = frozenset({"nki_legacy", "nki"})
     change_class = "fusion"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each activation whose result is summed over its free axis right after."""
-        found = []
-        busy = _vector_share(profile)
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every activation whose result is summed over its free axis right after."""
+        busy = 0.5 if profile is None or not profile.latency_us else min(1.0, busy_share(profile, "vector"))
         for total in kernel.statements:
             made = _pair(kernel, total)
-            if made is None:
-                continue
-            found.append(
-                Site(
-                    self.name,
+            if made is not None:
+                yield self.found(
                     total.line,
-                    "the sum covers exactly what the activation writes, over its last axis, and nothing changes it in "
-                    "between",
-                    f"Line {made.line} writes a tile that line {total.line} adds up on the vector engine. Use "
+                    partial(_joined, kernel, made, total),
+                    Variant("activation_reduce"),
+                    precondition="the sum covers exactly what the activation writes, over its last axis, and nothing "
+                    "changes it in between",
+                    plan=f"Line {made.line} writes a tile that line {total.line} adds up on the vector engine. Use "
                     "activation_reduce, which adds up while it writes; the vector engine's pass disappears.",
-                    (Variant("activation_reduce"),),
-                    0.35 * busy,
-                    (2.0, 25.0),
+                    benefit=0.35 * busy,
+                    gain_percent=(2.0, 25.0),
                 )
-            )
-        return found
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """One activation_reduce in place of both."""
-        for total in kernel.statements:
-            made = _pair(kernel, total) if total.line == site.line else None
-            if made is None:
-                continue
-            assert total.target is not None
-            edits = Edits(kernel.source)
-            result = kernel.text(total.target.node)
-            declaration = ""
-            if total.target.dims is None and total.target.name not in kernel.buffers:
-                language = prefix(kernel, "language")
-                declaration = (
-                    f"{result} = {language}.ndarray(({language}.par_dim({_partitions(kernel, made)}), 1), "
-                    f"dtype={language}.float32, buffer={language}.sbuf)\n{made.indent}"
-                )
-            arguments = _activation(kernel, made)
-            arguments |= {"reduce_op": f"{prefix(kernel, 'language')}.add", "reduce_res": result}
-            edits.replace(made.start, made.end, declaration + operation(kernel, made, "activation_reduce", arguments))
-            edits.delete_lines(total.start, total.end)
-            return edits.apply()
-        raise RuleRefused(f"line {site.line}: it does not add up what an activation wrote")
 
 
-def _vector_share(profile: Profile | None) -> float:
-    if profile is None or not profile.latency_us:
-        return 0.5
-    busy = [us for engine, us in profile.engines_us.items() if "vector" in engine.lower()]
-    return min(1.0, sum(busy) / profile.latency_us)
+def _joined(kernel: KernelModule, made: Statement, total: Statement, _: Variant) -> str:
+    """One activation_reduce in place of both."""
+    assert total.target is not None
+    edits = Edits(kernel.source)
+    language, result, declaration = prefix(kernel, "language"), kernel.text(total.target.node), ""
+    if total.target.dims is None and total.target.name not in kernel.buffers:
+        declaration = (
+            f"{result} = {language}.ndarray(({language}.par_dim({_partitions(kernel, made)}), 1), "
+            f"dtype={language}.float32, buffer={language}.sbuf)\n{made.indent}"
+        )
+    arguments = _activation(kernel, made) | {"reduce_op": f"{language}.add", "reduce_res": result}
+    edits.replace(made.start, made.end, declaration + operation(kernel, made, "activation_reduce", arguments))
+    edits.delete_lines(total.start, total.end)
+    return edits.apply()
 
 
 def _pair(kernel: KernelModule, total: Statement) -> Statement | None:

@@ -103,10 +103,8 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
     edits = Edits(kernel.source)
     edits.replace(*kernel.span(loop.node.iter.args[0].value), str(loop.trips // size))
     substitute(kernel, loop, Split(loop.variable, loop.variable, member, size), edits)
-    marker = "\0"
-    edits.insert(kernel.source.find("\n", loop.start + len(header(kernel, loop)) - 1) + 1, marker)
-    edits.insert(after_line(kernel, loop), marker)
-    before, body, after = edits.apply().split(marker)
+    first = kernel.source.find("\n", loop.start + len(header(kernel, loop)) - 1) + 1
+    before, body, after = edits.apply_around(first, after_line(kernel, loop))
     inner = loop.indent + STEP
     return (
         f"{before}{inner}for {member} in {count}({size}):\n{reindent(body, loop.items[0].indent, inner + STEP)}{after}"

@@ -51,6 +51,7 @@ CURRENT: dict[str, tuple[str, ...]] = {
         ).split()
     },
 }
+TRANSFERS = ("load", "store", "dma_copy")
 NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())
 TILE_SIZES = {"pmax": 128, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512, "psum_fmax": 512}
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import libcst as cst
 
 from acceld.model import Profile
 from acceld.proposers.rules.building import STEP, fresh, header, named_inside, prefix
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nests import around, inside
+from acceld.proposers.rules.nests import around, inside, line_start
 from acceld.proposers.rules.reading import KernelModule
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 from acceld.proposers.rules.syntax import Access, Loop, Statement
 
 
@@ -30,7 +31,7 @@ class _Hidden:
     repeats: int
 
 
-class TransposeOnce:
+class TransposeOnce(Rule):
     """``nl.matmul(x, y)`` with ``x`` the same in every iteration of a loop: transpose ``x`` before the loop."""
 
     name = "transpose_once"
@@ -42,36 +43,23 @@ class TransposeOnce:
     apis = frozenset({"nki_legacy"})
     change_class = "loop_order"
 
-    def sites(self, kernel: KernelModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for each such product."""
-        found = []
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every such product."""
         for statement in kernel.statements:
             hidden = _hidden(kernel, statement)
-            if hidden is None:
-                continue
-            operand = kernel.text(hidden.argument)
-            found.append(
-                Site(
-                    self.name,
-                    statement.line,
-                    f"{operand} does not depend on {hidden.outermost.variable} and is complete before its loop",
-                    f"Every iteration of {hidden.outermost.variable} transposes {operand} again inside nl.matmul. "
-                    f"Transpose it once before the loop into SBUF and pass transpose_x=True: {hidden.repeats - 1} of "
-                    f"{hidden.repeats} transposes and their PSUM copies disappear.",
-                    (Variant("hoist"),),
-                    0.6,
-                    (5.0, 30.0),
-                )
-            )
-        return found
-
-    def apply(self, kernel: KernelModule, site: Site, variant: Variant) -> str:
-        """A transposed copy before the loop, and transpose_x=True in it."""
-        for statement in kernel.statements:
-            hidden = _hidden(kernel, statement) if statement.line == site.line else None
             if hidden is not None:
-                return _apply(kernel, hidden)
-        raise RuleRefused(f"line {site.line}: no repeated hidden transpose")
+                operand, outer = kernel.text(hidden.argument), hidden.outermost.variable
+                yield self.found(
+                    statement.line,
+                    partial(_hoisted, kernel, hidden),
+                    Variant("hoist"),
+                    precondition=f"{operand} does not depend on {outer} and is complete before its loop",
+                    plan=f"Every iteration of {outer} transposes {operand} again inside nl.matmul. Transpose it once before "
+                    f"the loop into SBUF and pass transpose_x=True: {hidden.repeats - 1} of {hidden.repeats} transposes "
+                    "and their PSUM copies disappear.",
+                    benefit=0.6,
+                    gain_percent=(5.0, 30.0),
+                )
 
 
 def _hidden(kernel: KernelModule, statement: Statement) -> _Hidden | None:
@@ -116,7 +104,8 @@ def _operand_names(kernel: KernelModule, node: cst.BaseExpression) -> list[Acces
     return [] if access is None else [access]
 
 
-def _apply(kernel: KernelModule, hidden: _Hidden) -> str:
+def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
+    """A transposed copy before the loop, and transpose_x=True in it."""
     language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
     name = fresh(kernel, f"{hidden.operand.name}_t")
     trips = "".join(f"{loop.trips}, " for loop in hidden.indices)
@@ -133,16 +122,14 @@ def _apply(kernel: KernelModule, hidden: _Hidden) -> str:
         deeper += STEP
     lines.append(f"{deeper}{place} = {language}.copy({isa}.nc_transpose({kernel.text(hidden.argument)}))")
     edits = Edits(kernel.source)
-    start = kernel.source.rfind("\n", 0, hidden.outermost.start) + 1
-    edits.insert(start, "\n".join(lines) + "\n")
+    edits.insert(line_start(kernel, hidden.outermost), "\n".join(lines) + "\n")
     first, last = kernel.span(hidden.argument)
     edits.replace(first, last, place)
-    _, end = kernel.span(_call(hidden.statement))
     flag = hidden.statement.args.get("transpose_x")
     if flag is not None:
         edits.replace(*kernel.span(flag), "True")
     else:
-        edits.insert(end - 1, ", transpose_x=True")
+        edits.insert(kernel.span(_call(hidden.statement))[1] - 1, ", transpose_x=True")
     return edits.apply()
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.c.building import STEP, body_lines, braced, header, replaced, without_pragmas
-from acceld.proposers.rules.c.reading import CModule, assigned_scalars, declared, only_loop
-from acceld.proposers.rules.c.syntax import Declaration, For, Statement
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.c.reading import CModule, declared, only_loop
+from acceld.proposers.rules.c.syntax import Declaration, For, Statement, assigned_scalars
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _MOST_ELEMENTS = 8192
 
@@ -24,7 +25,7 @@ class _Parts:
     scalars: list[str]
 
 
-class ExpandReduction:
+class ExpandReduction(Rule):
     """Loop over columns { sum = 0; loop { sum += ... }; use sum } with the two loops exchanged."""
 
     name = "expand_reduction"
@@ -36,66 +37,47 @@ class ExpandReduction:
     apis = frozenset({"c"})
     change_class = "loop_order"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
         """Loops whose iterations are independent but for sums of their own."""
-        found = []
         for loop in kernel.loops:
             parts = _parts(kernel, loop)
             if parts is None:
                 continue
             names = ", ".join(parts.scalars)
             variables = ", ".join(one.var for one in parts.chain)
-            found.append(
-                Site(
-                    self.name,
-                    loop.line,
-                    f"iterations of {loop.var} share nothing, and the loops over {variables} do not depend on it",
-                    f"Line {loop.line}: keep {names} for every {loop.var} in a local row, and make the loop over "
-                    f"{loop.var} the innermost one of the loops over {variables}.",
-                    (Variant("row"),),
-                    0.9,
-                    (30.0, 95.0),
-                    key=f"{loop.start}",
-                )
+            yield self.found(
+                loop.line,
+                partial(_expanded, kernel, loop, parts),
+                Variant("row"),
+                precondition=f"iterations of {loop.var} share nothing, and the loops over {variables} do not depend on it",
+                plan=f"Line {loop.line}: keep {names} for every {loop.var} in a local row, and make the loop over "
+                f"{loop.var} the innermost one of the loops over {variables}.",
+                benefit=0.9,
+                gain_percent=(30.0, 95.0),
+                key=f"{loop.start}",
             )
-        return found
 
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """Declare the row, fill it, add to it, use it."""
-        for loop in kernel.loops:
-            parts = _parts(kernel, loop) if str(loop.start) == site.key else None
-            if parts is None:
-                continue
-            outside = kernel.indent(loop)
-            indent = outside + STEP
-            rows = {name: kernel.fresh(f"{name}_row") for name in parts.scalars}
-            mapping = {name: f"{row}[{loop.var}]" for name, row in rows.items()}
-            lines = [
-                f"{indent}{item.type.replace('const ', '')} {rows[one.name]}[{kernel.trips(loop)}];"
-                for item in parts.head
-                for one in item.declarators
-            ]
-            start = [
-                f"{indent}{STEP}{mapping[one.name]} = {kernel.text(one.value, mapping)};"
-                for item in parts.head
-                for one in item.declarators
-                if one.value is not None
-            ]
-            over = header(kernel, loop)
-            if start:
-                lines += braced(indent, over, start)
-            depth = indent
-            for adding in parts.chain:
-                lines.append(f"{depth}{header(kernel, adding)} {{")
-                depth += STEP
-            inner = body_lines(kernel, without_pragmas(parts.chain[-1].body.items), depth + STEP, mapping)
-            lines += braced(depth, over, inner)
-            for _ in parts.chain:
-                depth = depth[: -len(STEP)]
-                lines.append(f"{depth}}}")
-            lines += braced(indent, over, body_lines(kernel, parts.tail, indent + STEP, mapping))
-            return replaced(kernel, loop, braced(outside, "", lines))
-        raise RuleRefused(f"line {site.line}: no such sum")
+
+def _expanded(kernel: CModule, loop: For, parts: _Parts, _: Variant) -> str:
+    """Declare the row, fill it, add to it, use it."""
+    outside = kernel.indent(loop)
+    indent, over = outside + STEP, header(kernel, loop)
+    rows = {name: kernel.fresh(f"{name}_row") for name in parts.scalars}
+    mapping = {name: f"{row}[{loop.var}]" for name, row in rows.items()}
+    sums = [(item.type.replace("const ", ""), one) for item in parts.head for one in item.declarators]
+    start = [f"{indent}{STEP}{mapping[one.name]} = {kernel.text(one.value, mapping)};" for _, one in sums if one.value]
+    deepest = indent + len(parts.chain) * STEP
+    adding = body_lines(kernel, without_pragmas(parts.chain[-1].body.items), deepest + STEP, mapping)
+    adding = braced(deepest, over, adding)
+    for depth in reversed(range(len(parts.chain))):
+        adding = braced(indent + depth * STEP, header(kernel, parts.chain[depth]), adding)
+    lines = [
+        *(f"{indent}{kind} {rows[one.name]}[{kernel.trips(loop)}];" for kind, one in sums),
+        *(braced(indent, over, start) if start else ()),
+        *adding,
+        *braced(indent, over, body_lines(kernel, parts.tail, indent + STEP, mapping)),
+    ]
+    return replaced(kernel, loop, braced(outside, "", lines))
 
 
 def _parts(kernel: CModule, loop: For) -> _Parts | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from acceld.model import Profile
-from acceld.proposers.rules.c.building import replaced
-from acceld.proposers.rules.c.reading import CModule, assigned_scalars, declared, loops_in
-from acceld.proposers.rules.c.syntax import Declaration, Expr, For, expressions, statements
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.c.building import braced, replaced
+from acceld.proposers.rules.c.reading import CModule, declared, loops_in
+from acceld.proposers.rules.c.syntax import Declaration, Expr, For, assigned_scalars, expressions, statements
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
-class HoistDivision:
+class HoistDivision(Rule):
     """``x / s`` in a loop, where s is a float from outside of it."""
 
     name = "hoist_division"
@@ -23,40 +25,34 @@ class HoistDivision:
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
         """Innermost loops with such a division."""
-        return [
-            Site(
-                self.name,
-                loop.line,
-                f"{name} is not changed in the loop",
-                f"Line {loop.line}: compute 1 / {name} once before the loop and multiply with it.",
-                (Variant("reciprocal"),),
-                0.4,
-                (2.0, 40.0),
-                key=f"{loop.start} {name}",
-            )
-            for loop in kernel.loops
-            if not loops_in(loop.body)
-            for name in sorted({division.parts[1].op for division in _divisions(kernel, loop)})
-        ]
-
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """The reciprocal before the loop, products in it."""
         for loop in kernel.loops:
-            for name in {division.parts[1].op for division in _divisions(kernel, loop)}:
-                if f"{loop.start} {name}" != site.key or loops_in(loop.body):
-                    continue
-                indent, text = kernel.indent(loop), kernel.text(loop)
-                reciprocal = kernel.fresh(f"{name}_reciprocal")
-                found = [one for one in _divisions(kernel, loop) if one.parts[1].op == name]
-                for one in sorted(found, key=lambda one: -one.start):
-                    start, end = one.parts[0].end - loop.start, one.parts[1].end - loop.start
-                    text = text[:start] + f" * {reciprocal}" + text[end:]
-                pragmas = [f"{indent}{one.text}" for one in loop.pragmas]
-                first = f"{indent}const float {reciprocal} = 1.0f / {name};"
-                return replaced(kernel, loop, [f"{indent}{{", first, *pragmas, indent + text, f"{indent}}}"])
-        raise RuleRefused(f"line {site.line}: no such division")
+            if loops_in(loop.body):
+                continue
+            divisions = list(_divisions(kernel, loop))
+            for name in sorted({division.parts[1].op for division in divisions}):
+                yield self.found(
+                    loop.line,
+                    partial(_multiplied, kernel, loop, name, [one for one in divisions if one.parts[1].op == name]),
+                    Variant("reciprocal"),
+                    precondition=f"{name} is not changed in the loop",
+                    plan=f"Line {loop.line}: compute 1 / {name} once before the loop and multiply with it.",
+                    benefit=0.4,
+                    gain_percent=(2.0, 40.0),
+                    key=f"{loop.start} {name}",
+                )
+
+
+def _multiplied(kernel: CModule, loop: For, name: str, divisions: Sequence[Expr], _: Variant) -> str:
+    """The reciprocal before the loop, products in it."""
+    indent, reciprocal = kernel.indent(loop), kernel.fresh(f"{name}_reciprocal")
+    edits = Edits(kernel.text(loop))
+    for one in divisions:
+        edits.replace(one.parts[0].end - loop.start, one.parts[1].end - loop.start, f" * {reciprocal}")
+    first = f"{indent}const float {reciprocal} = 1.0f / {name};"
+    pragmas = [f"{indent}{one.text}" for one in loop.pragmas]
+    return replaced(kernel, loop, braced(indent, "", [first, *pragmas, indent + edits.apply()]))
 
 
 def _divisions(kernel: CModule, loop: For) -> Iterator[Expr]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 
 from acceld.model import Profile
@@ -10,7 +11,7 @@ from acceld.proposers.rules.c.parsing import tokens_of
 from acceld.proposers.rules.c.reading import CModule
 from acceld.proposers.rules.c.syntax import expressions
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _EXP = """\
 /* exp(x) in float32 to about 1e-7: 2^n times a polynomial of the rest, after Cody and Waite. */
@@ -48,7 +49,7 @@ static inline float acceld_tanhf(float x)
 _HELPERS = {"expf": _EXP, "tanhf": _TANH}
 
 
-class InlineExp:
+class InlineExp(Rule):
     """Calls of the C library's functions replaced by functions the compiler sees through."""
 
     name = "inline_exp"
@@ -60,38 +61,31 @@ class InlineExp:
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
-        """One site for all calls inside loops."""
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+        """All calls inside loops together."""
         called = _called(kernel)
-        if not called:
-            return []
-        loop = next((one for one in kernel.loops), None)
-        return [
-            Site(
-                self.name,
-                loop.line if loop else 1,
-                "both are within a few units in the last place wherever exp is a normal float32",
-                f"Replace {' and '.join(called)} by inline arithmetic.",
-                (Variant("polynomial"),),
-                0.85,
-                (20.0, 85.0),
+        if called:
+            yield self.found(
+                kernel.loops[0].line,
+                partial(_inlined, kernel, called),
+                Variant("polynomial"),
+                precondition="both are within a few units in the last place wherever exp is a normal float32",
+                plan=f"Replace {' and '.join(called)} by inline arithmetic.",
+                benefit=0.85,
+                gain_percent=(20.0, 85.0),
             )
-        ]
 
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """Helpers before the first function, calls renamed."""
-        called = _called(kernel)
-        if not called:
-            raise RuleRefused("no call of expf or tanhf inside a loop")
-        edits = Edits(kernel.source)
-        tokens = tokens_of(kernel.source)
-        for token, following in pairwise(tokens):
-            if token.kind == "name" and token.text in called and following.text == "(":
-                edits.replace(token.start, token.end, f"acceld_{token.text}")
-        wanted = ["expf", *(name for name in called if name != "expf")]
-        helpers = [_HELPERS[name] for name in wanted if f"acceld_{name}(float" not in kernel.source]
-        edits.insert(kernel.functions[0].start, "\n".join(helpers) + "\n")
-        return edits.apply()
+
+def _inlined(kernel: CModule, called: Sequence[str], _: Variant) -> str:
+    """Helpers before the first function, calls renamed."""
+    edits = Edits(kernel.source)
+    for token, following in pairwise(tokens_of(kernel.source)):
+        if token.kind == "name" and token.text in called and following.text == "(":
+            edits.replace(token.start, token.end, f"acceld_{token.text}")
+    wanted = ["expf", *(name for name in called if name != "expf")]
+    helpers = [_HELPERS[name] for name in wanted if f"acceld_{name}(float" not in kernel.source]
+    edits.insert(kernel.functions[0].start, "\n".join(helpers) + "\n")
+    return edits.apply()
 
 
 def _called(kernel: CModule) -> list[str]:

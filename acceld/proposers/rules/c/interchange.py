@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from acceld.model import Profile
-from acceld.proposers.rules.c.building import STEP, body_lines, header, replaced
+from acceld.proposers.rules.c.building import STEP, body_lines, braced, header, replaced
 from acceld.proposers.rules.c.reading import CModule, only_loop
 from acceld.proposers.rules.c.syntax import For
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
-class Interchange:
+class Interchange(Rule):
     """The inner loop comes out where that makes accesses of the new inner loop contiguous."""
 
     name = "c_interchange"
@@ -23,43 +24,30 @@ class Interchange:
     apis = frozenset({"c"})
     change_class = "loop_order"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
         """Pairs that may change places."""
-        found = []
         for outer in kernel.loops:
             inner = only_loop(outer)
-            if inner is None or not kernel.interchangeable(outer, inner):
-                continue
-            gain = _contiguous(kernel, inner, outer.var) - _contiguous(kernel, inner, inner.var)
-            found.append(
-                Site(
-                    self.name,
+            if inner is not None and kernel.interchangeable(outer, inner):
+                gains = _contiguous(kernel, inner, outer.var) > _contiguous(kernel, inner, inner.var)
+                yield self.found(
                     outer.line,
-                    "every written element is touched along one of the two loops only, and bounds do not depend on them",
-                    f"Lines {outer.line} and {inner.line}: make the loop over {outer.var} the inner one.",
-                    (Variant("swap"),),
-                    0.8 if gain > 0 else 0.15,
-                    (20.0, 90.0) if gain > 0 else (-50.0, 20.0),
+                    partial(_swapped, kernel, outer, inner),
+                    Variant("swap"),
+                    precondition="every written element is touched along one of the two loops only, and bounds do not "
+                    "depend on them",
+                    plan=f"Lines {outer.line} and {inner.line}: make the loop over {outer.var} the inner one.",
+                    benefit=0.8 if gains else 0.15,
+                    gain_percent=(20.0, 90.0) if gains else (-50.0, 20.0),
                     key=f"{outer.start}",
                 )
-            )
-        return found
 
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """Swap the headers."""
-        for outer in kernel.loops:
-            inner = only_loop(outer)
-            if str(outer.start) == site.key and inner is not None and kernel.interchangeable(outer, inner):
-                indent = kernel.indent(outer)
-                lines = [
-                    f"{indent}{header(kernel, inner)} {{",
-                    f"{indent}{STEP}{header(kernel, outer)} {{",
-                    *body_lines(kernel, inner.body.items, indent + 2 * STEP),
-                    f"{indent}{STEP}}}",
-                    f"{indent}}}",
-                ]
-                return replaced(kernel, outer, lines)
-        raise RuleRefused(f"line {site.line}: no such pair of loops")
+
+def _swapped(kernel: CModule, outer: For, inner: For, _: Variant) -> str:
+    indent = kernel.indent(outer)
+    body = body_lines(kernel, inner.body.items, indent + 2 * STEP)
+    inside = braced(indent + STEP, header(kernel, outer), body)
+    return replaced(kernel, outer, braced(indent, header(kernel, inner), inside))
 
 
 def _contiguous(kernel: CModule, loop: For, name: str) -> int:

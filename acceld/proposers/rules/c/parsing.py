@@ -21,7 +21,7 @@ from acceld.proposers.rules.c.syntax import (
     Parameter,
     Pragma,
     Statement,
-    expressions,
+    assigned_scalars,
 )
 from acceld.proposers.rules.records import RuleRefused
 
@@ -295,7 +295,7 @@ class Parser:
         self._loops.append(loop)
         loop.body = self._body()
         loop.end = loop.body.end
-        if var in _assigned(loop.body):
+        if var in assigned_scalars(loop.body):
             raise _Unknown
         return loop
 
@@ -432,14 +432,3 @@ class Parser:
             raise _Unknown
         self.position += 1
         return token.text
-
-
-def _assigned(block: Statement) -> set[str]:
-    """Scalars that a statement assigns."""
-    found = set()
-    for expr in expressions(block):
-        for one in expr.walk():
-            changes = one.kind == "assign" or (one.kind == "unary" and one.op.endswith(("++", "--")))
-            if changes and one.parts[0].kind == "name":
-                found.add(one.parts[0].op)
-    return found

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.c.building import STEP, body_lines, bound, braced, replaced, without_pragmas
 from acceld.proposers.rules.c.reading import CModule, loops_in
 from acceld.proposers.rules.c.reductions import Reduction, sums_of
 from acceld.proposers.rules.c.syntax import Declaration, For, statements
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _LANES = (32, 16, 64)
 
 
-class PartialSums:
+class PartialSums(Rule):
     """A loop that adds to scalars, in blocks whose elements each have a sum of their own."""
 
     name = "partial_sums"
@@ -26,52 +27,43 @@ class PartialSums:
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
         """Innermost loops that carry only sums, with blocks that divide their trips."""
-        found = []
         for loop in kernel.loops:
             sums, lanes = _sums(kernel, loop)
-            if not lanes:
-                continue
-            names = ", ".join(one.name for one in sums)
-            found.append(
-                Site(
-                    self.name,
+            if lanes:
+                names = ", ".join(one.name for one in sums)
+                yield self.found(
                     loop.line,
-                    f"iterations share only the sums {names}, and every block divides the {kernel.trips(loop)} trips",
-                    f"Line {loop.line}: keep {', '.join(map(str, lanes))} partial sums of {names} and add them up after "
-                    "the loop.",
-                    tuple(Variant(f"by_{lane}", {"lanes": lane}) for lane in lanes),
-                    0.6,
-                    (20.0, 90.0),
+                    partial(_in_lanes, kernel, loop, sums),
+                    *(Variant(f"by_{lane}", {"lanes": lane}) for lane in lanes),
+                    precondition=f"iterations share only the sums {names}, and every block divides the "
+                    f"{kernel.trips(loop)} trips",
+                    plan=f"Line {loop.line}: keep {', '.join(map(str, lanes))} partial sums of {names} and add them up "
+                    "after the loop.",
+                    benefit=0.6,
+                    gain_percent=(20.0, 90.0),
                     key=f"{loop.start}",
                 )
-            )
-        return found
 
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """A loop over blocks, one inside a block, one that adds up."""
-        lanes = int(variant.parameters["lanes"])
-        for loop in kernel.loops:
-            sums, allowed = _sums(kernel, loop)
-            if str(loop.start) != site.key or lanes not in allowed:
-                continue
-            outside = kernel.indent(loop)
-            indent, lane, block = outside + STEP, kernel.fresh(f"{loop.var}_lane"), kernel.fresh(f"{loop.var}_block")
-            parts = {one.name: kernel.fresh(f"{one.name}_part") for one in sums}
-            mapping = {name: f"{part}[{lane}]" for name, part in parts.items()}
-            inside = body_lines(kernel, without_pragmas(loop.body.items), indent + 2 * STEP, mapping)
-            own = [f"{indent}{2 * STEP}const {loop.type} {loop.var} = {block} + {lane};"]
-            over_lanes = f"for (int {lane} = 0; {lane} < {lanes}; {lane}++)"
-            lines = [f"{indent}float {part}[{lanes}] = {{0}};" for part in parts.values()]
-            lines += braced(
-                indent,
-                f"for ({loop.type} {block} = {kernel.text(loop.first)}; {block} < {bound(kernel, loop)}; {block} += {lanes})",
-                braced(indent + STEP, over_lanes, [*own, *inside]),
-            )
-            lines += braced(indent, over_lanes, [f"{indent}{STEP}{one.name} += {mapping[one.name]};" for one in sums])
-            return replaced(kernel, loop, braced(outside, "", lines))
-        raise RuleRefused(f"line {site.line}: no such sum")
+
+def _in_lanes(kernel: CModule, loop: For, sums: Sequence[Reduction], variant: Variant) -> str:
+    """A loop over blocks, one inside a block, one that adds up."""
+    lanes, outside = variant.parameters["lanes"], kernel.indent(loop)
+    indent, lane, block = outside + STEP, kernel.fresh(f"{loop.var}_lane"), kernel.fresh(f"{loop.var}_block")
+    parts = {one.name: kernel.fresh(f"{one.name}_part") for one in sums}
+    mapping = {name: f"{part}[{lane}]" for name, part in parts.items()}
+    inside = body_lines(kernel, without_pragmas(loop.body.items), indent + 2 * STEP, mapping)
+    own = f"{indent}{2 * STEP}const {loop.type} {loop.var} = {block} + {lane};"
+    first, last = kernel.text(loop.first), bound(kernel, loop)
+    over_blocks = f"for ({loop.type} {block} = {first}; {block} < {last}; {block} += {lanes})"
+    over_lanes = f"for (int {lane} = 0; {lane} < {lanes}; {lane}++)"
+    lines = [
+        *(f"{indent}float {part}[{lanes}] = {{0}};" for part in parts.values()),
+        *braced(indent, over_blocks, braced(indent + STEP, over_lanes, [own, *inside])),
+        *braced(indent, over_lanes, [f"{indent}{STEP}{name} += {part};" for name, part in mapping.items()]),
+    ]
+    return replaced(kernel, loop, braced(outside, "", lines))
 
 
 def _sums(kernel: CModule, loop: For) -> tuple[list[Reduction], list[int]]:

@@ -21,6 +21,7 @@ from acceld.proposers.rules.c.syntax import (
     Node,
     Opaque,
     Statement,
+    assigned_scalars,
     expressions,
     statements,
 )
@@ -300,17 +301,6 @@ def declared(block: Statement) -> set[str]:
         if isinstance(one, Declaration)
         for declarator in one.declarators
     }
-
-
-def assigned_scalars(block: Statement) -> set[str]:
-    """Scalars that a statement assigns."""
-    found = set()
-    for expr in expressions(block):
-        for one in expr.walk():
-            changes = one.kind == "assign" or (one.kind == "unary" and one.op.endswith(("++", "--")))
-            if changes and one.parts[0].kind == "name":
-                found.add(one.parts[0].op)
-    return found
 
 
 def _integer(text: str) -> int | None:

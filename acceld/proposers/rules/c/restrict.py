@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.c.reading import CModule
-from acceld.proposers.rules.c.syntax import Function
+from acceld.proposers.rules.c.syntax import Parameter
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
-class Restrict:
+class Restrict(Rule):
     """What a kernel is given never overlaps: the compiler may know."""
 
     name = "restrict"
@@ -23,39 +24,28 @@ class Restrict:
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
-        """The last function, the kernel, where a pointer lacks it."""
-        function = _kernel(kernel)
-        lacking = [one.name for one in function.parameters if one.pointer and not one.restrict] if function else []
-        if function is None or len(lacking) == 0:
-            return []
-        return [
-            Site(
-                self.name,
-                kernel.line(function.start),
-                "a workload's arguments and outputs are arrays of their own",
-                f"Mark {', '.join(lacking)} as restrict.",
-                (Variant("restrict"),),
-                0.35,
-                (0.0, 50.0),
-            )
-        ]
-
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """``restrict`` behind each star."""
-        function = _kernel(kernel)
-        lacking = [one for one in function.parameters if one.pointer and not one.restrict] if function else []
-        if not lacking:
-            raise RuleRefused("every pointer is restrict already")
-        edits = Edits(kernel.source)
-        for one in lacking:
-            edits.insert(one.star_end, "restrict ")
-        return edits.apply()
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+        """The kernel, where a pointer lacks it."""
+        named = [one for one in kernel.functions if one.name == "kernel"] or kernel.functions[-1:]
+        for function in named[:1]:
+            lacking = [one for one in function.parameters if one.pointer and not one.restrict]
+            if lacking:
+                yield self.found(
+                    kernel.line(function.start),
+                    partial(_marked, kernel, lacking),
+                    Variant("restrict"),
+                    precondition="a workload's arguments and outputs are arrays of their own",
+                    plan=f"Mark {', '.join(one.name for one in lacking)} as restrict.",
+                    benefit=0.35,
+                    gain_percent=(0.0, 50.0),
+                )
 
 
-def _kernel(kernel: CModule) -> Function | None:
-    named = [one for one in kernel.functions if one.name == "kernel"]
-    return named[0] if named else kernel.functions[-1] if kernel.functions else None
+def _marked(kernel: CModule, pointers: Sequence[Parameter], _: Variant) -> str:
+    edits = Edits(kernel.source)
+    for one in pointers:
+        edits.insert(one.star_end, "restrict ")
+    return edits.apply()
 
 
 RULE = Restrict()

@@ -165,3 +165,14 @@ def expressions(block: Statement) -> Iterator[Expr]:
             yield one.bound
         elif isinstance(one, If):
             yield one.condition
+
+
+def assigned_scalars(block: Statement) -> set[str]:
+    """Scalars that a statement assigns."""
+    found = set()
+    for expr in expressions(block):
+        for one in expr.walk():
+            changes = one.kind == "assign" or (one.kind == "unary" and one.op.endswith(("++", "--")))
+            if changes and one.parts[0].kind == "name":
+                found.add(one.parts[0].op)
+    return found

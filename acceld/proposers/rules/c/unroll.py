@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.c.building import replaced
 from acceld.proposers.rules.c.reading import CModule, loops_in
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.c.syntax import For
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _FACTORS = (4, 2, 8)
 _MANY_TRIPS = 16
 
 
-class Unroll:
+class Unroll(Rule):
     """``#pragma GCC unroll``."""
 
     name = "unroll"
@@ -22,34 +24,28 @@ class Unroll:
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
         """Innermost loops without the pragma; unrolling never changes what is computed."""
-        return [
-            Site(
-                self.name,
+        for loop in kernel.loops:
+            few = (kernel.trips(loop) or _MANY_TRIPS) < _MANY_TRIPS
+            if loops_in(loop.body) or few or any("unroll" in one.text or "omp" in one.text for one in loop.pragmas):
+                continue
+            yield self.found(
                 loop.line,
-                "unrolling changes nothing that is computed, nor its order",
-                f"Line {loop.line}: unroll the loop over {loop.var}.",
-                tuple(Variant(f"by_{factor}", {"factor": factor}) for factor in _FACTORS),
-                0.1,
-                (0.0, 15.0),
+                partial(_unrolled, kernel, loop),
+                *(Variant(f"by_{factor}", {"factor": factor}) for factor in _FACTORS),
+                precondition="unrolling changes nothing that is computed, nor its order",
+                plan=f"Line {loop.line}: unroll the loop over {loop.var}.",
+                benefit=0.1,
+                gain_percent=(0.0, 15.0),
                 key=f"{loop.start}",
             )
-            for loop in kernel.loops
-            if not loops_in(loop.body)
-            and (kernel.trips(loop) or _MANY_TRIPS) >= _MANY_TRIPS
-            and not any("unroll" in one.text or "omp" in one.text for one in loop.pragmas)
-        ]
 
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """The loop with its pragma."""
-        for loop in kernel.loops:
-            if str(loop.start) == site.key:
-                indent = kernel.indent(loop)
-                pragmas = [f"{indent}{one.text}" for one in loop.pragmas]
-                pragma = f"{indent}#pragma GCC unroll {variant.parameters['factor']}"
-                return replaced(kernel, loop, [*pragmas, pragma, indent + kernel.text(loop)])
-        raise RuleRefused(f"line {site.line}: no such loop")
+
+def _unrolled(kernel: CModule, loop: For, variant: Variant) -> str:
+    indent = kernel.indent(loop)
+    pragmas = [*(one.text for one in loop.pragmas), f"#pragma GCC unroll {variant.parameters['factor']}"]
+    return replaced(kernel, loop, [indent + line for line in (*pragmas, kernel.text(loop))])
 
 
 RULE = Unroll()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from acceld.model import Profile
-from acceld.proposers.rules.c.building import STEP, body_lines, header, names_of, replaced, without_pragmas
+from acceld.proposers.rules.c.building import STEP, body_lines, braced, header, names_of, replaced, without_pragmas
 from acceld.proposers.rules.c.reading import CModule, loops_in, only_loop
 from acceld.proposers.rules.c.syntax import Block, Declaration, For, Statement
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _FACTORS = (4, 8, 2)
 _REDUCTION = re.compile(r"reduction\(([^:()]+):([^()]+)\)")
 
 
-class UnrollJam:
+class UnrollJam(Rule):
     """An outer loop unrolled by a factor that divides its trips, with its inner loops merged."""
 
     name = "unroll_jam"
@@ -27,41 +28,31 @@ class UnrollJam:
     apis = frozenset({"c"})
     change_class = "loop_order"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
         """Outer loops whose iterations may be interleaved."""
-        found = []
         for loop in kernel.loops:
             factors = _factors(kernel, loop)
-            if not factors:
-                continue
-            found.append(
-                Site(
-                    self.name,
+            if factors:
+                yield self.found(
                     loop.line,
-                    f"iterations of {loop.var} may be interleaved, and every factor divides its {kernel.trips(loop)} trips",
-                    f"Line {loop.line}: do {', '.join(map(str, factors))} iterations of {loop.var} together, in one pass "
-                    "of the loops inside.",
-                    tuple(Variant(f"by_{factor}", {"factor": factor}) for factor in factors),
-                    0.7,
-                    (10.0, 70.0),
+                    partial(_merged, kernel, loop),
+                    *(Variant(f"by_{factor}", {"factor": factor}) for factor in factors),
+                    precondition=f"iterations of {loop.var} may be interleaved, and every factor divides its "
+                    f"{kernel.trips(loop)} trips",
+                    plan=f"Line {loop.line}: do {', '.join(map(str, factors))} iterations of {loop.var} together, in one "
+                    "pass of the loops inside.",
+                    benefit=0.7,
+                    gain_percent=(10.0, 70.0),
                     key=f"{loop.start}",
                 )
-            )
-        return found
 
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """The loop with copies of its statements."""
-        factor = int(variant.parameters["factor"])
-        for loop in kernel.loops:
-            if str(loop.start) == site.key and factor in _factors(kernel, loop):
-                copies: list[dict[str, str]] = [
-                    {loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)
-                ]
-                indent = kernel.indent(loop)
-                head = header(kernel, loop, step=loop.step * factor)
-                inside = _jammed(kernel, loop.body.items, indent + STEP, copies, loop.step)
-                return replaced(kernel, loop, [f"{indent}{head} {{", *inside, f"{indent}}}"])
-        raise RuleRefused(f"line {site.line}: no such loop")
+
+def _merged(kernel: CModule, loop: For, variant: Variant) -> str:
+    """The loop with copies of its statements."""
+    factor, indent = int(variant.parameters["factor"]), kernel.indent(loop)
+    copies = [{loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)]
+    inside = _jammed(kernel, loop.body.items, indent + STEP, copies)
+    return replaced(kernel, loop, braced(indent, header(kernel, loop, step=loop.step * factor), inside))
 
 
 def _factors(kernel: CModule, loop: For) -> list[int]:
@@ -94,28 +85,24 @@ def _local(loop: For) -> set[str]:
     return found
 
 
-def _jammed(
-    kernel: CModule, items: Sequence[Statement], indent: str, copies: list[dict[str, str]], step: int
-) -> list[str]:
+def _jammed(kernel: CModule, items: Sequence[Statement], indent: str, copies: Sequence[Mapping[str, str]]) -> list[str]:
     """Every statement once for each copy; loops once, with the copies inside."""
     mappings = [dict(copy) for copy in copies]
     lines: list[str] = []
     for item in without_pragmas(items):
         if isinstance(item, For):
             lines += [f"{indent}{_of_copies(pragma.text, mappings)}" for pragma in item.pragmas]
-            lines.append(f"{indent}{header(kernel, item)} {{")
-            lines += _jammed(kernel, item.body.items, indent + STEP, mappings, step)
-            lines.append(f"{indent}}}")
-        elif isinstance(item, Block):
-            lines.append(f"{indent}{{")
-            lines += _jammed(kernel, item.items, indent + STEP, mappings, step)
-            lines.append(f"{indent}}}")
-        else:
-            if isinstance(item, Declaration):
-                for number, mapping in enumerate(mappings):
-                    mapping.update({one.name: kernel.fresh(f"{one.name}_{number}") for one in item.declarators})
-            for mapping in mappings:
-                lines += body_lines(kernel, [item], indent, mapping)
+            inside = _jammed(kernel, item.body.items, indent + STEP, mappings)
+            lines += braced(indent, header(kernel, item), inside)
+            continue
+        if isinstance(item, Block):
+            lines += braced(indent, "", _jammed(kernel, item.items, indent + STEP, mappings))
+            continue
+        if isinstance(item, Declaration):
+            for number, mapping in enumerate(mappings):
+                mapping.update({one.name: kernel.fresh(f"{one.name}_{number}") for one in item.declarators})
+        for mapping in mappings:
+            lines += body_lines(kernel, [item], indent, mapping)
     return lines
 
 

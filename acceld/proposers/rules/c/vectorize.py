@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.c.building import replaced
 from acceld.proposers.rules.c.reading import CModule, loops_in
 from acceld.proposers.rules.c.reductions import Reduction, reductions
 from acceld.proposers.rules.c.syntax import For
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
-class Vectorize:
+class Vectorize(Rule):
     """``#pragma omp simd``, with the sums and maxima it carries named, or ``#pragma GCC ivdep``."""
 
     name = "vectorize"
@@ -24,48 +26,40 @@ class Vectorize:
     apis = frozenset({"c"})
     change_class = "mixed"
 
-    def sites(self, kernel: CModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
         """Innermost loops without such a pragma."""
-        found = []
         for loop in kernel.loops:
             carried = _vectorizable(kernel, loop)
             if carried is None:
                 continue
             sums = ", ".join(f"{one.op}:{one.name}" for one in carried)
-            variants = [Variant("simd")] if carried else [Variant("simd"), Variant("ivdep")]
-            found.append(
-                Site(
-                    self.name,
-                    loop.line,
-                    f"iterations share only {sums}" if carried else f"iterations of {loop.var} are independent",
-                    f"Line {loop.line}: mark the loop over {loop.var} as one to vectorize"
-                    + (f", with the reductions {sums}." if carried else "."),
-                    tuple(variants),
-                    0.75 if carried else 0.25,
-                    (20.0, 85.0) if carried else (0.0, 30.0),
-                    key=f"{loop.start}",
-                )
+            plan = f"Line {loop.line}: mark the loop over {loop.var} as one to vectorize"
+            yield self.found(
+                loop.line,
+                partial(_marked, kernel, loop, carried),
+                *([Variant("simd")] if carried else [Variant("simd"), Variant("ivdep")]),
+                precondition=f"iterations share only {sums}"
+                if carried
+                else f"iterations of {loop.var} are independent",
+                plan=f"{plan}, with the reductions {sums}." if carried else f"{plan}.",
+                benefit=0.75 if carried else 0.25,
+                gain_percent=(20.0, 85.0) if carried else (0.0, 30.0),
+                key=f"{loop.start}",
             )
-        return found
 
-    def apply(self, kernel: CModule, site: Site, variant: Variant) -> str:
-        """The loop with its pragma; maxima by fmaxf are written as comparisons, which vectors have."""
-        for loop in kernel.loops:
-            carried = _vectorizable(kernel, loop) if str(loop.start) == site.key else None
-            if carried is None:
-                continue
-            indent = kernel.indent(loop)
-            clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
-            pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
-            # An OpenMP pragma and the compiler's own can not stand before one loop.
-            kept = [f"{indent}{one.text}" for one in loop.pragmas if variant.name == "ivdep"]
-            text = kernel.text(loop)
-            for one in sorted(carried, key=lambda one: -one.statement.start):
-                if one.comparison:
-                    start, end = one.statement.start - loop.start, one.statement.end - loop.start
-                    text = text[:start] + one.comparison + text[end:]
-            return replaced(kernel, loop, [*kept, f"{indent}{pragma}", indent + text])
-        raise RuleRefused(f"line {site.line}: no such loop")
+
+def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: Variant) -> str:
+    """The loop with its pragma; maxima by fmaxf are written as comparisons, which vectors have."""
+    clauses = "".join(f" reduction({one.op}:{one.name})" for one in carried)
+    pragma = "#pragma GCC ivdep" if variant.name == "ivdep" else f"#pragma omp simd{clauses}"
+    # An OpenMP pragma and the compiler's own can not stand before one loop.
+    kept = [one.text for one in loop.pragmas if variant.name == "ivdep"]
+    edits = Edits(kernel.text(loop))
+    for one in carried:
+        if one.comparison:
+            edits.replace(one.statement.start - loop.start, one.statement.end - loop.start, one.comparison)
+    indent = kernel.indent(loop)
+    return replaced(kernel, loop, [indent + line for line in (*kept, pragma, edits.apply())])
 
 
 def _vectorizable(kernel: CModule, loop: For) -> list[Reduction] | None:

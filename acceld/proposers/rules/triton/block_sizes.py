@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.triton.reading import (
     FunctionNode,
     Launch,
@@ -31,7 +32,7 @@ _TILES = (
 _FACTORS = (2, 4, 0.5, 8, 0.25)
 
 
-class BlockSizes:
+class BlockSizes(Rule):
     """Constants that are the extent of a masked range, one at a time or the three of a matrix product together."""
 
     name = "block_sizes"
@@ -43,52 +44,54 @@ class BlockSizes:
     apis = frozenset({"triton"})
     change_class = "tile_width"
 
-    def sites(self, kernel: TritonModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
         """Sizes whose every access is masked, so that any size is right."""
-        found = []
         for number, launch in enumerate(kernel.launches):
             function = kernel.kernels[launch.kernel]
             sizes = _free(kernel, launch)
+            rewrite = partial(_resized, kernel, launch, sizes)
             product = _product(function, sizes)
             if product:
-                found.append(_tiles(self.name, number, product))
+                tiles = _tiles(product)
+                now = "x".join(str(product[axis].value) for axis in "mnk")
+                yield self.found(
+                    product["m"].line,
+                    rewrite,
+                    *tiles,
+                    precondition="every access of the three ranges is masked by them, and the grid follows their sizes",
+                    plan=f"The product works on tiles of {now}. Try tiles that tensor cores fill: "
+                    f"{', '.join(tile.name for tile in tiles)}.",
+                    benefit=0.7,
+                    gain_percent=(0.0, 70.0),
+                    key=f"tiles/{number}",
+                )
             least = 16 if any(called(node) == "tl.dot" for node in ast.walk(function)) else 1
             for setting in sizes:
                 values = [int(setting.value * factor) for factor in _FACTORS]
                 values = [value for value in values if least <= value <= 16384]
-                found.append(
-                    Site(
-                        self.name,
-                        setting.line,
-                        f"every access of the range of {setting.name} is masked by it, and the grid follows its size",
-                        f"{setting.name} is {setting.value}. Try {', '.join(map(str, values))}.",
-                        tuple(Variant(f"{setting.name}={value}", {setting.name: value}) for value in values),
-                        0.4,
-                        (-20.0, 60.0),
-                        f"{setting.name}/{number}",
-                    )
+                yield self.found(
+                    setting.line,
+                    rewrite,
+                    *(Variant(f"{setting.name}={value}", {setting.name: value}) for value in values),
+                    precondition=f"every access of the range of {setting.name} is masked by it, and the grid follows its "
+                    "size",
+                    plan=f"{setting.name} is {setting.value}. Try {', '.join(map(str, values))}.",
+                    benefit=0.4,
+                    gain_percent=(-20.0, 60.0),
+                    key=f"{setting.name}/{number}",
                 )
-        return found
 
-    def apply(self, kernel: TritonModule, site: Site, variant: Variant) -> str:
-        """The new sizes where the launch gives them, and in the grid."""
-        number = int(site.key.rpartition("/")[2])
-        if number >= len(kernel.launches):
-            raise RuleRefused(f"there is no launch number {number}")
-        launch = kernel.launches[number]
-        free = {setting.name: setting for setting in _free(kernel, launch)}
-        edits = Edits(kernel.source)
-        for name, value in variant.parameters.items():
-            if name == "num_warps":
-                given = launch.keyword(name)
-                if given is not None:
-                    edits.replace(*kernel.span(given.value), str(value))
-                continue
-            if name not in free:
-                raise RuleRefused(f"the size {name} can not be changed: an access is not masked by it")
-            for place in free[name].places:
-                edits.replace(*kernel.span(place), str(value))
-        return edits.apply()
+
+def _resized(kernel: TritonModule, launch: Launch, sizes: Sequence[Setting], variant: Variant) -> str:
+    """The new sizes where the launch gives them, and in the grid."""
+    places = {setting.name: setting.places for setting in sizes}
+    warps = launch.keyword("num_warps")
+    places["num_warps"] = () if warps is None else (warps.value,)
+    edits = Edits(kernel.source)
+    for name, value in variant.parameters.items():
+        for place in places[name]:
+            edits.replace(*kernel.span(place), str(value))
+    return edits.apply()
 
 
 def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
@@ -144,23 +147,16 @@ def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]
     return {}
 
 
-def _tiles(rule: str, number: int, product: dict[str, Setting]) -> Site:
-    variants = []
-    for tile in _TILES:
-        parameters = {product[axis].name: tile[axis] for axis in "mnk"} | {"num_warps": tile["num_warps"]}
-        if any(product[axis].value != tile[axis] for axis in "mnk"):
-            variants.append(Variant("x".join(str(tile[axis]) for axis in "mnk"), parameters))
-    now = "x".join(str(product[axis].value) for axis in "mnk")
-    return Site(
-        rule,
-        product["m"].line,
-        "every access of the three ranges is masked by them, and the grid follows their sizes",
-        f"The product works on tiles of {now}. Try tiles that tensor cores fill: {', '.join(v.name for v in variants)}.",
-        tuple(variants),
-        0.7,
-        (0.0, 70.0),
-        f"tiles/{number}",
-    )
+def _tiles(product: Mapping[str, Setting]) -> list[Variant]:
+    """Tiles of a product other than the one it has."""
+    return [
+        Variant(
+            "x".join(str(tile[axis]) for axis in "mnk"),
+            {product[axis].name: tile[axis] for axis in "mnk"} | {"num_warps": tile["num_warps"]},
+        )
+        for tile in _TILES
+        if any(product[axis].value != tile[axis] for axis in "mnk")
+    ]
 
 
 RULE = BlockSizes()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.triton.handover import Handover, bare, handover
 from acceld.proposers.rules.triton.reading import FunctionNode, TritonModule, accesses, constants, names
 
 _WIDTH = 120
 
 
-class FusedEpilogue:
+class FusedEpilogue(Rule):
     """Two launches on one grid become one: what the first stored for the second stays in registers."""
 
     name = "fused_epilogue"
@@ -26,56 +28,40 @@ class FusedEpilogue:
     apis = frozenset({"triton"})
     change_class = "fusion"
 
-    def sites(self, kernel: TritonModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
         """Pairs of launches of which the second only computes element by element."""
-        found = []
-        for first, second in zip(kernel.launches, kernel.launches[1:], strict=False):
+        for first, second in pairwise(kernel.launches):
             joined = handover(kernel, first, second)
-            if joined is None:
-                continue
-            arrays = ", ".join(joined.arrays)
-            found.append(
-                Site(
-                    self.name,
+            if joined is not None:
+                arrays = ", ".join(joined.arrays)
+                yield self.found(
                     second.call.lineno,
-                    f"both launches have the same grid, each program of {second.kernel} loads of {arrays} exactly what the "
-                    f"same program of {first.kernel} stored, and nothing else reads it",
-                    f"{second.kernel} works element by element on what {first.kernel} wrote. Compute it at the end of "
+                    partial(_joined, kernel, joined),
+                    Variant("one kernel"),
+                    precondition=f"both launches have the same grid, each program of {second.kernel} loads of {arrays} "
+                    f"exactly what the same program of {first.kernel} stored, and nothing else reads it",
+                    plan=f"{second.kernel} works element by element on what {first.kernel} wrote. Compute it at the end of "
                     f"{first.kernel}, so that {arrays} need not be written, read or launched for.",
-                    (Variant("one kernel"),),
-                    0.6,
-                    (0.0, 40.0),
-                    f"{first.kernel}/{second.kernel}",
+                    benefit=0.6,
+                    gain_percent=(0.0, 40.0),
+                    key=f"{first.kernel}/{second.kernel}",
                 )
-            )
-        return found
-
-    def apply(self, kernel: TritonModule, site: Site, variant: Variant) -> str:
-        """One function and one launch in place of two, without the arrays in between."""
-        joined = None
-        for first, second in zip(kernel.launches, kernel.launches[1:], strict=False):
-            if site.key == f"{first.kernel}/{second.kernel}":
-                joined = handover(kernel, first, second)
-        if joined is None:
-            raise RuleRefused(f"{site.key}: what the first kernel stores is not exactly what the second one loads")
-        producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
-        name = kernel.free_name(f"{producer.name}_{consumer.name}")
-        edits = Edits(kernel.source)
-        edits.replace(*_whole(kernel, producer), _function(kernel, joined, producer, consumer, name))
-        start, end = _whole(kernel, consumer)
-        rest = kernel.source[end:]
-        edits.replace(start, end + len(rest) - len(rest.lstrip("\n")), "")
-        for made in joined.arrays.values():
-            edits.replace(*kernel.lines_span([made]), "")
-        edits.replace(*kernel.lines_span([joined.first.statement]), "")
-        edits.replace(*kernel.lines_span([joined.second.statement]), _launch(kernel, joined, name))
-        return edits.apply()
 
 
-def _whole(kernel: TritonModule, function: FunctionNode) -> tuple[int, int]:
-    """Where a function begins, decorators included, and ends."""
-    start = kernel.span(function.decorator_list[0])[0]
-    return kernel.source.rfind("\n", 0, start) + 1, kernel.lines_span([function])[1]
+def _joined(kernel: TritonModule, joined: Handover, _: Variant) -> str:
+    """One function and one launch in place of two, without the arrays in between."""
+    producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
+    name = kernel.free_name(f"{producer.name}_{consumer.name}")
+    edits = Edits(kernel.source)
+    edits.replace(*kernel.whole_span(producer), _function(kernel, joined, producer, consumer, name))
+    start, end = kernel.whole_span(consumer)
+    rest = kernel.source[end:]
+    edits.replace(start, end + len(rest) - len(rest.lstrip("\n")), "")
+    for made in joined.arrays.values():
+        edits.replace(*kernel.lines_span([made]), "")
+    edits.replace(*kernel.lines_span([joined.first.statement]), "")
+    edits.replace(*kernel.lines_span([joined.second.statement]), _launch(kernel, joined, name))
+    return edits.apply()
 
 
 def _function(kernel: TritonModule, joined: Handover, producer: FunctionNode, consumer: FunctionNode, name: str) -> str:
@@ -95,7 +81,7 @@ def _function(kernel: TritonModule, joined: Handover, producer: FunctionNode, co
         decorators
         + _call(f"def {name}", [*plain, *constant], "", ":")
         + _producer(kernel, joined, producer)
-        + (_consumer(kernel, joined, consumer))
+        + _consumer(kernel, joined, consumer)
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.triton.reading import FunctionNode, TritonModule, program_number, walk
 
 
@@ -19,7 +20,7 @@ class _Pair:
     last: ast.stmt
 
 
-class GridOrder:
+class GridOrder(Rule):
     """Two program numbers renumbered in groups of rows, or row by row."""
 
     name = "grid_order"
@@ -31,53 +32,44 @@ class GridOrder:
     apis = frozenset({"triton"})
     change_class = "loop_order"
 
-    def sites(self, kernel: TritonModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
         """Kernels that read two program numbers, each once."""
-        found = []
         for name, function in kernel.kernels.items():
             pair = _pair(kernel, name, function)
-            if pair is None:
-                continue
-            found.append(
-                Site(
-                    self.name,
+            if pair is not None:
+                yield self.found(
                     pair.last.lineno,
-                    "each number of a program is read once, and the new numbers are a permutation of the old ones",
-                    f"Programs of {name} run with {pair.first} fastest. Number them in groups of {pair.first}, or with "
-                    f"{pair.second} fastest.",
-                    (
-                        Variant("groups of 8", {"group": 8}),
-                        Variant("groups of 4", {"group": 4}),
-                        Variant("second axis fastest", {"group": 1}),
-                        Variant("groups of 16", {"group": 16}),
-                    ),
-                    0.3 if "tl.dot" in kernel.text(function) else 0.1,
-                    (-5.0, 20.0),
-                    name,
+                    partial(_renumbered, kernel, pair),
+                    Variant("groups of 8", {"group": 8}),
+                    Variant("groups of 4", {"group": 4}),
+                    Variant("second axis fastest", {"group": 1}),
+                    Variant("groups of 16", {"group": 16}),
+                    precondition="each number of a program is read once, and the new numbers are a permutation of the old "
+                    "ones",
+                    plan=f"Programs of {name} run with {pair.first} fastest. Number them in groups of {pair.first}, or "
+                    f"with {pair.second} fastest.",
+                    benefit=0.3 if "tl.dot" in kernel.text(function) else 0.1,
+                    gain_percent=(-5.0, 20.0),
+                    key=name,
                 )
-            )
-        return found
 
-    def apply(self, kernel: TritonModule, site: Site, variant: Variant) -> str:
-        """Lines behind the two numbers that renumber them."""
-        function = kernel.kernels.get(site.key)
-        pair = _pair(kernel, site.key, function) if function is not None else None
-        if pair is None:
-            raise RuleRefused(f"{site.key} does not read two program numbers once each")
-        group = int(variant.parameters["group"])
-        order, start, size, span = (kernel.free_name(n) for n in ("order", "group_start", "group_size", "group_span"))
-        lines = [
-            f"{order} = {pair.first} + {pair.second} * tl.num_programs(0)",
-            f"{span} = {group} * tl.num_programs(1)",
-            f"{start} = {order} // {span} * {group}",
-            f"{size} = tl.minimum(tl.num_programs(0) - {start}, {group})",
-            f"{pair.first} = {start} + {order} % {span} % {size}",
-            f"{pair.second} = {order} % {span} // {size}",
-        ]
-        edits = Edits(kernel.source)
-        indent = kernel.indent(pair.last)
-        edits.insert(kernel.lines_span([pair.last])[1], "".join(f"{indent}{line}\n" for line in lines))
-        return edits.apply()
+
+def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
+    """Lines behind the two numbers that renumber them."""
+    group = int(variant.parameters["group"])
+    order, start, size, span = (kernel.free_name(n) for n in ("order", "group_start", "group_size", "group_span"))
+    lines = [
+        f"{order} = {pair.first} + {pair.second} * tl.num_programs(0)",
+        f"{span} = {group} * tl.num_programs(1)",
+        f"{start} = {order} // {span} * {group}",
+        f"{size} = tl.minimum(tl.num_programs(0) - {start}, {group})",
+        f"{pair.first} = {start} + {order} % {span} % {size}",
+        f"{pair.second} = {order} % {span} // {size}",
+    ]
+    edits = Edits(kernel.source)
+    indent = kernel.indent(pair.last)
+    edits.insert(kernel.lines_span([pair.last])[1], "".join(f"{indent}{line}\n" for line in lines))
+    return edits.apply()
 
 
 def _pair(kernel: TritonModule, name: str, function: FunctionNode) -> _Pair | None:

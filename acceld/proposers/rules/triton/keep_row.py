@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.triton.block_sizes import masked_by
 from acceld.proposers.rules.triton.reading import (
     FunctionNode,
@@ -33,7 +34,7 @@ class _Row:
     """What the launch passes as the row's length."""
 
 
-class KeepRow:
+class KeepRow(Rule):
     """Loops over the pieces of one row unrolled into a single piece of the row's length, its later loads dropped."""
 
     name = "keep_row"
@@ -45,51 +46,45 @@ class KeepRow:
     apis = frozenset({"triton"})
     change_class = "fusion"
 
-    def sites(self, kernel: TritonModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
         """Kernels whose loops all run over the same row in the same pieces."""
-        found = []
         for name, function in kernel.kernels.items():
             row = _row(kernel, name, function)
             if row is None:
                 continue
             lines = ", ".join(str(loop.lineno) for loop in row.loops)
             repeated = sum(len(_prefix(row.loops[0], loop)) for loop in row.loops[1:])
-            found.append(
-                Site(
-                    self.name,
-                    row.loops[0].lineno,
-                    "every access in the loops is masked by the row's length, so one piece that holds the row is right",
-                    f"The loops in lines {lines} walk over one row in pieces of {row.constant}. Make the piece as long as "
-                    f"the row: the loops disappear, and {repeated} statements that repeat earlier ones with them.",
-                    tuple(Variant(f"{warps} warps", {"num_warps": warps}) for warps in (8, 4, 16, 2)),
-                    0.8 if repeated else 0.3,
-                    (10.0, 50.0) if repeated else (0.0, 20.0),
-                    name,
-                )
+            yield self.found(
+                row.loops[0].lineno,
+                partial(_kept, kernel, row),
+                *(Variant(f"{warps} warps", {"num_warps": warps}) for warps in (8, 4, 16, 2)),
+                precondition="every access in the loops is masked by the row's length, so one piece that holds the row is "
+                "right",
+                plan=f"The loops in lines {lines} walk over one row in pieces of {row.constant}. Make the piece as long as "
+                f"the row: the loops disappear, and {repeated} statements that repeat earlier ones with them.",
+                benefit=0.8 if repeated else 0.3,
+                gain_percent=(10.0, 50.0) if repeated else (0.0, 20.0),
+                key=name,
             )
-        return found
 
-    def apply(self, kernel: TritonModule, site: Site, variant: Variant) -> str:
-        """The loops' bodies, once each, and the constant at the launch."""
-        function = kernel.kernels.get(site.key)
-        row = _row(kernel, site.key, function) if function is not None else None
-        if row is None:
-            raise RuleRefused(f"{site.key} does not walk over one row in masked pieces")
-        edits = Edits(kernel.source)
-        for number, loop in enumerate(row.loops):
-            indent = kernel.indent(loop)
-            body = loop.body if number == 0 else loop.body[len(_prefix(row.loops[0], loop)) :]
-            text = textwrap.indent(textwrap.dedent(kernel.block(body)), indent) if body else ""
-            assert isinstance(loop.target, ast.Name)
-            start = f"{indent}{loop.target.id} = 0\n" if number == 0 else ""
-            edits.replace(*kernel.lines_span([loop]), start + text)
-        given = row.launch.keyword(row.constant)
-        assert given is not None
-        edits.replace(*kernel.span(given.value), f"triton.next_power_of_2({row.extent})")
-        warps = row.launch.keyword("num_warps")
-        if warps is not None:
-            edits.replace(*kernel.span(warps.value), str(variant.parameters["num_warps"]))
-        return edits.apply()
+
+def _kept(kernel: TritonModule, row: _Row, variant: Variant) -> str:
+    """The loops' bodies, once each, and the constant at the launch."""
+    edits = Edits(kernel.source)
+    for number, loop in enumerate(row.loops):
+        indent = kernel.indent(loop)
+        body = loop.body if number == 0 else loop.body[len(_prefix(row.loops[0], loop)) :]
+        text = textwrap.indent(textwrap.dedent(kernel.block(body)), indent) if body else ""
+        assert isinstance(loop.target, ast.Name)
+        start = f"{indent}{loop.target.id} = 0\n" if number == 0 else ""
+        edits.replace(*kernel.lines_span([loop]), start + text)
+    given = row.launch.keyword(row.constant)
+    assert given is not None
+    edits.replace(*kernel.span(given.value), f"triton.next_power_of_2({row.extent})")
+    warps = row.launch.keyword("num_warps")
+    if warps is not None:
+        edits.replace(*kernel.span(warps.value), str(variant.parameters["num_warps"]))
+    return edits.apply()
 
 
 def _row(kernel: TritonModule, name: str, function: FunctionNode) -> _Row | None:

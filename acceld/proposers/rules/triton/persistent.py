@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.triton.reading import (
     FunctionNode,
     Launch,
@@ -28,7 +29,7 @@ class _Tiles:
     rest: tuple[ast.stmt, ...]
 
 
-class Persistent:
+class Persistent(Rule):
     """The body of a kernel in a loop over tiles, on a grid of as many programs as run at one time."""
 
     name = "persistent"
@@ -40,57 +41,48 @@ class Persistent:
     apis = frozenset({"triton"})
     change_class = "loop_order"
 
-    def sites(self, kernel: TritonModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
         """Kernels that begin with their program numbers and do not return early."""
-        found = []
         for name, function in kernel.kernels.items():
             tiles = _tiles(kernel, name, function)
             if tiles is not None:
-                found.append(
-                    Site(
-                        self.name,
-                        tiles.numbers[0].lineno,
-                        "programs do not know how many they are, so one may do the work of several in turn",
-                        f"Launch as many programs of {name} as the chip runs at one time; each takes every so-many-th tile.",
-                        tuple(
-                            Variant(f"{count} programs", {"programs": count}) for count in (528, 1056, 264, 132, 2112)
-                        ),
-                        0.2,
-                        (-10.0, 30.0),
-                        name,
-                    )
+                yield self.found(
+                    tiles.numbers[0].lineno,
+                    partial(_looped, kernel, function, tiles),
+                    *(Variant(f"{count} programs", {"programs": count}) for count in (528, 1056, 264, 132, 2112)),
+                    precondition="programs do not know how many they are, so one may do the work of several in turn",
+                    plan=f"Launch as many programs of {name} as the chip runs at one time; each takes every so-many-th "
+                    "tile.",
+                    benefit=0.2,
+                    gain_percent=(-10.0, 30.0),
+                    key=name,
                 )
-        return found
 
-    def apply(self, kernel: TritonModule, site: Site, variant: Variant) -> str:
-        """The loop, the numbers from the tile's, and the grid."""
-        function = kernel.kernels.get(site.key)
-        tiles = _tiles(kernel, site.key, function) if function is not None else None
-        if tiles is None or function is None:
-            raise RuleRefused(f"{site.key} does not begin with its program numbers")
-        total, across = kernel.free_name("tile_count"), kernel.free_name("tiles_across")
-        names = [one.targets[0].id for one in tiles.numbers if isinstance(one.targets[0], ast.Name)]
-        indent = kernel.indent(tiles.numbers[0])
-        counter = names[0] if len(names) == 1 else kernel.free_name("tile")
-        lines = [f"{indent}for {counter} in range(tl.program_id(0), {total}, tl.num_programs(0)):\n"]
-        if len(names) == 2:
-            lines.append(f"{indent}    {names[0]} = {counter} % {across}\n")
-            lines.append(f"{indent}    {names[1]} = {counter} // {across}\n")
-        lines.append(textwrap.indent(kernel.block(list(tiles.rest)), "    "))
-        start = kernel.lines_span([min(tiles.numbers, key=lambda one: one.lineno)])[0]
-        edits = Edits(kernel.source)
-        edits.replace(start, kernel.lines_span(list(tiles.rest))[1], "".join(lines))
-        extra = [total] if len(names) == 1 else [total, across]
-        edits.insert(kernel.span(function.args.args[-1])[1], "".join(f", {one}" for one in extra))
-        grid = [kernel.text(one) for one in tiles.launch.grid]
-        count = grid[0] if len(grid) == 1 else " * ".join(f"({one})" for one in grid)
-        ends = [kernel.span(one)[1] for one in [*tiles.launch.call.args, *tiles.launch.call.keywords]]
-        passed = f", {total}={count}" + (f", {across}={grid[0]}" if len(grid) == 2 else "")
-        edits.insert(max(ends), passed)
-        target = tiles.launch.call.func
-        assert isinstance(target, ast.Subscript)
-        edits.replace(*kernel.span(target.slice), f"(min({count}, {variant.parameters['programs']}),)")
-        return edits.apply()
+
+def _looped(kernel: TritonModule, function: FunctionNode, tiles: _Tiles, variant: Variant) -> str:
+    """The loop, the numbers from the tile's, and the grid."""
+    total, across = kernel.free_name("tile_count"), kernel.free_name("tiles_across")
+    names = [one.targets[0].id for one in tiles.numbers if isinstance(one.targets[0], ast.Name)]
+    indent = kernel.indent(tiles.numbers[0])
+    counter = names[0] if len(names) == 1 else kernel.free_name("tile")
+    lines = [f"{indent}for {counter} in range(tl.program_id(0), {total}, tl.num_programs(0)):\n"]
+    if len(names) == 2:
+        lines.append(f"{indent}    {names[0]} = {counter} % {across}\n")
+        lines.append(f"{indent}    {names[1]} = {counter} // {across}\n")
+    lines.append(textwrap.indent(kernel.block(list(tiles.rest)), "    "))
+    start = kernel.lines_span([min(tiles.numbers, key=lambda one: one.lineno)])[0]
+    edits = Edits(kernel.source)
+    edits.replace(start, kernel.lines_span(list(tiles.rest))[1], "".join(lines))
+    extra = [total] if len(names) == 1 else [total, across]
+    edits.insert(kernel.span(function.args.args[-1])[1], "".join(f", {one}" for one in extra))
+    grid = [kernel.text(one) for one in tiles.launch.grid]
+    count = grid[0] if len(grid) == 1 else " * ".join(f"({one})" for one in grid)
+    passed = f", {total}={count}" + (f", {across}={grid[0]}" if len(grid) == 2 else "")
+    edits.insert(kernel.arguments_end(tiles.launch.call), passed)
+    target = tiles.launch.call.func
+    assert isinstance(target, ast.Subscript)
+    edits.replace(*kernel.span(target.slice), f"(min({count}, {variant.parameters['programs']}),)")
+    return edits.apply()
 
 
 def _tiles(kernel: TritonModule, name: str, function: FunctionNode) -> _Tiles | None:

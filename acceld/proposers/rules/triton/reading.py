@@ -64,7 +64,7 @@ class TritonModule:
         return {
             node.name: node
             for node in self.tree.body
-            if isinstance(node, FunctionNode) and any(_called(one).endswith("jit") for one in node.decorator_list)
+            if isinstance(node, FunctionNode) and any(called(one).endswith("jit") for one in node.decorator_list)
         }
 
     @cached_property
@@ -123,6 +123,15 @@ class TritonModule:
         assert last is not None
         return self._starts[body[0].lineno - 1], self._starts[last]
 
+    def whole_span(self, function: FunctionNode) -> tuple[int, int]:
+        """Where the lines of a device function begin, decorators included, and end."""
+        start, _ = self.span(function.decorator_list[0])
+        return self.source.rfind("\n", 0, start) + 1, self.lines_span([function])[1]
+
+    def arguments_end(self, call: ast.Call) -> int:
+        """Where the last argument of a call ends."""
+        return max(self.span(one)[1] for one in [*call.args, *call.keywords])
+
     def free_name(self, wish: str) -> str:
         """``wish``, or with a number where the source has that name."""
         used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
@@ -168,7 +177,7 @@ class TritonModule:
             same = [
                 node.args[1]
                 for node in ast.walk(launch.grid[axis])
-                if isinstance(node, ast.Call) and _called(node).endswith("cdiv") and len(node.args) == 2
+                if isinstance(node, ast.Call) and called(node).endswith("cdiv") and len(node.args) == 2
                 if whole(node.args[1]) == value
             ]
             if len(same) != 1:
@@ -242,7 +251,7 @@ def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def constants(function: FunctionNode) -> list[str]:
     """Parameters annotated with ``tl.constexpr``."""
     every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    return [one.arg for one in every if one.annotation is not None and _called(one.annotation).endswith("constexpr")]
+    return [one.arg for one in every if one.annotation is not None and called(one.annotation).endswith("constexpr")]
 
 
 def whole(node: ast.expr) -> int | None:
@@ -254,20 +263,16 @@ def whole(node: ast.expr) -> int | None:
 
 def called(node: ast.AST) -> str:
     """The dotted name of what a call calls, or of a name; empty for anything else."""
-    return _called(node)
-
-
-def _called(node: ast.AST) -> str:
     if isinstance(node, ast.Call):
-        return _called(node.func)
+        return called(node.func)
     if isinstance(node, ast.Attribute):
-        return f"{_called(node.value)}.{node.attr}"
+        return f"{called(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def program_number(node: ast.expr) -> int | None:
     """The axis where an expression is exactly ``tl.program_id(axis)``."""
-    if isinstance(node, ast.Call) and _called(node).endswith("program_id"):
+    if isinstance(node, ast.Call) and called(node).endswith("program_id"):
         given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "axis"), None)
         return whole(given) if given is not None else None
     return None
@@ -303,13 +308,13 @@ def depending(function: FunctionNode, seeds: set[str]) -> set[str]:
 def accesses(function: FunctionNode) -> Iterator[ast.Call]:
     """Every ``tl.load`` and ``tl.store``."""
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and _called(node) in ("tl.load", "tl.store"):
+        if isinstance(node, ast.Call) and called(node) in ("tl.load", "tl.store"):
             yield node
 
 
 def mask(access: ast.Call) -> ast.expr | None:
     """The mask of a load or store."""
-    place = 1 if _called(access) == "tl.load" else 2
+    place = 1 if called(access) == "tl.load" else 2
     if len(access.args) > place:
         return access.args[place]
     return next((one.value for one in access.keywords if one.arg == "mask"), None)

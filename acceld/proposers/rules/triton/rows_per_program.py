@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.triton.reading import (
     FunctionNode,
     Launch,
@@ -33,7 +34,7 @@ class _Rows:
     name: str
 
 
-class RowsPerProgram:
+class RowsPerProgram(Rule):
     """A program for each row becomes a program for a few rows: the row number a column, everything else as it was."""
 
     name = "rows_per_program"
@@ -45,63 +46,59 @@ class RowsPerProgram:
     apis = frozenset({"triton"})
     change_class = "tile_width"
 
-    def sites(self, kernel: TritonModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
         """Kernels on a grid of one axis whose program number is a row and whose arrays have one axis."""
-        found = []
         for name, function in kernel.kernels.items():
             rows = _rows(kernel, name, function)
             if rows is not None:
-                found.append(
-                    Site(
-                        self.name,
-                        rows.row.lineno,
-                        "rows do not meet: the row number only places accesses, and folds run along the row",
-                        f"Each program of {name} works on one row. Give it several rows as a second axis, masked at the end.",
-                        tuple(Variant(f"{count} rows", {"rows": count}) for count in (4, 16, 8, 32, 2)),
-                        0.6,
-                        (0.0, 70.0),
-                        name,
-                    )
+                yield self.found(
+                    rows.row.lineno,
+                    partial(_several, kernel, function, rows),
+                    *(Variant(f"{count} rows", {"rows": count}) for count in (4, 16, 8, 32, 2)),
+                    precondition="rows do not meet: the row number only places accesses, and folds run along the row",
+                    plan=f"Each program of {name} works on one row. Give it several rows as a second axis, masked at the "
+                    "end.",
+                    benefit=0.6,
+                    gain_percent=(0.0, 70.0),
+                    key=name,
                 )
-        return found
 
-    def apply(self, kernel: TritonModule, site: Site, variant: Variant) -> str:
-        """Two axes instead of one, a mask over rows, a smaller grid."""
-        function = kernel.kernels.get(site.key)
-        rows = _rows(kernel, site.key, function) if function is not None else None
-        if rows is None or function is None:
-            raise RuleRefused(f"{site.key} does not work on one row a program")
-        count, constant = kernel.free_name("row_count"), kernel.free_name("ROWS")
-        edits = Edits(kernel.source)
-        tile = kernel.free_name("row_tile")
-        number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"
-        whole_rows = f"{rows.name} = ({tile} * {constant} + tl.arange(0, {constant}))[:, None]"
-        edits.replace(*kernel.span(rows.row), number + whole_rows)
-        for node in ast.walk(function):
-            if not isinstance(node, ast.Call):
-                continue
-            if called(node) == "tl.arange":
-                edits.insert(kernel.span(node)[1], "[None, :]")
-            elif called(node) in ("tl.zeros", "tl.full"):
-                shape = node.args[0]
-                assert isinstance(shape, ast.Tuple | ast.List)
-                edits.insert(kernel.span(shape.elts[0])[0], f"{constant}, ")
-            elif called(node) in _FOLDS:
-                axis = _axis(node)
-                assert axis is not None
-                edits.replace(*kernel.span(axis), "1")
-                edits.insert(kernel.span(axis)[1], ", keep_dims=True")
-        placed = depending(function, {rows.name})
-        for access in accesses(function):
-            if names(access.args[0]) & placed:
-                _limit(kernel, edits, access, f"{rows.name} < {count}")
-        last = function.args.args[-1]
-        edits.insert(kernel.span(last)[1], f", {count}, {constant}: tl.constexpr")
-        extent, together = rows.launch.grid[0], variant.parameters["rows"]
-        ends = [kernel.span(one)[1] for one in [*rows.launch.call.args, *rows.launch.call.keywords]]
-        edits.insert(max(ends), f", {count}={kernel.text(extent)}, {constant}={together}")
-        edits.replace(*kernel.span(extent), f"triton.cdiv({kernel.text(extent)}, {together})")
-        return edits.apply()
+
+def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant: Variant) -> str:
+    """Two axes instead of one, a mask over rows, a smaller grid."""
+    count, constant, tile = (kernel.free_name(wish) for wish in ("row_count", "ROWS", "row_tile"))
+    edits = Edits(kernel.source)
+    number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"
+    whole_rows = f"{rows.name} = ({tile} * {constant} + tl.arange(0, {constant}))[:, None]"
+    edits.replace(*kernel.span(rows.row), number + whole_rows)
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            _add_axis(kernel, edits, node, constant)
+    placed = depending(function, {rows.name})
+    for access in accesses(function):
+        if names(access.args[0]) & placed:
+            _limit(kernel, edits, access, f"{rows.name} < {count}")
+    edits.insert(kernel.span(function.args.args[-1])[1], f", {count}, {constant}: tl.constexpr")
+    extent, together = rows.launch.grid[0], variant.parameters["rows"]
+    passed = f", {count}={kernel.text(extent)}, {constant}={together}"
+    edits.insert(kernel.arguments_end(rows.launch.call), passed)
+    edits.replace(*kernel.span(extent), f"triton.cdiv({kernel.text(extent)}, {together})")
+    return edits.apply()
+
+
+def _add_axis(kernel: TritonModule, edits: Edits, call: ast.Call, rows: str) -> None:
+    """``rows`` as the first axis of what a call makes."""
+    if called(call) == "tl.arange":
+        edits.insert(kernel.span(call)[1], "[None, :]")
+    elif called(call) in ("tl.zeros", "tl.full"):
+        shape = call.args[0]
+        assert isinstance(shape, ast.Tuple | ast.List)
+        edits.insert(kernel.span(shape.elts[0])[0], f"{rows}, ")
+    elif called(call) in _FOLDS:
+        axis = _axis(call)
+        assert axis is not None
+        edits.replace(*kernel.span(axis), "1")
+        edits.insert(kernel.span(axis)[1], ", keep_dims=True")
 
 
 def _limit(kernel: TritonModule, edits: Edits, access: ast.Call, limit: str) -> None:
@@ -109,8 +106,9 @@ def _limit(kernel: TritonModule, edits: Edits, access: ast.Call, limit: str) -> 
     if given is not None:
         edits.replace(*kernel.span(given), f"({kernel.text(given)}) & ({limit})")
         return
-    end = max(kernel.span(one)[1] for one in [*access.args, *access.keywords])
-    edits.insert(end, f", mask={limit}" + (", other=0.0" if called(access) == "tl.load" else ""))
+    edits.insert(
+        kernel.arguments_end(access), f", mask={limit}" + (", other=0.0" if called(access) == "tl.load" else "")
+    )
 
 
 def _rows(kernel: TritonModule, name: str, function: FunctionNode) -> _Rows | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.records import RuleRefused, Site, Variant
+from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.triton.carried import Carried, carried
 from acceld.proposers.rules.triton.reading import FunctionNode, Launch, TritonModule, called, constants
 
@@ -22,7 +23,7 @@ class _Split:
     carried: Carried
 
 
-class SplitReduction:
+class SplitReduction(Rule):
     """A kernel becomes two: programs that reduce a part each, and programs that join the parts and finish."""
 
     name = "split_reduction"
@@ -34,46 +35,35 @@ class SplitReduction:
     apis = frozenset({"triton"})
     change_class = "loop_order"
 
-    def sites(self, kernel: TritonModule, profile: Profile | None) -> Sequence[Site]:
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
         """Kernels with one loop in steps, whose carried values are sums or an online softmax."""
-        found = []
         for name, function in kernel.kernels.items():
             split = _split(kernel, name, function)
             if split is None:
                 continue
             attention = bool(split.carried.peak)
-            found.append(
-                Site(
-                    self.name,
-                    split.loop.lineno,
-                    "what the loop carries is "
-                    + ("a running maximum with sums scaled by it" if attention else "only added to")
-                    + ", so parts may be reduced alone and joined",
-                    f"The loop in line {split.loop.lineno} runs in one program. Let several programs of {name} reduce a part "
-                    "each into scratch memory, and a second kernel join the parts.",
-                    tuple(Variant(f"{count} parts", {"parts": count}) for count in _SPLITS),
-                    0.75 if attention else 0.25,
-                    (-20.0, 80.0) if attention else (-30.0, 30.0),
-                    name,
-                )
+            shared = "a running maximum with sums scaled by it" if attention else "only added to"
+            yield self.found(
+                split.loop.lineno,
+                partial(_in_parts, kernel, function, split),
+                *(Variant(f"{count} parts", {"parts": count}) for count in _SPLITS),
+                precondition=f"what the loop carries is {shared}, so parts may be reduced alone and joined",
+                plan=f"The loop in line {split.loop.lineno} runs in one program. Let several programs of {name} reduce a "
+                "part each into scratch memory, and a second kernel join the parts.",
+                benefit=0.75 if attention else 0.25,
+                gain_percent=(-20.0, 80.0) if attention else (-30.0, 30.0),
+                key=name,
             )
-        return found
 
-    def apply(self, kernel: TritonModule, site: Site, variant: Variant) -> str:
-        """Both kernels in place of the one, and both launches in place of the one."""
-        function = kernel.kernels.get(site.key)
-        split = _split(kernel, site.key, function) if function is not None else None
-        if split is None or function is None:
-            raise RuleRefused(f"{site.key} has no loop whose parts can be joined")
-        edits = Edits(kernel.source)
-        decorators = "".join(f"@{kernel.text(one)}\n" for one in function.decorator_list)
-        start = kernel.lines_span([function])[0]
-        if function.decorator_list:
-            start = kernel.source.rfind("\n", 0, kernel.span(function.decorator_list[0])[0]) + 1
-        parts, join = _parts(kernel, function, split), _join(kernel, function, split)
-        edits.replace(start, kernel.lines_span([function])[1], f"{decorators}{parts}\n\n{decorators}{join}")
-        edits.replace(*kernel.lines_span([split.launch.statement]), _launches(kernel, split, variant))
-        return edits.apply()
+
+def _in_parts(kernel: TritonModule, function: FunctionNode, split: _Split, variant: Variant) -> str:
+    """Both kernels in place of the one, and both launches in place of the one."""
+    edits = Edits(kernel.source)
+    decorators = "".join(f"@{kernel.text(one)}\n" for one in function.decorator_list)
+    parts, join = _parts(kernel, function, split), _join(kernel, function, split)
+    edits.replace(*kernel.whole_span(function), f"{decorators}{parts}\n\n{decorators}{join}")
+    edits.replace(*kernel.lines_span([split.launch.statement]), _launches(kernel, split, variant))
+    return edits.apply()
 
 
 def _split(kernel: TritonModule, name: str, function: FunctionNode) -> _Split | None:

@@ -213,12 +213,14 @@ def test_a_named_tile_width_grows() -> None:
         ("            # twice", "            keep = half\n            # twice"),  # alias
         ("nl.store(out[i, p, wide]", "nl.copy(half[i, 0, p, f])\n        nl.store(out[i, p, wide]"),  # read elsewhere
         ("= nl.multiply(half[i, c, p, f]", "+= nl.multiply(half[i, c, p, f]"),  # running sum
+        ("data=x_tile[i, p, 512 * c + f]", "data=x_tile[c, p, 512 * c + f]"),  # another tile for each step
+        ("half = nl.ndarray((4, 2, nl.par_dim(128), 512)", "half = nl.ndarray(parts.shape"),  # no shape to change
     ],
 )
 def test_steps_that_can_not_be_merged_stay(old: str, new: str) -> None:
-    changed = CHUNKS.replace(old, new)
-    assert changed != CHUNKS
-    assert sites("widen_tiles", changed, [(4, 128, 1024)]) == []
+    changed = CHUNKS.replace(old, new).replace("kernel(x)", "kernel(x, parts)")
+    assert CHUNKS.replace(old, new) != CHUNKS
+    assert sites("widen_tiles", changed, [(4, 128, 1024), (4, 2, 128, 512)]) == []
 
 
 def test_a_step_in_psum_does_not_grow_beyond_a_bank() -> None:
