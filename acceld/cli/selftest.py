@@ -6,9 +6,15 @@ import argparse
 import asyncio
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from acceld import config
 from acceld.cli.output import print_json, print_table, say
+from acceld.figures import brief_latency
+from acceld.model import Source
+
+if TYPE_CHECKING:
+    from acceld.evaluate.selftest import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the suite; 1 where somebody was fooled, something died or an honest kernel was refused."""
     from acceld.errors import UsageError
-    from acceld.evaluate.selftest import Result, run_selftest
+    from acceld.evaluate.selftest import run_selftest
 
     if arguments.repeats < 1:
         raise UsageError(f"--repeats {arguments.repeats} must be at least 1")
@@ -50,9 +56,24 @@ def run(arguments: argparse.Namespace) -> int:
         )
     )
     data = report.plain()
+    for one in report.broken:
+        say(f"not tried: {one.id}: {one.message}")
     if arguments.json:
         print_json(data)
         return 0 if report.passed else 1
-    names = ("level", "attacks", "honest", "fooled", "rejected", "truthful", "false_rejects", "judge_deaths", "seconds")
+    if arguments.attacks is not None:
+        rows = [_row(result, arguments.backend) for result in report.results if result.further]
+        print_table(rows, ("attack", "as", "on", "expected", "became", "why"))
+    data["not_tried"] = len(report.broken)
+    names = "level attacks honest fooled rejected truthful false_rejects judge_deaths not_tried seconds".split()
     print_table([(name.replace("_", " "), str(data[name])) for name in names], ("what", "value"))
     return 0 if report.passed else 1
+
+
+def _row(result: Result, backend: str) -> tuple[str, ...]:
+    """What became of one attack, in words."""
+    source = Source.SIMULATED if backend == "simulator" else Source.MEASURED
+    latency = "" if result.latency_us is None else brief_latency(result.latency_us, source)
+    why = " ".join(filter(None, (result.status, latency, result.rule, result.message)))
+    workload = f"{result.workload} (guessed)" if result.guessed else result.workload
+    return (result.id, result.mode, workload, result.expect, result.outcome.replace("_", " "), why)

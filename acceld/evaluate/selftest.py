@@ -1,20 +1,8 @@
 """Tries every known attack, and honest kernels beside them, on the evaluator as it runs here.
 
-An attack is one Python file, a kernel with a header of comments::
-
-    # expect: reject          reject | policy | quarantine | truthful | pass
-    # workload: st_matmul     a workload's name, or a folder of the attacks' own ``workloads/``
-    # api: nki_legacy
-    # entry: kernel
-    # at_least: 0.98          of the latency of the workload's own baseline, or it has fooled us
-
-``reject``: wrong, must not pass. ``policy``: refused as a candidate, and may pass only where it is right when the
-policy is off. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of what it
-really does. ``pass``: an honest kernel, must pass. Without a header a file is expected to be rejected.
-
-Each attack runs twice: as a candidate, and with the policy off as a person's own kernel would, so that the walls
-behind the policy are tried too (from L2 on: below, files of the user would be in reach). Honest kernels run as
-candidates.
+What an attack's file says is read by :mod:`acceld.evaluate.attacks`. Each attack runs twice: as a candidate, and with the
+policy off as a person's own kernel would, so that the walls behind the policy are tried too (from L2 on: below, files of
+the user would be in reach). Honest kernels run as candidates.
 
 Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of their
 own in the folder ``cpu``.
@@ -25,54 +13,33 @@ Every repeat is a run of its own with fresh seeds; what one of them found is for
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from acceld.backends.cpu.driver import CpuDriver
 from acceld.config import EvaluateConfig
 from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.evaluate.attacks import FOLDER, Attack, Broken, load_attacks
 from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.evaluate.evaluator import Judge
 from acceld.evaluate.hosted.judge import HostedJudge
 from acceld.evaluate.jail import Level
-from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.model import Evaluation, Gate, Status
 from acceld.resources import data_folder
-from acceld.targets import HOST, SIMULATOR, TARGETS
+from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import load_workload
-from acceld.workloads.discovery import workload_folders
 
-EXPECTATIONS = ("reject", "policy", "quarantine", "truthful", "pass")
-FOLDER = "tests/adversarial"
 BACKENDS = {SIMULATOR: "", "cpu": "cpu"}
 """Backends with a suite, and its folder below the simulator's."""
-_ALIASES = {"honest": "pass", "control": "pass", "accept": "pass", "rejected": "reject", "suspect": "quarantine"}
-_HEADER = re.compile(r"^(?:#|//)\s*(expect|workload|api|entry|chip|at_least)\s*:\s*(\S+)", re.MULTILINE)
-_DEFAULT_WORKLOAD = "st_matmul"
 _BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
 """The suite's workloads are small, and some attacks run until their deadline."""
+_QUEUE = 10_000
 
-
-@dataclass(frozen=True, slots=True)
-class Attack:
-    """One file of the suite."""
-
-    id: str
-    kernel: Kernel
-    expect: str
-    workload_folder: Path
-    chip: str
-    at_least: float = 0.0
-    """Share of the baseline's latency below which a pass is a lie: the kernel does the same work."""
-
-    @property
-    def honest(self) -> bool:
-        """Whether it must pass."""
-        return self.expect == "pass"
+AnyJudge = Judge | HostedJudge
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +55,11 @@ class Result:
     message: str
     latency_us: float | None
     seconds: float
+    workload: str = ""
+    guessed: bool = False
+    """Whether the workload stands nowhere in the attack's file."""
+    further: bool = False
+    """Whether the attack is one of the further folder's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +70,8 @@ class SelftestReport:
     repeats: int
     results: tuple[Result, ...]
     seconds: float
+    broken: tuple[Broken, ...] = ()
+    """Files that could not be tried at all."""
 
     def count(self, outcome: str) -> int:
         """How many results had this outcome."""
@@ -123,10 +97,13 @@ class SelftestReport:
             "honest": len({r.id for r in self.results if r.expect == "pass"}),
             "repeats": self.repeats,
             "seconds": round(self.seconds, 3),
+            "broken": [{"id": one.id, "message": one.message} for one in self.broken],
             "results": [
                 {
                     "id": r.id,
                     "mode": r.mode,
+                    "workload": r.workload,
+                    "guessed": r.guessed,
                     "expect": r.expect,
                     "outcome": r.outcome,
                     "status": r.status,
@@ -152,44 +129,83 @@ async def run_selftest(
 ) -> SelftestReport:
     """Run the suite of a backend (:data:`BACKENDS`), and the attacks of a further folder, at the active level.
 
-    ``only`` is a glob on ids. UsageError where a folder holds no attack or names an unknown workload; DeviceError
-    where the backend can not work here.
+    ``only`` is a glob on ids. A file of the further folder that can not be tried is told of, not run. UsageError where a
+    folder holds no attack; DeviceError where the backend can not work here.
     """
     started = time.monotonic()
-    found = load_attacks(data_folder(FOLDER) / BACKENDS[backend])
+    found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])
     if attacks is not None:
-        found += load_attacks(attacks)
-    chosen = [attack for attack in found if not only or Path(attack.id).match(only)]
-    if not chosen:
+        further, beside = load_attacks(attacks, further=True)
+        found, broken = found + further, broken + beside
+    mine = [attack for attack in found if attack.kernel.api in TARGETS[backend].apis]
+    broken += [Broken(one.id, f"API {one.kernel.api} is not for backend {backend}") for one in found if one not in mine]
+    chosen = [attack for attack in mine if not only or Path(attack.id).match(only)]
+    broken = [one for one in broken if not only or Path(one.id).match(only)]
+    if not (chosen or broken):
         raise UsageError(f"no attack matches {only!r}", hint=did_you_mean(only, [attack.id for attack in found]))
-    bounded = replace(
-        config,
-        build_s=min(config.build_s, _BUILD_S),
-        check_s=_CHECK_S if backend == SIMULATOR else _CALL_S,
-        memory_gib=min(config.memory_gib, _MEMORY_GIB),
-        queue_size=len(chosen) * 2,
-    )
-    with tempfile.TemporaryDirectory(prefix="acceld-selftest-") as folder:
-        judge = _judge(backend, bounded, Path(folder), highest)
-        await judge.start()
-        assert judge.report is not None
-        level = judge.report.level
-        try:
-            results = []
-            for number in range(1, repeats + 1):
-                judge.forget()
+    results: list[Result] = []
+    async with _Judges(backend, config, highest) as judges:
+        for number in range(1, repeats + 1):
+            judges.forget()
+            for small in (True, False):
                 tasks = [
-                    asyncio.create_task(_attempt(judge, attack, mode, number, on_result))
+                    asyncio.create_task(_attempt(await judges.of(attack), attack, mode, number, on_result))
                     for attack in chosen
-                    for mode in _modes(attack, level)
+                    if attack.small is small
+                    for mode in _modes(attack, judges.level)
                 ]
                 results += await asyncio.gather(*tasks)
+    return SelftestReport(judges.level.name, repeats, tuple(results), time.monotonic() - started, tuple(broken))
+
+
+class _Judges:
+    """A judge for the suite's small workloads, whose limits are tight, and one for all others as it is configured."""
+
+    def __init__(self, backend: str, config: EvaluateConfig, highest: Level) -> None:
+        bounded = replace(
+            config,
+            build_s=min(config.build_s, _BUILD_S),
+            check_s=_CHECK_S if backend == SIMULATOR else _CALL_S,
+            memory_gib=min(config.memory_gib, _MEMORY_GIB),
+            queue_size=_QUEUE,
+        )
+        self._backend, self._highest = backend, highest
+        self._configs = {True: bounded, False: replace(config, queue_size=_QUEUE)}
+        self._running: dict[bool, AnyJudge] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="acceld-selftest-")
+        self.level = Level.L0
+
+    async def __aenter__(self) -> Self:
+        await self._start(small=True)
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        try:
+            for judge in self._running.values():
+                await judge.stop(5.0)
         finally:
-            await judge.stop(5.0)
-    return SelftestReport(level.name, repeats, tuple(results), time.monotonic() - started)
+            await asyncio.to_thread(self._folder.cleanup)
+
+    async def of(self, attack: Attack) -> AnyJudge:
+        """The judge for an attack."""
+        return self._running.get(attack.small) or await self._start(small=attack.small)
+
+    def forget(self) -> None:
+        """Judge programs that were judged before once more."""
+        for judge in self._running.values():
+            judge.forget()
+
+    async def _start(self, *, small: bool) -> AnyJudge:
+        folder = Path(self._folder.name) / ("small" if small else "any")
+        judge = _judge(self._backend, self._configs[small], folder, self._highest)
+        await judge.start()
+        self._running[small] = judge
+        assert judge.report is not None
+        self.level = judge.report.level
+        return judge
 
 
-def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> Judge | HostedJudge:
+def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> AnyJudge:
     if backend == SIMULATOR:
         return Judge(config, folder, highest=highest, share_data=True)
     return HostedJudge(config, folder, CpuDriver(), highest=highest)
@@ -200,33 +216,8 @@ def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
 
-def load_attacks(folder: Path) -> list[Attack]:
-    """The attacks in a folder, by file name. UsageError where it holds none."""
-    listed = (path for ending in ("py", "c") for path in folder.glob(f"*.{ending}"))
-    files = sorted(path for path in listed if not path.name.startswith(("test_", "conftest", "_")))
-    if not files:
-        raise UsageError(f"{folder} holds no attack: no *.py or *.c file")
-    workloads = workload_folders([data_folder(FOLDER) / "workloads", folder / "workloads"])
-    return [_load(path, workloads) for path in files]
-
-
-def _load(path: Path, workloads: dict[str, Path]) -> Attack:
-    text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    header = dict(reversed(_HEADER.findall(text)))
-    expect = header.get("expect", "reject").lower()
-    expect = _ALIASES.get(expect, expect)
-    if expect not in EXPECTATIONS:
-        raise UsageError(f"{path}: expect {expect!r} is unknown", hint=did_you_mean(expect, EXPECTATIONS))
-    name = header.get("workload", _DEFAULT_WORKLOAD)
-    if name not in workloads:
-        raise UsageError(f"{path}: there is no workload {name!r}", hint=did_you_mean(name, workloads))
-    kernel = Kernel(text, header.get("api", "nki_legacy"), entry=header.get("entry", ""), filename=path.name)
-    chip = header.get("chip", HOST if kernel.api in TARGETS["cpu"].apis else "trn1")
-    return Attack(path.stem, kernel, expect, workloads[name], chip, float(header.get("at_least", 0)))
-
-
 async def _attempt(
-    judge: Judge | HostedJudge, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+    judge: AnyJudge, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
     started = time.monotonic()
     request = EvaluationRequest(
@@ -243,7 +234,8 @@ async def _attempt(
     except (AcceldError, OSError, ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
         # Whatever a kernel makes the harness raise counts against the harness.
         failed = f"{type(error).__name__}: {error}"[:400]
-        result = Result(attack.id, mode, attack.expect, "death", "", "", failed, None, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        result = Result(attack.id, mode, attack.expect, "death", "", "", failed, None, seconds, *_tried_on(attack))
     else:
         failure = evaluation.failure
         result = Result(
@@ -256,13 +248,18 @@ async def _attempt(
             failure.message[:400] if failure else "",
             evaluation.latency_us,
             time.monotonic() - started,
+            *_tried_on(attack),
         )
     if on_result is not None:
         on_result(result)
     return result
 
 
-async def _least_us(judge: Judge | HostedJudge, attack: Attack) -> float:
+def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
+    return attack.workload_folder.name, attack.guessed, attack.further
+
+
+async def _least_us(judge: AnyJudge, attack: Attack) -> float:
     """Latency below which a pass is a lie; 0 where the attack does not say."""
     if not attack.at_least:
         return 0.0

@@ -93,6 +93,10 @@ class CostModel:
         }
         return clocks.get(engine, chip.base_ghz)
 
+    def copy_us(self, elements: int) -> float:
+        """Time the vector engine takes to copy ``elements`` of each partition."""
+        return self._vector_us(elements)
+
     # DMA
 
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:

@@ -30,7 +30,7 @@ MAX_PENDING = 100
 """Longest chain of repeats put off; the next one is executed at once."""
 
 SMALL_BYTES = 64.0
-"""Of each partition; smaller values are never dropped, it would not make room."""
+"""Of each partition; smaller values are dropped only where nothing else is left to drop: it hardly makes room."""
 
 
 @dataclass(slots=True)
@@ -100,6 +100,8 @@ class _Planner:
         """Loaded values the kernel loads again before it uses them, least recently used first."""
         self.warm: list[tuple[float, int, int]] = []
         """Heap of (worth, order, value) of the others; entries with an old worth are stale."""
+        self.small: OrderedDict[int, None] = OrderedDict()
+        """Values of less than :data:`SMALL_BYTES`, least recently used first."""
         self.worth = [-1.0] * values
         self.age = 0.0
         self.order = 0
@@ -181,7 +183,7 @@ class _Planner:
                 if space[value] is Space.SBUF:
                     self._allocate(value, waits)
                 elif space[value] is Space.PSUM:
-                    self._allocate_psum(value, waits)
+                    self._allocate_psum(value, waits, line)
                 else:
                     resident[value] = 1
             self.pending[value] = -1
@@ -262,6 +264,8 @@ class _Planner:
         """Note a use: a value is worth keeping by the age of its use and by what it costs to have it again."""
         size = self.stream.value_bytes[value]
         if size < SMALL_BYTES:
+            self.small[value] = None
+            self.small.move_to_end(value)
             return
         if repeated and self.stream.value_loaded[value]:
             self.worth[value] = -1.0
@@ -322,6 +326,7 @@ class _Planner:
         where = self.stream.value_space[value]
         if where is Space.SBUF:
             self.cold.pop(value, None)
+            self.small.pop(value, None)
             self.worth[value] = -1.0
             self.used -= size
             self._give_back(value, size, operation)
@@ -345,9 +350,13 @@ class _Planner:
         if size:
             self.released.append([size, float(operation)])
 
-    def _allocate_psum(self, value: int, waits: list[int]) -> None:
+    def _allocate_psum(self, value: int, waits: list[int], line: int) -> None:
+        """Take space in PSUM; where there is none left, what lies there is copied to SBUF and back in between."""
         size = self.stream.value_bytes[value]
         self.psum_used += size
+        if self.psum_used > self.chip.psum_bytes_per_partition:
+            busy = 2 * self.model.copy_us(self.stream.value_row[value] // 4)
+            waits.append(self.machine.add(INDEX[Engine.VECTOR], busy, tuple(waits), line, "psum_spill"))
         self.resident[value] = 1
         self.machine.psum_peak = max(self.machine.psum_peak, self.psum_used)
         _take(self.psum_released, size, waits)
@@ -383,7 +392,10 @@ class _Planner:
             found = True
         for entry in held:
             heappush(self.warm, entry)
-        return found
+        last = None if found else next((value for value in self.small if self.pinned[value] != self.now), None)
+        if last is not None:
+            self._drop(last)
+        return found or last is not None
 
     def _drop(self, value: int) -> None:
         events, at = self.uses[value], self.next[value]

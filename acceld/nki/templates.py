@@ -205,7 +205,9 @@ def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[
     """For each pattern of ``node`` its base in each execution; a mask's only where it cuts something off."""
     patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
     found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
-    for pattern in node.mask if cut is not None else ():
+    if cut is None:
+        return found
+    for pattern in node.mask:
         bases = values(pattern.base, space).tolist()
         found.append([(pattern.coefs, base) if cuts else None for base, cuts in zip(bases, cut, strict=True)])
     return found

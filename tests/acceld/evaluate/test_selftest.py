@@ -8,22 +8,24 @@ import pytest
 
 from acceld.config import EvaluateConfig
 from acceld.errors import UsageError
+from acceld.evaluate.attacks import FOLDER, load_attacks
 from acceld.evaluate.policy import check
-from acceld.evaluate.selftest import FOLDER, load_attacks, run_selftest
+from acceld.evaluate.selftest import run_selftest
 from acceld.resources import data_folder
 
 CONFIG = EvaluateConfig(slots=2)
 
 
 def test_the_suite_has_every_class_and_enough_honest_kernels() -> None:
-    attacks = load_attacks(data_folder(FOLDER))
+    attacks, broken = load_attacks(data_folder(FOLDER))
+    assert not broken
     assert {attack.id[0] for attack in attacks} >= set("TVRCNPOEKFH")
     assert sum(attack.honest for attack in attacks) >= 20
     assert len(attacks) >= 180
 
 
 def test_no_honest_kernel_offends_the_policy() -> None:
-    for attack in load_attacks(data_folder(FOLDER)):
+    for attack in load_attacks(data_folder(FOLDER))[0]:
         if attack.honest:
             assert check(attack.kernel.text) is None, attack.id
 
@@ -54,14 +56,59 @@ async def test_a_lie_about_time_counts_as_fooled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("# expect: nonsense\n", "nonsense"), ("# workload: st_matmull\n", "st_matmull")],
+    [
+        ("# expect: nonsense\n", "nonsense"),
+        ("# workload: st_matmull\n", "st_matmull"),
+        ("# at_least: soon\n", "soon"),
+        ("# api: nki_legacyy\n", "nki_legacyy"),
+        ("# api: nki\n# chip: trn1\n", "trn1"),
+    ],
 )
-def test_a_header_that_can_not_be_used_is_an_error(tmp_path: Path, text: str, words: str) -> None:
-    (tmp_path / "x.py").write_text(text)
-    with pytest.raises(UsageError, match=words):
-        load_attacks(tmp_path)
+async def test_a_file_that_can_not_be_tried_is_told_of_and_the_others_are_tried(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "bad.py").write_text(text)
+    (tmp_path / "good.py").write_text("# workload: st_silu\nraise SystemExit(0)\n")
+    attacks, broken = load_attacks(tmp_path)
+    assert [attack.id for attack in attacks] == ["good"]
+    assert [one.id for one in broken] == ["bad"]
+    assert words in broken[0].message
+
+
+def test_a_folder_without_attacks_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("nothing here")
+    with pytest.raises(UsageError, match="no attack"):
+        load_attacks(tmp_path, further=True)
     with pytest.raises(UsageError, match="no attack"):
         load_attacks(tmp_path / "empty")
+
+
+def test_what_a_file_does_not_say_is_taken_from_its_place_and_its_kernel(tmp_path: Path) -> None:
+    kernel = "import neuronxcc.nki as nki\n\n\n@nki.jit\ndef attack({}):\n    return {}\n"
+    for name, text in {
+        "st_silu/first.py": kernel.format("x", "x"),
+        "deep/er/mamba_two.py": kernel.format("x", "x"),
+        "by_arguments.py": kernel.format("delta, u, a, b, c", "u"),
+        "honest/st_matmul.py": kernel.format("a, b", "a").replace("neuronxcc.nki", "nki"),
+        "constants.py": 'EXPECT = "cheat"\nWORKLOAD = "adamw"\n' + kernel.format("x", "x"),
+        "workloads/own/reference.py": "",
+        "_helper.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "forged.bin").write_bytes(b"\0\1\2")
+    (tmp_path / "forged.toml").write_text('workload = "st_silu"\nexpect = "quarantine"\n')
+    attacks, broken = load_attacks(tmp_path, further=True)
+    assert not broken
+    found = {one.id: (one.workload_folder.name, one.expect, one.kernel.api, one.guessed) for one in attacks}
+    assert found == {
+        "st_silu/first": ("st_silu", "reject", "nki_legacy", True),
+        "deep/er/mamba_two": ("mamba", "reject", "nki_legacy", True),
+        "by_arguments": ("mamba", "reject", "nki_legacy", True),
+        "honest/st_matmul": ("st_matmul", "pass", "nki", True),
+        "constants": ("adamw", "reject", "nki_legacy", False),
+        "forged": ("st_silu", "quarantine", "nki_legacy", False),
+    }
 
 
 @pytest.mark.slow

@@ -1,0 +1,217 @@
+"""Attacks and honest kernels for the self-test: what a file says of itself, and what is meant where it says nothing.
+
+An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, or the bytes of a forged Program
+(``*.bin``)::
+
+    # expect: reject          reject | policy | quarantine | truthful | pass
+    # workload: st_matmul     a workload's name, or a folder of the attacks' own ``workloads/``
+    # api: nki_legacy
+    # entry: kernel
+    # at_least: 0.98          of the latency of the workload's own baseline, or it has fooled us
+
+``reject``: wrong, must not pass. ``policy``: refused as a candidate, and may pass only where it is right when the
+policy is off. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of what it
+really does. ``pass``: an honest kernel, must pass.
+
+A folder is read with all folders below it; ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys.
+Where ``expect`` is missing it is ``reject``, ``pass`` in a folder called ``honest`` or ``controls``. A missing workload
+is the one that names of the file or its folder hold, or else the only one (first of all but the suite's own) with the
+kernel's arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.model import Kernel
+from acceld.resources import data_folder
+from acceld.targets import APIS, TARGETS
+from acceld.workloads import load_workload
+from acceld.workloads.discovery import workload_folders
+
+EXPECTATIONS = ("reject", "policy", "quarantine", "truthful", "pass")
+FOLDER = "tests/adversarial"
+MAX_BYTES = 64 * 2**20
+_MEANINGS = {
+    "pass": "honest control controls accept accepted ok correct valid legit legitimate passed",
+    "reject": "rejected refuse refused fail failed cheat attack incorrect wrong blocked deny denied",
+    "quarantine": "suspect quarantined suspicious",
+    "truthful": "allowed either",
+}
+_ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
+_KEYS = ("expect", "workload", "api", "entry", "chip", "at_least")
+_HEADER = re.compile(rf"^\s*(?:#|//)\s*({'|'.join(_KEYS)})\s*[:=]\s*[\"']?([^\s\"']+)", re.MULTILINE | re.IGNORECASE)
+_CONSTANT = re.compile(rf"^({'|'.join(_KEYS).upper()})\s*=\s*[\"']?([^\s\"'#]+)", re.MULTILINE)
+_DEFAULT_WORKLOAD = "st_matmul"
+_PROGRAM = '''"""Answers with a Program that nobody traced."""
+
+import base64
+import os
+import struct
+
+
+def kernel(*arguments):
+    """What the tracer looks for; the answer is sent before it is called."""
+
+
+left = memoryview(struct.pack("<I", 2) + b"{}" + base64.b64decode("%s"))
+while left:
+    left = left[os.write(3, left) :]
+os._exit(0)
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One file of the suite, or of a ``further`` folder. ``guessed``: its workload stands nowhere in it."""
+
+    id: str
+    kernel: Kernel
+    expect: str
+    workload_folder: Path
+    chip: str
+    at_least: float = 0.0
+    """Share of the baseline's latency below which a pass is a lie: the kernel does the same work."""
+    guessed: bool = False
+    further: bool = False
+
+    @property
+    def honest(self) -> bool:
+        """Whether it must pass."""
+        return self.expect == "pass"
+
+    @property
+    def small(self) -> bool:
+        """Whether its workload is one of the suite's own, which need little time and memory."""
+        return self.workload_folder.parent == data_folder(FOLDER) / "workloads"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A file that can not be tried, and why."""
+
+    id: str
+    message: str
+
+
+def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
+    """The attacks in a folder (of a ``further`` one, also in the folders below it) by name, and the files that are none.
+
+    UsageError where it holds no file that could be one.
+    """
+    listed = [path for ending in ("py", "c", "bin") for path in folder.glob(f"{'**/' * further}*.{ending}")]
+    files = sorted(path for path in listed if not _left_out(path.relative_to(folder)))
+    if not files:
+        raise UsageError(f"{folder} holds no attack: no *.py, *.c or *.bin file")
+    workloads = workload_folders([data_folder(FOLDER) / "workloads", folder / "workloads"])
+    attacks, broken = [], []
+    for path in files:
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        try:
+            attacks.append(replace(_load(name, path, workloads), further=further))
+        except (AcceldError, OSError, ValueError) as error:
+            broken.append(Broken(name, f"{path}: {error}"))
+    return attacks, broken
+
+
+def _left_out(path: Path) -> bool:
+    """Whether a file below an attack folder is none: a workload's, a test, a helper that others import."""
+    hidden = any(part.startswith((".", "_")) or part == "workloads" for part in path.parts)
+    return hidden or path.name.startswith(("test_", "conftest"))
+
+
+def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
+    if not path.is_file():
+        raise UsageError("it is no regular file")
+    if path.stat().st_size > MAX_BYTES:
+        raise UsageError(f"it has more than {MAX_BYTES >> 20} MiB")
+    data = path.read_bytes()
+    forged = path.suffix == ".bin"
+    text = _PROGRAM % base64.b64encode(data).decode() if forged else data.decode("utf-8", "surrogateescape")
+    given = _sidecar(path) | ({} if forged else _header(text))
+    expect = given.get("expect", "pass" if _controls(name) else "reject").lower()
+    expect = _ALIASES.get(expect, expect)
+    if expect not in EXPECTATIONS:
+        raise UsageError(f"expect {expect!r} is unknown", hint=did_you_mean(expect, EXPECTATIONS))
+    api = given.get("api") or _api(path, text)
+    if api not in APIS:
+        raise UsageError(f"api {api!r} is unknown", hint=did_you_mean(api, APIS))
+    chips = next(target.chips[api] for target in TARGETS.values() if api in target.apis)
+    chip = given.get("chip", chips[0])
+    if chip not in chips:
+        raise UsageError(f"api {api} does not run on chip {chip!r}", hint=f"it runs on {', '.join(chips)}")
+    workload = given.get("workload") or _meant(name, text, api, workloads)
+    if workload not in workloads:
+        raise UsageError(f"there is no workload {workload!r}", hint=did_you_mean(workload, workloads))
+    try:
+        at_least = float(given.get("at_least", 0))
+    except ValueError as error:
+        raise UsageError(f"at_least {given['at_least']!r} is no number") from error
+    kernel = Kernel(text, api, entry=given.get("entry", ""), filename=f"{path.stem}.py" if forged else path.name)
+    return Attack(name, kernel, expect, workloads[workload], chip, at_least, guessed="workload" not in given)
+
+
+def _header(text: str) -> dict[str, str]:
+    """What comments and module constants say; the first word on a thing counts."""
+    found = {key.lower(): value for key, value in reversed(_CONSTANT.findall(text))}
+    return found | {key.lower(): value for key, value in reversed(_HEADER.findall(text))}
+
+
+def _sidecar(path: Path) -> dict[str, str]:
+    beside = path.with_suffix(".toml")
+    if not beside.is_file():
+        return {}
+    table = tomllib.loads(beside.read_text("utf-8"))
+    return {key: str(table[key]) for key in _KEYS if key in table}
+
+
+def _controls(name: str) -> bool:
+    return any(_ALIASES.get(part.lower()) == "pass" for part in Path(name).parts[:-1])
+
+
+def _api(path: Path, text: str) -> str:
+    if path.suffix == ".c":
+        return "c"
+    current = re.search(r"^\s*(?:import nki\b|from nki\b)", text, re.MULTILINE)
+    return "nki" if current and "neuronxcc" not in text else "nki_legacy"
+
+
+def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str:
+    """The workload an attack is for, where it does not say."""
+    spoken = [workload for workload in workloads if workload in name]
+    if spoken:
+        return max(spoken, key=len)
+    taken = _arguments(text)
+    small = data_folder(FOLDER) / "workloads"
+    for of_suite in (False, True):
+        folders = {one: folder for one, folder in workloads.items() if (folder.parent == small) is of_suite}
+        same = [workload for workload, folder in folders.items() if taken and _takes(folder, api) == taken]
+        if len(same) == 1:
+            return same[0]
+    return _DEFAULT_WORKLOAD
+
+
+def _arguments(text: str) -> tuple[str, ...]:
+    """Names of the arguments of the kernel that stands last in a file; () where none can be made out."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    marked = [node for node in functions if node.decorator_list or node.name == "kernel"]
+    return tuple(argument.arg for argument in marked[-1].args.args) if marked else ()
+
+
+def _takes(folder: Path, api: str) -> tuple[str, ...]:
+    try:
+        loaded = load_workload(folder)
+    except AcceldError:
+        return ()
+    return tuple(argument.name for argument in loaded.arguments) if api in loaded.baselines else ()
