@@ -1,4 +1,4 @@
-"""What Neuron's tools print, as records: neuron-ls, neuron-monitor, the profiler's summary, runtime errors.
+"""What Neuron's tools print, as records: neuron-ls, the profiler's summary, runtime and compile errors.
 
 Field names and units are those of AWS's documentation (SDK 2.26 to 2.33): times in seconds, ``*_percent`` of the
 profiler's summary as fractions 0-1. A key that is missing is None or left out, never zero: kernels without matrix
@@ -37,6 +37,16 @@ COUNTERS = (
 )
 """Counters of a summary that profiles keep, besides the engines' busy time."""
 
+VERSIONS = (
+    "instance_type",
+    "compiler_version",
+    "runtime_version",
+    "driver_version",
+    "collectives_version",
+    "profiler_version",
+)
+"""What a summary tells in words."""
+
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 
 
@@ -46,6 +56,7 @@ class NeuronProcess:
 
     pid: int
     command: str
+    runtime_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +70,13 @@ class NeuronDevice:
     logical_core_size: int
     """Physical cores of a logical one (LNC): 1 where neuron-ls says nothing, as on trn1."""
     processes: tuple[NeuronProcess, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MonitorReport:
-    """One line of neuron-monitor."""
-
-    utilization_percent: Mapping[int, float]
-    """By logical core, 0-100."""
-    errors: Mapping[str, int]
-    """Executions that ended badly, by kind: numerical, hardware, runtime, ..."""
-    ecc_uncorrected: int
-    """Uncorrected memory errors of all devices: a sick chip where it grows."""
-    instance: str
-    device_type: str
+    bus: str = ""
+    """Its address on the PCIe bus, such as ``cc:00.0``."""
+    cpu_affinity: str = ""
+    """Processors near it, such as ``48-95,144-191``."""
+    numa_node: str = ""
+    connected_to: tuple[int, ...] = ()
+    """Chips it has links to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,23 @@ class ProfileSummary:
     engines_us: Mapping[str, float]
     """Active time by engine, waiting on semaphores excluded; ``dma`` too."""
     counters: Mapping[str, float]
-    throttled_percent: float | None
-    """Mean limit on the tensor engine's utilization while throttled, 0-100; None where not told."""
-    instance: str
-    compiler_version: str
+    throttle: Mapping[str, float]
+    """All that is told of throttling, under the profiler's names: times in ns or s, ``_percent`` as fractions 0-1."""
+    fields: Mapping[str, float]
+    """Every number of the summary as it was told: times in seconds, ``_percent`` as fractions 0-1."""
+    versions: Mapping[str, str]
+    """Instance type and versions of compiler, runtime, driver, collectives and profiler, where told."""
+
+    @property
+    def compiler_version(self) -> str:
+        """Of the compiler that wrote the NEFF; empty where not told."""
+        return self.versions.get("compiler_version", "")
+
+    @property
+    def throttled_percent(self) -> float | None:
+        """Mean limit on the tensor engine's utilization while throttled, 0-100; None where not told."""
+        told = self.throttle.get("throttle_avg_util_limit_nc0_percent")
+        return None if told is None else 100 * told
 
     @property
     def device_ran(self) -> bool:
@@ -97,7 +114,7 @@ class ProfileSummary:
 
 def parse_neuron_ls(text: str) -> tuple[NeuronDevice, ...]:
     """``neuron-ls --json-output``. DeviceError where it is none."""
-    raw = _json(text, "neuron-ls --json-output")
+    raw = json_of(text, "neuron-ls --json-output")
     if not isinstance(raw, list):
         raise DeviceError("neuron-ls --json-output printed no list of devices")
     return tuple(_device(entry) for entry in raw)
@@ -113,37 +130,18 @@ def _device(raw: Any) -> NeuronDevice:
             memory_bytes=int(raw["memory_size"]),
             logical_core_size=int(raw.get("logical_neuroncore_config") or 1),
             processes=tuple(
-                NeuronProcess(int(one["pid"]), str(one.get("command", ""))) for one in raw.get("neuron_processes") or ()
+                NeuronProcess(
+                    int(one["pid"]), str(one.get("command", "")), str(one.get("neuron_runtime_version") or "")
+                )
+                for one in raw.get("neuron_processes") or ()
             ),
+            bus=str(raw.get("bdf") or ""),
+            cpu_affinity=str(raw.get("cpu_affinity") or ""),
+            numa_node=str(raw.get("numa_node") or ""),
+            connected_to=tuple(int(one) for one in raw.get("connected_to") or ()),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(f"neuron-ls printed a device acceld does not understand: {error!r}") from error
-
-
-def parse_monitor(line: str) -> MonitorReport:
-    """One line of ``neuron-monitor``. DeviceError where it is none."""
-    raw = _json(line, "neuron-monitor")
-    if not isinstance(raw, dict):
-        raise DeviceError("neuron-monitor printed no object")
-    used: dict[int, float] = {}
-    errors: dict[str, int] = {}
-    for runtime in raw.get("neuron_runtime_data") or ():
-        report = runtime.get("report") or {}
-        cores = _at(report, "neuroncore_counters", "neuroncores_in_use") or {}
-        for core, figures in cores.items():
-            used[int(core)] = used.get(int(core), 0.0) + float(figures.get("neuroncore_utilization") or 0.0)
-        for kind, number in (_at(report, "execution_stats", "error_summary") or {}).items():
-            errors[kind] = errors.get(kind, 0) + int(number)
-    devices = _at(raw, "system_data", "neuron_hw_counters", "neuron_devices") or ()
-    return MonitorReport(
-        utilization_percent=MappingProxyType(used),
-        errors=MappingProxyType(errors),
-        ecc_uncorrected=sum(
-            int(d.get("mem_ecc_uncorrected") or 0) + int(d.get("sram_ecc_uncorrected") or 0) for d in devices
-        ),
-        instance=str(_at(raw, "instance_info", "instance_type") or ""),
-        device_type=str(_at(raw, "neuron_hardware_info", "neuron_device_type") or ""),
-    )
 
 
 def parse_summary(text: str) -> ProfileSummary:
@@ -151,7 +149,7 @@ def parse_summary(text: str) -> ProfileSummary:
 
     DeviceError where there is none, or no ``total_time``: a measurement without proof that the device ran.
     """
-    raw = _json(text, "the profiler's summary-json")
+    raw = json_of(text, "the profiler's summary-json")
     if not isinstance(raw, dict) or not raw:
         raise DeviceError("the profiler's summary-json is no object with a summary in it")
     summary = next(iter(raw.values()))
@@ -160,22 +158,22 @@ def parse_summary(text: str) -> ProfileSummary:
     engines = {
         engine: 1e6 * summary[f"{engine}_engine_active_time"]
         for engine in ENGINES
-        if _is_number(summary.get(f"{engine}_engine_active_time"))
+        if is_number(summary.get(f"{engine}_engine_active_time"))
     }
     for engine in ENGINES:
         share = summary.get(f"{engine}_engine_active_time_percent")
-        if engine not in engines and _is_number(share):
+        if engine not in engines and is_number(share):
             engines[engine] = 1e6 * summary["total_time"] * cast("float", share)
-    if _is_number(summary.get("dma_active_time")):
+    if is_number(summary.get("dma_active_time")):
         engines["dma"] = 1e6 * summary["dma_active_time"]
-    throttled = summary.get("throttle_avg_util_limit_nc0_percent")
+    numbers = {name: float(told) for name, told in summary.items() if is_number(told)}
     return ProfileSummary(
         total_us=1e6 * float(summary["total_time"]),
         engines_us=MappingProxyType(engines),
-        counters=MappingProxyType({name: float(summary[name]) for name in COUNTERS if _is_number(summary.get(name))}),
-        throttled_percent=100 * float(throttled) if isinstance(throttled, int | float) else None,
-        instance=str(summary.get("instance_type") or ""),
-        compiler_version=str(summary.get("compiler_version") or ""),
+        counters=MappingProxyType({name: numbers[name] for name in COUNTERS if name in numbers}),
+        throttle=MappingProxyType({name: told for name, told in numbers.items() if name.startswith("throttle_")}),
+        fields=MappingProxyType(numbers),
+        versions=MappingProxyType({name: str(summary[name]) for name in VERSIONS if summary.get(name)}),
     )
 
 
@@ -199,12 +197,21 @@ NRT_STATUS: Mapping[int, tuple[str, Status | None]] = MappingProxyType(
         1004: ("completed with errors", Status.RUNTIME_ERROR),
         1005: ("core busy", None),
         1006: ("out-of-bounds access", Status.RUNTIME_ERROR),
+        15: ("queue empty", None),
+        1100: ("a collective is pending", None),
+        **dict.fromkeys(range(1200, 1207), ("hardware error", None)),
     }
 )
 """NRT_STATUS codes: what they mean, and the status of the kernel that caused them; None blames the device."""
 
 BUSY = 1005
 _NRT = re.compile(r"NRT_\w+\((\d+)\)|NRT_STATUS[^0-9]{0,10}(\d+)")
+_LOG_LINES: Sequence[tuple[re.Pattern[str], int]] = (
+    (re.compile(r"NeuronCore\(s\) not available"), BUSY),
+    (re.compile(r"execution timeout \(\d+ ms\)"), 5),
+    (re.compile(r"INFER_ERROR_SUBTYPE_NUMERICAL"), 1003),
+)
+"""Lines of the runtime's log that mean a status where none is printed."""
 
 
 def runtime_failure(text: str) -> tuple[Status, Failure] | None:
@@ -220,9 +227,11 @@ def runtime_failure(text: str) -> tuple[Status, Failure] | None:
 
 
 def nrt_code(text: str) -> int | None:
-    """The NRT_STATUS in a message such as ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``."""
+    """The NRT_STATUS in a message such as ``NRT Error NRT_EXEC_OOB(1006): Failed to execute model``, or in a log line."""
     match = _NRT.search(text)
-    return int(match[1] or match[2]) if match else None
+    if match:
+        return int(match[1] or match[2])
+    return next((code for pattern, code in _LOG_LINES if pattern.search(text)), None)
 
 
 _COMPILE_RULES: Sequence[tuple[re.Pattern[str], str]] = tuple(
@@ -245,6 +254,10 @@ _COMPILE_RULES: Sequence[tuple[re.Pattern[str], str]] = tuple(
         (r"NCC_(EVRF007|EBVF030|EXTP004)", "instruction_limit"),
         (r"NCC_EARG001|NCC_EVRF066", "lnc"),
         (r"NCC_EVRF065", "api_version"),
+        (r"NCC_EVRF05[12]", "dtype"),
+        (r"NCC_(EVRF015|EHCA005|EVRF059)", "custom_call"),
+        (r"\[NKI005\].*mapping failed", "hbm_capacity"),
+        (r"partition dimension \d+ exceeds maximum", "partition_limit"),
         (r"kernel failed verifier check", "verifier"),
     )
 )
@@ -263,8 +276,8 @@ def compile_failure(text: str, filename: str) -> Failure:
     return Failure(rule, message[:2000], line=lines[-1] if lines else 0)
 
 
-def _json(text: str, what: str) -> Any:
-    """The last line that is JSON: tools print other lines before it."""
+def json_of(text: str, what: str) -> Any:
+    """The last line that is JSON: tools print other lines before it. DeviceError where none is."""
     for line in (text.strip(), *reversed(text.strip().splitlines())):
         try:
             return json.loads(line)
@@ -273,7 +286,8 @@ def _json(text: str, what: str) -> Any:
     raise DeviceError(f"{what} printed no JSON", hint=f"it began: {text[:120]!r}")
 
 
-def _at(raw: Any, *path: str) -> Any:
+def walk(raw: Any, *path: str) -> Any:
+    """What lies at a path of objects in objects; None where any of them is not there."""
     for name in path:
         if not isinstance(raw, dict):
             return None
@@ -281,5 +295,6 @@ def _at(raw: Any, *path: str) -> Any:
     return raw
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether JSON told a number, which ``true`` is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -48,6 +48,7 @@ def lines(status: dict[str, Any]) -> list[str]:
     waiting = queue.get("waiting", 0)
     shown += [
         f"queue     {busy}, {waiting} waiting, sandbox {queue.get('sandbox_level') or '-'}",
+        *(f"cores     {plain(told)}" for told in figures.cores(queue)),
         f"storage   {size(storage['bytes'])}, {size(storage['free_bytes'])} free"
         + (f"  DEGRADED: {storage['degraded']}" if storage["degraded"] else ""),
         f"spent     {'?' if status['cost_usd'] is None else format(status['cost_usd'], '.4f')} USD",

@@ -41,3 +41,25 @@ def test_a_brief_latency_keeps_its_label() -> None:
     assert figures.brief_latency(1190.0, "simulated") == "≈ 1.19 ms sim"
     assert figures.brief_latency(1190.0, "measured", "trn2") == "1.19 ms trn2"
     assert figures.brief_latency(None, "measured") == "—"
+
+
+def test_cores_of_each_backend_are_told_with_their_utilization_and_who_holds_what() -> None:
+    quiet = {
+        "cores": 4,
+        "leased": 0,
+        "timing": 0,
+        "waiting": 0,
+        "utilization": 0.0,
+        "out_of_service": [],
+        "foreign": {},
+    }
+    busy = quiet | {"leased": 2, "timing": 1, "waiting": 3, "utilization": 0.374, "out_of_service": [3]}
+    busy["foreign"] = {"1": "7 train.py"}
+    assert figures.core_use({"backends": {"neuron": {"devices": busy}}}) == ["37 % of neuron cores"]
+    assert figures.cores({"slots": 1, "devices": [], "backends": {}}) == []
+    assert figures.cores({"devices": quiet}) == ["0 % of all cores' time since it started, 0 of 4 leased"]
+    (told,) = figures.cores({"backends": {"neuron": {"devices": busy}, "cpu": {"devices": ["core 0"]}}})
+    assert told == (
+        "neuron: 37 % of all cores' time since it started, 2 of 4 leased (1 timing), 3 waiting; out of service: 3"
+        "; chip 1 held by 7 train.py"
+    )

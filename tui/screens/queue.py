@@ -9,6 +9,7 @@ from rich.text import Text
 from textual.binding import BindingType
 from textual.containers import Container
 
+from acceld import figures
 from tui.screens.base import ConsoleScreen
 from tui.widgets.bars import bar
 from tui.widgets.columns import Column, header, line
@@ -72,7 +73,8 @@ class QueueScreen(ConsoleScreen):
                 device.state, device.run, device.candidate = "busy", row.get("run"), row["candidate"]
                 device.since = row.get("started_at") or 0.0
         devices = self.query_one("#devices", LineList)
-        devices.border_title = f"Devices {len(state.devices)}"
+        used = figures.core_use(self._answer.get("queue") or {})
+        devices.border_title = " · ".join([f"Devices {len(state.devices)}", *used])
         devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
         waiting = self.query_one("#waiting", LineList)
         waiting.border_title = f"Waiting {len(state.queue)}"

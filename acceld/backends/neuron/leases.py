@@ -38,6 +38,8 @@ class Lease:
     candidate: str
     sessions: set[int] = field(default_factory=set)
     clean: bool = True
+    blameless: bool = False
+    """What made the end unclean was not the candidate."""
 
     def owns(self, session: int) -> None:
         """A child started in a session of its own works on this core: it is no stranger."""
@@ -133,11 +135,25 @@ class CoreLeases:
         if lease.clean:
             self._serve()
             return
-        self._checking.add(lease.core.id)
-        task = asyncio.create_task(self._check(lease.core, lease.candidate))
+        await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
+
+    def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
+        """The canary of a core that nobody gets before it is done."""
+        self._checking.add(core.id)
+        task = asyncio.create_task(self._check(core, candidate))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await asyncio.shield(task)
+        return task
+
+    def doubt(self, device: int) -> None:
+        """A chip had errors of its own: its cores need canaries before they are used again, held ones when they are back."""
+        for core in self._cores:
+            if core.device != device or core.id in self._sick or core.id in self._checking:
+                continue
+            if (lease := self._held.get(core.id)) is None:
+                self._checked(core, "")
+            elif lease.clean:
+                lease.clean, lease.blameless = False, True
 
     async def _check(self, core: Core, candidate: str) -> None:
         passed, why = False, "a known-good kernel gave a wrong result on it"
@@ -160,8 +176,7 @@ class CoreLeases:
         for core in self._cores:
             if core.id in self._sick:
                 self._sick.discard(core.id)
-                self._checking.add(core.id)
-                await self._check(core, "")
+                await self._checked(core, "")
                 if self._told is not None and core.id not in self._sick:
                     await self._told(core, True, "a known-good kernel passed on it again")
 

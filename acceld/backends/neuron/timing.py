@@ -142,6 +142,9 @@ def profile_from(measurement: Measurement, compiled: Compiled, request: CompileR
         details={
             "rounds_us": [list(one.samples_us) for one in measurement.rounds],
             "throttled_percent": summary.throttled_percent if summary else None,
+            "throttle": dict(summary.throttle) if summary else {},
+            "summary": dict(summary.fields) if summary else {},
+            "versions": dict(summary.versions) if summary else {},
             "dge": "disabled" if "--disable-dge" in request.flags else "as the compiler likes",
             "lnc": request.kernel.lnc,
             "flags": list(request.all_flags),

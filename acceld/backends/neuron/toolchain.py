@@ -17,12 +17,13 @@ NEEDS = {"nki_legacy": "neuronx-cc", "nki": "nki"}
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """Paths of two interpreters and two tools. ``profiler`` is empty where there is none."""
+    """Paths of two interpreters and three tools. ``profiler`` is empty where there is none."""
 
     compile_python: str
     runner_python: str
     profiler: str
     neuron_ls: str
+    neuron_monitor: str = "neuron-monitor"
 
 
 def find_toolchain(
@@ -39,7 +40,8 @@ def find_toolchain(
     # Without nrtpy or spike the runner drives the profiler alone, for which any interpreter will do.
     runner = runner_python or _python_with("nrtpy", tools) or _python_with("spike", tools) or sys.executable
     profiler = tools.profiler or _tool("neuron-explorer") or _tool("neuron-profile")
-    return Toolchain(compiler, runner, profiler, _tool("neuron-ls") or "neuron-ls")
+    monitor = _tool("neuron-monitor") or "neuron-monitor"
+    return Toolchain(compiler, runner, profiler, _tool("neuron-ls") or "neuron-ls", monitor)
 
 
 def _python_with(package: str, tools: NeuronTools) -> str:

@@ -133,6 +133,7 @@ class NeuronJudge:
             )
             self._queue = SlotQueue(slots_of(config) + len(found.cores), config.queue_size)
             await machine.prove()
+            await machine.monitor.start()
             bench, builds = Bench(machine, self._children, config), Builds(machine, slots_of(config))
             checker = Checker(self.backend, bench, builds, self._floors)
             self._work = (builds, checker, Stopwatch(bench, builds, checker))
@@ -149,6 +150,8 @@ class NeuronJudge:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self._machine is not None:
+            await self._machine.monitor.stop()
         if self._children is not None:
             await self._children.stop()
         if self._exchange is not None:
@@ -156,13 +159,14 @@ class NeuronJudge:
         self._children, self._exchange, self._machine, self._work = None, None, None, None
 
     def statistics(self) -> dict[str, object]:
-        """The queue, the cores (state, who waits, utilization of all and of each), compilations, sandbox level."""
+        """The queue, the cores (state, who waits, utilization of all and of each), compilations, sandbox level, and what neuron-monitor says."""
         machine = self._machine
         return {
             **self._queue.statistics(),
             "sandbox_level": self.report.level.name if self.report else "",
             "compiled": machine.compiler.compiled if machine else 0,
             "devices": machine.leases.statistics() if machine else {},
+            "monitor": machine.monitor.last.plain() if machine and machine.monitor.last else {},
             "screen": self._screen.plain(),
         }
 

@@ -19,6 +19,7 @@ from acceld.backends.neuron.runner import DeviceLostError, NeuronRunner
 from acceld.backends.neuron.timing import ProofError, Round
 from acceld.backends.neuron.toolchain import Toolchain, find_toolchain
 from acceld.backends.neuron.verdicts import Verdict
+from acceld.backends.neuron_monitor import Monitor
 from acceld.backends.neuron_reports import NeuronDevice
 from acceld.backends.neuron_tools import instance
 from acceld.errors import DeviceError
@@ -82,10 +83,14 @@ class Machine:
         self.leases = CoreLeases(
             found.cores, isolation=isolation, devices=self._devices, canary=self._passes, told=told
         )
+        self.monitor = Monitor(found.tools.neuron_monitor, self._memory_errors)
         self._lnc = found.cores[0].lnc
 
     async def _devices(self) -> Sequence[NeuronDevice]:
         return await read_devices(self.tools.neuron_ls)
+
+    async def _memory_errors(self, chip: int, _: int) -> None:
+        self.leases.doubt(chip)
 
     async def prove(self) -> None:
         """Compile a known-good kernel in the jail and have it add two arrays on a core. DeviceError where it does not."""

@@ -292,5 +292,21 @@ async def test_the_canary_runs_on_the_core_and_compares_its_sum(scenario: str, p
     assert "canary" in canary.kernel("nki", 2).text
 
 
+async def test_after_memory_errors_every_core_of_the_chip_needs_a_canary_and_no_candidate_is_blamed() -> None:
+    pool = Pool(_chip(0), _chip(1), bad=[0])
+    async with pool.leases.lease("a", candidate="k") as lease:
+        assert lease.core.id == 0
+        pool.leases.doubt(0)
+        await _turns()
+        assert pool.canaries == [1]
+    assert pool.canaries == [1, 0]
+    before = pool.leases.sick
+    assert before == (0,)
+    pool.bad = {2, 3}
+    pool.leases.doubt(1)
+    await _turns()
+    assert list(pool.leases.sick) == [0, 2, 3] and pool.leases.device_fault("k") is None
+
+
 def test_a_lease_starts_clean() -> None:
     assert Lease(Core(0, 0, 0, 1), "r", False, "").clean

@@ -9,7 +9,6 @@ import pytest
 from acceld.backends.neuron_reports import (
     compile_failure,
     nrt_code,
-    parse_monitor,
     parse_neuron_ls,
     parse_summary,
     runtime_failure,
@@ -21,6 +20,9 @@ LS_TRN2 = [
     {
         "neuron_device": 0,
         "bdf": "cc:00.0",
+        "cpu_affinity": "48-95,144-191",
+        "numa_node": "1",
+        "connected_to": [12, 3, 4, 1],
         "nc_count": 4,
         "logical_neuroncore_config": 2,
         "memory_size": 103079215104,
@@ -33,7 +35,9 @@ LS_TRN2 = [
 def test_neuron_ls_tells_cores_lnc_and_holders() -> None:
     (device,) = parse_neuron_ls(json.dumps(LS_TRN2))
     assert (device.core_count, device.core_ids, device.logical_core_size) == (4, (0, 1, 2, 3), 2)
-    assert device.processes[0].pid == 113985
+    assert (device.processes[0].pid, device.processes[0].runtime_version) == (113985, "2.0.0")
+    assert (device.bus, device.cpu_affinity, device.numa_node) == ("cc:00.0", "48-95,144-191", "1")
+    assert device.connected_to == (12, 3, 4, 1) and device.memory_bytes == 103079215104
 
 
 def test_neuron_ls_of_trn1_has_no_lnc_and_may_have_no_processes() -> None:
@@ -47,26 +51,6 @@ def test_what_is_not_neuron_ls_is_a_device_error(text: str) -> None:
         parse_neuron_ls(text)
 
 
-def test_monitor_sums_runtimes_and_counts_uncorrected_errors() -> None:
-    runtime = {
-        "report": {
-            "neuroncore_counters": {"neuroncores_in_use": {"0": {"neuroncore_utilization": 42.0}}},
-            "execution_stats": {"error_summary": {"numerical": 1, "hardware": 0}},
-        }
-    }
-    line = json.dumps(
-        {
-            "neuron_runtime_data": [runtime, runtime],
-            "system_data": {"neuron_hw_counters": {"neuron_devices": [{"mem_ecc_uncorrected": 2}]}},
-            "instance_info": {"instance_type": "trn2n.48xlarge"},
-            "neuron_hardware_info": {"neuron_device_type": "trainium2"},
-        }
-    )
-    report = parse_monitor(line)
-    assert report.utilization_percent == {0: 84.0} and report.errors["numerical"] == 2
-    assert (report.ecc_uncorrected, report.instance, report.device_type) == (2, "trn2n.48xlarge", "trainium2")
-
-
 def test_a_summary_keeps_units_and_leaves_out_what_is_not_there() -> None:
     summary = {
         "total_time": 0.001333232,
@@ -75,7 +59,10 @@ def test_a_summary_keeps_units_and_leaves_out_what_is_not_there() -> None:
         "vector_engine_active_time": 0.000985,
         "dma_active_time": 0.0009,
         "throttle_avg_util_limit_nc0_percent": 0.586,
+        "throttle_active_nc0_time_ns": 1200,
+        "dma_queue_count": 118,
         "instance_type": "trn1.32xlarge",
+        "driver_version": "2.30.2.0",
     }
     parsed = parse_summary("INFO: reading\n" + json.dumps({"n_1a2b": summary}))
     assert parsed.total_us == pytest.approx(1333.232)
@@ -83,6 +70,9 @@ def test_a_summary_keeps_units_and_leaves_out_what_is_not_there() -> None:
     assert parsed.engines_us["scalar"] == pytest.approx(0.3148 * 1333.232)
     assert "hardware_flops" not in parsed.counters and parsed.counters["hbm_read_bytes"] == 117440512
     assert parsed.throttled_percent == pytest.approx(58.6) and parsed.device_ran
+    assert set(parsed.throttle) == {"throttle_avg_util_limit_nc0_percent", "throttle_active_nc0_time_ns"}
+    assert set(parsed.fields) == {name for name, told in summary.items() if not isinstance(told, str)}
+    assert parsed.versions == {"instance_type": "trn1.32xlarge", "driver_version": "2.30.2.0"}
 
 
 def test_a_summary_without_activity_proves_nothing() -> None:
@@ -100,6 +90,8 @@ def test_a_truncated_summary_is_a_device_error(text: str) -> None:
     [
         ("NRT Error NRT_EXEC_OOB(1006): Failed to execute model", Status.RUNTIME_ERROR, "out_of_bounds"),
         ("NRT Error NRT_EXEC_COMPLETED_WITH_NUM_ERR(1003)", Status.INCORRECT_NUMERICAL, "not_finite"),
+        ("Error notifications found on NC 0. INFER_ERROR_SUBTYPE_NUMERICAL", Status.INCORRECT_NUMERICAL, "not_finite"),
+        ("TDRV:exec_request_process_errors [ND 1][NC 0] execution timeout (30000 ms)", Status.TIMEOUT, "deadline"),
     ],
 )
 def test_a_kernel_is_blamed_for_what_it_did(text: str, status: Status, rule: str) -> None:
@@ -110,6 +102,11 @@ def test_a_kernel_is_blamed_for_what_it_did(text: str, status: Status, rule: str
 def test_a_busy_or_broken_core_is_not_the_kernels_fault() -> None:
     assert runtime_failure("NRT Error NRT_EXEC_NC_BUSY(1005)") is None
     assert nrt_code("NRT Error NRT_EXEC_NC_BUSY(1005)") == 1005
+    log = "ERROR NRT:nrt_allocate_neuron_cores NeuronCore(s) not available - Requested:nc1-nc1 Available:0"
+    assert nrt_code(log) == 1005 and runtime_failure(log) is None
+    assert all(
+        runtime_failure(f"NRT Error NRT_X({code}): Failed") is None for code in (15, 101, 1100, *range(1200, 1207))
+    )
     assert runtime_failure("NRT_EXEC_HW_ERR(6)") is None and runtime_failure("segmentation fault") is None
 
 
@@ -120,6 +117,10 @@ def test_a_busy_or_broken_core_is_not_the_kernels_fault() -> None:
         ("Out-of-bound access for tensor `x` on dimension 1: index range [0, 4095] exceed", "out_of_bounds"),
         ("[GCA035] Instruction: I-21-0 with opcode: TensorTensor couldn't be allocated in SB", "sbuf_capacity"),
         ("Unexpected output dependencies, missing indices in the dst access: i", "output_dependency"),
+        ("NCC_EVRF052: fp8 type is not supported by the target", "dtype"),
+        ("NCC_EVRF059: kernel artefact file missing", "custom_call"),
+        ("[NKI005] x: DRAM location of kind Internal mapping failed", "hbm_capacity"),
+        ("AssertionError: tensor_tensor data1 partition dimension 256 exceeds maximum 128", "partition_limit"),
         ("NCC_EVRF066: LNC of kernel and compiler differ", "lnc"),
         ("something nobody documented", "compiler"),
     ],

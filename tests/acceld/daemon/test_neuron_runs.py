@@ -66,7 +66,9 @@ def test_a_search_on_a_device_finds_a_faster_kernel_and_never_calls_a_stand_in_m
         assert result["counts"]["passed"] >= 1
         assert result["improved"]
         status = json.loads(acceld(environment, tmp_path, "status", "--json"))
-        assert "utilization" in json.dumps(status)
+        used = status["queue"]["backends"]["neuron_legacy"]["devices"]["utilization_by_core"]
+        assert sum(share > 0 for share in used.values()) >= 1
+        assert "of all cores' time since it started, 0 of 4 leased" in acceld(environment, tmp_path, "status")
         (again,) = json.loads(acceld(environment, tmp_path, "verify", "r1", "--json"))["cases"]
         turns = again["by_turns"]
         assert again["holds"] and turns["win"]

@@ -106,6 +106,8 @@ async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
         devices = told["devices"]
         assert isinstance(devices, dict)
         assert 0 < devices["utilization"] < 1
+        monitor = told["monitor"]
+        assert isinstance(monitor, dict) and monitor["utilization_percent"] == {0: 42.0}
 
 
 @pytest.mark.slow
