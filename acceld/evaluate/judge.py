@@ -163,7 +163,7 @@ def _check_precision(program: Program, header: dict[str, Any]) -> None:
     if header["precision"] != "fp32_strict":
         return
     for instruction, _ in program.walk():
-        if instruction.op not in ("matmul", "matmul_mx") or instruction.attr("transpose") or instruction.attr("hidden"):
+        if instruction.op not in ("matmul", "matmul_mx") or instruction.attr("transpose"):
             continue
         for operand in instruction.accesses[:2]:
             dtype = operand.dtype or program.buffers[operand.buffer].dtype

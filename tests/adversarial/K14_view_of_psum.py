@@ -1,0 +1,22 @@
+# expect: truthful
+# workload: st_matmul
+# at_least: 0.98
+"""Reads a product out of PSUM as bytes and these as numbers again: a view of PSUM is no way out of it."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        product = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+        for k in nl.affine_range(2):
+            product += nl.matmul(nl.load(a[128 * row + p, 128 * k + c]), nl.load(b[128 * k + p, f]))
+        nl.store(out[128 * row + p, f], value=product.view(nl.uint8).view(nl.float32))
+    return out
