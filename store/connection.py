@@ -18,6 +18,10 @@ from acceld.errors import StoreError
 
 BUSY_TIMEOUT_MS = 5000
 JOURNAL_LIMIT_BYTES = 64 << 20
+APPLICATION_ID = 0x61636C64
+"""``acld``: lets ``file`` and :func:`check_version` tell acceld's databases from others."""
+NEWEST_SCHEMA = 1
+"""The newest schema this acceld knows: the number of its migrations."""
 READER_LIMIT_S = 5.0
 """No reader holds a snapshot longer: an old snapshot keeps the write-ahead log from being reset."""
 
@@ -54,6 +58,40 @@ def _cannot_write(path: Path, error: OSError) -> StoreError:
     )
 
 
+def refuse_emptied(path: Path) -> None:
+    """StoreError for a file without a byte beside copies of it: to begin anew there would look like a loss."""
+    copies = path.parent / "backups"
+    if path.exists() and not path.stat().st_size and not _logged(path) and any(copies.glob("*.db")):
+        raise StoreError(
+            f"{path} is empty, and there are copies of it in {copies}",
+            hint="`acceld db restore FILE` puts one in its place; delete the empty file to begin a new history.",
+        )
+
+
+def _logged(path: Path) -> bool:
+    """Whether there are changes in the write-ahead log."""
+    log = path.with_name(path.name + "-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def refuse_damaged(path: Path) -> None:
+    """StoreError where the log that a killed process left does not fit the file: one was put in its place, or torn.
+
+    Looked at read-only, because a writer that closes would write the log into the file.
+    """
+    if not _logged(path):
+        return
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.Error as error:
+        raise opening_error(path, error) from error
+    finally:
+        connection.close()
+    if found != "ok":
+        raise opening_error(path, sqlite3.DatabaseError(f"malformed: {found.splitlines()[-1]}"))
+
+
 def connect_writer(path: Path) -> sqlite3.Connection:
     """The one read-write connection. StoreError where the file can not be opened or is no database."""
     try:
@@ -79,8 +117,23 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def check_version(connection: sqlite3.Connection, path: Path, newest: int = NEWEST_SCHEMA) -> int:
+    """The file's schema version. Raises StoreError for a newer one than ``newest`` and for somebody else's database."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if version > newest:
+        raise StoreError(
+            f"{path} has schema version {version}; this acceld knows {newest}",
+            hint="It was written by a newer acceld: upgrade acceld, or use another state folder with --home.",
+        )
+    if tables and application not in (0, APPLICATION_ID):
+        raise StoreError(f"{path} is a database of another program", hint="Use another state folder with --home.")
+    return version
+
+
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that can only read. StoreError where there is no database."""
+    """A connection that can only read. StoreError where there is no database, or one that this acceld can not read."""
     if not path.exists():
         raise StoreError(f"there is no database at {path}", hint="Nothing has run here yet: acceld optimize WORKLOAD.")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
@@ -92,18 +145,30 @@ def connect_reader(path: Path) -> sqlite3.Connection:
         connection.row_factory = sqlite3.Row
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA query_only = ON")
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if not check_version(connection, path):
+            refuse_emptied(path)
+            raise StoreError(f"{path} holds no history", hint="Nothing has run here yet: acceld optimize WORKLOAD.")
     except sqlite3.Error as error:
         raise opening_error(path, error) from error
+    except StoreError:
+        connection.close()
+        raise
     return connection
+
+
+def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
+    """What to say where the error means that the file is damaged; None where it means something else."""
+    text = str(error)
+    if "not a database" not in text and "malformed" not in text:
+        return None
+    copies = path.parent / "backups"
+    hint = f"`acceld db restore FILE` puts a copy in its place and keeps it aside; copies are in {copies}."
+    if not any(copies.glob("*.db")):
+        hint = f"`acceld db restore FILE` puts a copy in its place; {copies} holds none. Move it away to begin anew."
+    return StoreError(f"{path} is damaged or no database: {text}", hint=hint)
 
 
 def opening_error(path: Path, error: sqlite3.Error) -> StoreError:
     """What went wrong while opening, and what to do."""
-    text = str(error)
-    if "not a database" in text or "malformed" in text:
-        return StoreError(
-            f"{path} is damaged or no database: {text}",
-            hint=f"Move it away and start again, or restore a copy from {path.parent / 'backups'}.",
-        )
-    return StoreError(f"can not open {path}: {text}", hint="Check the folder's permissions and free space.")
+    hint = "Check the folder's permissions and free space."
+    return damage(path, error) or StoreError(f"can not open {path}: {error}", hint=hint)

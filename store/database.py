@@ -38,7 +38,7 @@ from acceld.events import Event, EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan, Run, RunSpec, RunState
 from store import calls, insights, queries, runs, tree
 from store.calls import CallResult, NewCall
-from store.connection import WriterLock, connect_writer
+from store.connection import WriterLock, connect_writer, refuse_damaged, refuse_emptied
 from store.hub import Hub
 from store.migrations import migrate
 from store.queries import ResumeState
@@ -86,7 +86,7 @@ class Store:
         self._lock = lock
         self._readers = Readers(path)
         self.hub = Hub(self._events_after, queries.last_seq(connection))
-        self.writer = Writer(connection, self.hub.publish, **writer_options)
+        self.writer = Writer(path, connection, self.hub.publish, **writer_options)
 
     @classmethod
     def open(
@@ -102,8 +102,10 @@ class Store:
         every text that is written. StoreError where it can not be opened, is newer, or is written by another process.
         """
         path = Path(path).absolute()
+        refuse_emptied(path)
         lock = WriterLock(path)
         try:
+            refuse_damaged(path)
             connection = connect_writer(path)
             try:
                 copy = migrate(connection, path)

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
-from acceld.errors import StoreError
+from acceld.errors import StoreError, UsageError
+
+WHERE_LISTED = {
+    "run": "acceld runs lists them",
+    "candidate": "acceld tree r12 lists those of a run",
+    "insight": "acceld insights lists them",
+    "evaluation": "acceld query 'select id, candidate from evaluations' lists them",
+    "call": "acceld query 'select id, run, role from llm_calls' lists them",
+}
+"""What a person can ask for to see ids that there are."""
 
 
 class NotFoundError(StoreError):
     """There is no such run, candidate, insight, evaluation or call."""
+
+    exit_code = UsageError.exit_code
+
+
+def unknown(kind: str, number: int) -> NotFoundError:
+    """The error for an id that nothing has; ``kind`` as in WHERE_LISTED."""
+    letter = "" if kind == "call" else kind[0]
+    return NotFoundError(f"there is no {kind} {letter}{number}", hint=WHERE_LISTED[kind])

@@ -9,7 +9,6 @@ from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Insight
 from store import rollups
-from store.errors import NotFoundError
 from store.rows import clean, dump, insight_values
 from store.writer import Transaction
 
@@ -50,7 +49,7 @@ def change_insight(tx: Transaction, insight: int, what: str, values: dict[str, A
         raise StoreError(f"an insight that is {what} does not set {', '.join(sorted(unknown))}")
     row = tx.one("SELECT run FROM insights WHERE id = ?", (insight,))
     if row is None:
-        raise NotFoundError(f"there is no insight i{insight}")
+        raise unknown("insight", insight)
     if what == "deleted":
         tx.execute("DELETE FROM insights WHERE id = ?", (insight,))
     else:

@@ -10,7 +10,7 @@ from typing import Any
 
 from acceld.errors import StoreError
 from store import queries
-from store.errors import NotFoundError
+from store.errors import unknown
 from store.queries import full_text, texts
 from store.rows import load
 
@@ -69,7 +69,7 @@ def run_row(connection: sqlite3.Connection, run: int) -> Json:
     """One run with its parameters, statuses and iterations. StoreError where there is none."""
     row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no run r{run}", hint="acceld runs lists them.")
+        raise unknown("run", run)
     raw = connection.execute("SELECT search, workload_folder, root_sha256 FROM runs WHERE id = ?", (run,)).fetchone()
     statuses = connection.execute("SELECT status, candidates FROM run_statuses WHERE run = ?", (run,))
     iterations = connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY iteration", (run,)).fetchall()
@@ -130,7 +130,7 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
     """One candidate with source, parent's source, plan, evaluation, calls and the insights its planner saw."""
     row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no candidate c{candidate}")
+        raise unknown("candidate", candidate)
     record = queries.load_candidate(connection, candidate)
     parent_text = None
     if record.parent is not None:
@@ -175,7 +175,7 @@ def tree(connection: sqlite3.Connection, run: int) -> Json:
         (run,),
     ).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no run r{run}", hint="acceld runs lists them.")
+        raise unknown("run", run)
     nodes = connection.execute(
         "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title "
         "FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
@@ -230,7 +230,7 @@ def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
     """One evaluation with its checks, profile, counters, timeline and samples. StoreError where there is none."""
     row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no evaluation e{evaluation}")
+        raise unknown("evaluation", evaluation)
     checks = connection.execute("SELECT * FROM checks WHERE evaluation = ? ORDER BY number", (evaluation,)).fetchall()
     profile = connection.execute("SELECT * FROM profiles WHERE evaluation = ?", (evaluation,)).fetchone()
     whole = connection.execute("SELECT details FROM profile_details WHERE evaluation = ?", (evaluation,)).fetchone()
@@ -306,7 +306,7 @@ def call_row(connection: sqlite3.Connection, call: int) -> Json:
     """One model call with prompt and raw answer. StoreError where there is none."""
     row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no call {call}")
+        raise unknown("call", call)
     found = texts(connection, [row["system_sha256"], row["user_sha256"]])
     return dict(row) | {
         "parameters": load(row["parameters"]),
@@ -320,7 +320,7 @@ def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
     """One insight with the plans that saw it. StoreError where there is none."""
     row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no insight i{insight}")
+        raise unknown("insight", insight)
     uses = connection.execute(
         "SELECT u.plan, u.run, u.outcome, u.ratio, p.title FROM insight_uses u JOIN plans p ON p.id = u.plan "
         "WHERE u.insight = ? ORDER BY u.plan",
@@ -355,59 +355,63 @@ def _insight(row: sqlite3.Row) -> Json:
     return dict(row) | flags | {"tags": load(row["tags"]), "win_rate": row["wins"] / decided if decided else None}
 
 
+_SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_tokens", "output_tokens")
+
+
 def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
     """Money: totals, by role and model, and by iteration. ``cost_usd`` is None where no price is known."""
-    if run is None:
-        by_model = connection.execute(
-            "SELECT model, role, calls, failed_calls, unpriced_calls, input_tokens, cached_tokens, output_tokens, "
-            "reasoning_tokens, cost_micro_usd / 1000000.0 AS cost_usd, latency_ms / 1000.0 AS latency_s "
-            "FROM model_totals ORDER BY cost_micro_usd DESC"
-        ).fetchall()
-        by_iteration: list[sqlite3.Row] = []
-    else:
-        by_model = connection.execute(
-            "SELECT model, role, count(*) AS calls, sum(outcome <> 'answered') AS failed_calls, "
-            "count(*) - count(cost_usd) AS unpriced_calls, sum(input_tokens) AS input_tokens, "
-            "sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens, "
-            "sum(reasoning_tokens) AS reasoning_tokens, sum(cost_usd) AS cost_usd, sum(latency_s) AS latency_s "
-            "FROM llm_calls WHERE run = ? AND outcome IS NOT NULL GROUP BY model, role ORDER BY cost_usd DESC",
-            (run,),
-        ).fetchall()
-        by_iteration = connection.execute(
-            "SELECT iteration, count(*) AS calls, sum(cost_usd) AS cost_usd, sum(input_tokens) AS input_tokens, "
-            "sum(output_tokens) AS output_tokens FROM llm_calls WHERE run = ? AND outcome IS NOT NULL "
-            "GROUP BY iteration ORDER BY iteration",
-            (run,),
-        ).fetchall()
-    lines = [dict(row) for row in by_model]
-    for line in lines:
-        if line["calls"] == line["unpriced_calls"]:
-            line["cost_usd"] = None
-    known = [line["cost_usd"] for line in lines if line["cost_usd"] is not None]
-    where, values = ("WHERE run = ?", (run,)) if run is not None else ("", ())
-    open_usd = connection.execute(
-        f"SELECT sum(reserved_usd) FROM llm_calls {where}{' AND' if where else 'WHERE'} outcome IS NULL", values
-    ).fetchone()[0]
     cap = None
     if run is not None:
         row = connection.execute(
             "SELECT json_extract(search, '$.budget_usd') FROM runs WHERE id = ?", (run,)
         ).fetchone()
-        cap = row[0] if row else None
+        if row is None:
+            raise unknown("run", run)
+        cap = row[0]
+    lines = [dict(row) for row in _by_model(connection, run)]
+    for line in lines:
+        if line["calls"] == line["unpriced_calls"]:
+            line["cost_usd"] = None
+    known = [line["cost_usd"] for line in lines if line["cost_usd"] is not None]
+    reserved_usd = connection.execute(
+        "SELECT ifnull(sum(reserved_usd), 0.0) FROM llm_calls WHERE outcome IS NULL AND (?1 IS NULL OR run = ?1)",
+        (run,),
+    ).fetchone()[0]
     return {
         "run": run,
-        "budget": {"cap_usd": cap, "spent_usd": sum(known) + (open_usd or 0.0)},
+        "budget": {"cap_usd": cap, "spent_usd": sum(known) + reserved_usd},
         "cost_usd": sum(known) if known or not lines else None,
-        "reserved_usd": open_usd or 0.0,
-        "calls": sum(line["calls"] for line in lines),
-        "failed_calls": sum(line["failed_calls"] for line in lines),
-        "unpriced_calls": sum(line["unpriced_calls"] for line in lines),
-        "input_tokens": sum(line["input_tokens"] for line in lines),
-        "cached_tokens": sum(line["cached_tokens"] for line in lines),
-        "output_tokens": sum(line["output_tokens"] for line in lines),
+        "reserved_usd": reserved_usd,
+        **{name: sum(line[name] for line in lines) for name in _SUMMED},
         "by_model": lines,
-        "by_iteration": [dict(row) for row in by_iteration],
+        "by_iteration": [] if run is None else [dict(row) for row in _by_iteration(connection, run)],
     }
+
+
+def _by_model(connection: sqlite3.Connection, run: int | None) -> sqlite3.Cursor:
+    if run is None:
+        return connection.execute(
+            "SELECT model, role, calls, failed_calls, unpriced_calls, input_tokens, cached_tokens, output_tokens, "
+            "reasoning_tokens, cost_micro_usd / 1000000.0 AS cost_usd, latency_ms / 1000.0 AS latency_s "
+            "FROM model_totals ORDER BY cost_micro_usd DESC"
+        )
+    return connection.execute(
+        "SELECT model, role, count(*) AS calls, sum(outcome <> 'answered') AS failed_calls, "
+        "count(*) - count(cost_usd) AS unpriced_calls, sum(input_tokens) AS input_tokens, "
+        "sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens, "
+        "sum(reasoning_tokens) AS reasoning_tokens, sum(cost_usd) AS cost_usd, sum(latency_s) AS latency_s "
+        "FROM llm_calls WHERE run = ? AND outcome IS NOT NULL GROUP BY model, role ORDER BY cost_usd DESC",
+        (run,),
+    )
+
+
+def _by_iteration(connection: sqlite3.Connection, run: int) -> sqlite3.Cursor:
+    return connection.execute(
+        "SELECT iteration, count(*) AS calls, sum(cost_usd) AS cost_usd, sum(input_tokens) AS input_tokens, "
+        "sum(output_tokens) AS output_tokens FROM llm_calls WHERE run = ? AND outcome IS NOT NULL "
+        "GROUP BY iteration ORDER BY iteration",
+        (run,),
+    )
 
 
 def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:

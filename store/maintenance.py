@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from acceld.errors import StoreError
-from store.connection import WriterLock, connect_reader, connect_writer
+from store.connection import WriterLock, connect_reader, connect_writer, damage
 from store.rollups import EXPECTED, KEYS
 from store.writer import Transaction
 
@@ -83,27 +86,96 @@ def size_bytes(path: Path) -> int:
 
 
 def backup(path: Path, target: Path) -> int:
-    """A consistent copy while the daemon writes; its size in bytes. Does not overwrite."""
+    """A consistent, checked copy in one file, made while the daemon writes; its size in bytes. Does not overwrite."""
     if target.exists():
         raise StoreError(f"{target} exists", hint="Name another file; a copy never overwrites.")
+    with _copy(path, target.with_name(target.name + ".part")) as part:
+        _rename(part, target)
+    return target.stat().st_size
+
+
+def restore(path: Path, copy: Path) -> Path | None:
+    """Put a copy in the database's place; the folder where what was there is kept, None where nothing was.
+
+    A log that a killed daemon left belongs to the old file, and would damage the copy: it goes with it. StoreError for
+    a copy that is not whole, and while a daemon writes.
+    """
+    problems = check(copy).problems
+    if problems:
+        hint = f"Other copies may be in {path.parent / 'backups'}."
+        raise StoreError(f"{copy} is not whole: {problems[0].splitlines()[-1]}", hint=hint)
+    lock = WriterLock(path)
+    try:
+        with _copy(copy, path.with_name(path.name + ".part")) as part:
+            aside = _put_aside(path)
+            _rename(part, path)
+    finally:
+        lock.release()
+    return aside
+
+
+@contextlib.contextmanager
+def _copy(path: Path, part: Path) -> Iterator[Path]:
+    """A checked copy of a database in ``part``, which is removed if it is still there afterwards."""
+    hint = "Is there space, and may you write there?"
     connection = connect_reader(path)
-    part = target.with_name(target.name + ".part")
     try:
         part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         copy = sqlite3.connect(part)
         try:
             connection.backup(copy, pages=-1)  # one step: a stepped copy starts again with every commit
+            copy.execute(
+                "PRAGMA journal_mode = DELETE"
+            )  # no log beside it: it can be read where nothing may be written
+            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
         finally:
             copy.close()
-        part.rename(target)
+        if found != "ok":
+            raise StoreError(
+                f"{path} is damaged, so it was not copied: {found.splitlines()[-1]}",
+                hint="An older copy may be whole: acceld db restore FILE.",
+            )
+        yield part
     except sqlite3.Error as error:
-        raise StoreError(
-            f"can not copy to {target}: {error}", hint="Is there space, and may you write there?"
-        ) from error
+        raise damage(path, error) or StoreError(f"can not copy {path} to {part.parent}: {error}", hint=hint) from error
+    except OSError as error:
+        raise StoreError(f"can not copy {path} to {part.parent}: {error.strerror}", hint=hint) from error
     finally:
         connection.close()
-        part.unlink(missing_ok=True)
-    return target.stat().st_size
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _put_aside(path: Path) -> Path | None:
+    """Keep the database, which stays in place too, and move its log; the folder that holds both."""
+    parts = [one for one in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))) if one.exists()]
+    if not parts:
+        return None
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    folder = path.parent / "backups" / f"replaced-{stamp}"
+    folder.mkdir(0o700, parents=True)
+    for one in parts:
+        os.link(one, folder / one.name)
+    for one in parts:
+        if one != path:
+            one.unlink()
+    return folder
+
+
+def _rename(part: Path, target: Path) -> None:
+    """Durably: first the bytes, then the name."""
+    _sync(part)
+    part.rename(target)
+    _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def vacuum(path: Path) -> None:

@@ -13,12 +13,9 @@ from pathlib import Path
 
 from sqlite_utils import Database, Migrations
 
-from acceld.errors import StoreError
+from store.connection import APPLICATION_ID, check_version
 from store.tables import SEARCH_INDEXES, TABLES
 from store.views import VIEWS
-
-APPLICATION_ID = 0x61636C64
-"""``acld``: lets ``file`` and :func:`migrate` tell acceld's databases from others."""
 
 migrations = Migrations("acceld")
 
@@ -59,21 +56,6 @@ SCHEMA_VERSION = len(names())
 """What ``user_version`` is after every migration."""
 
 
-def check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The file's schema version. Raises StoreError for a newer one and for somebody else's database."""
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} has schema version {version}; this acceld knows {SCHEMA_VERSION}",
-            hint="It was written by a newer acceld: upgrade acceld, or use another state folder with --home.",
-        )
-    if tables and application not in (0, APPLICATION_ID):
-        raise StoreError(f"{path} is a database of another program", hint="Use another state folder with --home.")
-    return version
-
-
 def backup_path(path: Path, version: int) -> Path:
     """Where the copy of schema ``version`` goes: beside the database, in ``backups/``."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -89,12 +71,13 @@ def backup_path(path: Path, version: int) -> Path:
 
 def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
     """Bring the file to the newest schema; the path of the copy made before, if one was needed."""
-    version = check_version(connection, path)
+    version = check_version(connection, path, SCHEMA_VERSION)
     if version == SCHEMA_VERSION:
         return None
     copy: Path | None = None
     if version > 0:
         copy = backup_path(path, version)
         connection.execute("VACUUM INTO ?", (str(copy),))
+        copy.chmod(0o600)
     migrations.apply(Database(connection, execute_plugins=False))
     return copy

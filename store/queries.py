@@ -10,7 +10,7 @@ from typing import Any
 from acceld.events import Event
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan, Run, RunState
 from store import rows
-from store.errors import NotFoundError
+from store.errors import unknown
 from store.rows import Row
 
 
@@ -47,7 +47,7 @@ def load_run(connection: sqlite3.Connection, run: int) -> Run:
     """One run. StoreError where there is none."""
     row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no run r{run}", hint="acceld runs lists them.")
+        raise unknown("run", run)
     return rows.run_of(row, _root(connection, row))
 
 
@@ -167,7 +167,7 @@ def load_candidates_by_id(
         found |= {candidate.id: candidate for candidate in _candidates(connection, page, details)}
     for number in numbers:
         if number not in found:
-            raise NotFoundError(f"there is no candidate c{number}")
+            raise unknown("candidate", number)
     return [found[number] for number in numbers]
 
 

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from acceld.events import Event
 from store import queries
-from store.connection import READER_LIMIT_S, connect_reader
+from store.connection import READER_LIMIT_S, connect_reader, damage
 from store.hub import PAGE
 
 P = ParamSpec("P")
@@ -49,7 +49,10 @@ class Readers:
             self._connections.append(connection)
         deadline = time.monotonic() + READER_LIMIT_S
         connection.set_progress_handler(lambda: int(time.monotonic() > deadline), PROGRESS_STEPS)
-        return function(connection)
+        try:
+            return function(connection)
+        except sqlite3.DatabaseError as error:
+            raise damage(self.path, error) or error from error
 
     def close(self) -> None:
         """End the threads and close their connections. Blocks."""

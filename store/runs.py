@@ -11,7 +11,7 @@ from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Run, RunSpec, RunState
 from store.calls import BATCH, interrupt_call, open_batches
-from store.errors import NotFoundError
+from store.errors import NotFoundError, unknown
 from store.queries import load_run
 from store.rows import clean, dump, load, search_values
 from store.tree import keep_source
@@ -74,7 +74,7 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str) -> N
     """Where a run stands now; saying it again changes nothing."""
     row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
     if row is None:
-        raise NotFoundError(f"there is no run r{run}")
+        raise unknown("run", run)
     if row["state"] == state and row["message"] == message:
         return
     values: dict[str, Any] = {"state": state, "message": clean(message), "ended_at": tx.at if state.ended else None}
@@ -158,7 +158,7 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
 def steer(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
     """Record what a person asks of a run; its id. The daemon applies it and says so with :func:`steered`."""
     if tx.one("SELECT 1 FROM runs WHERE id = ?", (run,)) is None:
-        raise NotFoundError(f"there is no run r{run}")
+        raise unknown("run", run)
     return tx.insert(
         "steering",
         {"run": run, "action": action, "arguments": dump(arguments), "by": clean(by), "created_at": tx.at},

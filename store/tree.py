@@ -10,7 +10,7 @@ from typing import Any
 from acceld.events import EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile
 from store import rollups
-from store.errors import NotFoundError
+from store.errors import NotFoundError, unknown
 from store.rows import clean, dump, text_value
 from store.writer import Transaction
 
@@ -169,7 +169,7 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
     """A candidate is being judged on ``device``."""
     row = tx.one("SELECT run FROM candidates WHERE id = ?", (candidate,))
     if row is None:
-        raise NotFoundError(f"there is no candidate c{candidate}")
+        raise unknown("candidate", candidate)
     tx.update("candidates", candidate, state="running", device=clean(device), started_at=tx.at)
     tx.event(EventKind.CANDIDATE_STARTED, row["run"], candidate=candidate, device=device)
 
@@ -183,7 +183,7 @@ def write_evaluation(
     """
     old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     if old is None:
-        raise NotFoundError(f"there is no candidate c{candidate.id}")
+        raise unknown("candidate", candidate.id)
     number = _known(tx, evaluation, key) or _insert(tx, evaluation, workload, backend, chip, key)
     latency_us = finite(evaluation.latency_us)
     run = tx.one("SELECT baseline, baseline_latency_us, workload, best FROM runs WHERE id = ?", (candidate.run,))

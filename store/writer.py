@@ -22,6 +22,7 @@ from typing import Any
 
 from acceld.errors import AcceldError, StoreError
 from acceld.events import Event, EventKind
+from store.connection import damage
 from store.rows import clean, dump, load
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class Writer:
 
     def __init__(
         self,
+        path: Path,
         connection: sqlite3.Connection,
         publish: Callable[[list[Event]], None],
         *,
@@ -110,6 +112,7 @@ class Writer:
         reserve_bytes: int = 0,
         redact: Callable[[str], str] | None = None,
     ) -> None:
+        self._path = path
         self._connection = connection
         self._publish = publish
         self._reserve = reserve
@@ -185,7 +188,9 @@ class Writer:
             except sqlite3.Error as error:
                 self._roll_back()
                 if not self._may_pass(error) or self._closing.is_set():
-                    failure = StoreError(f"the database refused a change: {error}", hint="acceld db check tells more.")
+                    failure = damage(self._path, error) or StoreError(
+                        f"the database refused a change: {error}", hint="acceld db check tells more."
+                    )
                     for item in group:
                         item.result, item.error, item.events = None, failure, []
                     break

@@ -1,4 +1,4 @@
-"""``acceld db``: look after the history: copy, check, shrink, forget old runs."""
+"""``acceld db``: look after the history: copy, put a copy back, check, shrink, forget old runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _UNITS_S = {"h": 3600, "d": 86400, "w": 604800, "m": 2629800}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to do."""
-    parser.add_argument("what", choices=("backup", "check", "vacuum", "prune", "path", "migrations"))
-    parser.add_argument("target", nargs="?", metavar="FILE", help="backup: where the copy goes")
+    parser.add_argument("what", choices=("backup", "check", "restore", "vacuum", "prune", "path", "migrations"))
+    parser.add_argument("target", nargs="?", metavar="FILE", help="backup: where the copy goes; restore: the copy")
     parser.add_argument("--quick", action="store_true", help="check: leave out the slow part of the integrity check")
     parser.add_argument("--older", metavar="SPAN", help="prune: runs that ended so long ago, such as 30d, 12h, 6m")
     parser.add_argument("--dry-run", action="store_true", help="prune: only say what would go")
@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         "migrations": _migrations,
         "check": _check,
         "backup": _backup,
+        "restore": _restore,
         "vacuum": _vacuum,
         "prune": _prune,
     }[arguments.what](home, arguments)
@@ -87,7 +88,7 @@ def _check(home: Home, arguments: argparse.Namespace) -> int:
         rows = ", ".join(f"{count} {name}" for name, count in report.rows.items())
         print(f"{'DAMAGED' if report.problems else 'ok'}  {rows}  {size(report.bytes)}  {report.seconds:.1f} s")
         if report.problems:
-            say(f"copies are in {home.backups}; move the damaged file away and put one in its place")
+            say(f"`acceld db restore FILE` puts a copy in its place and keeps it aside; copies are in {home.backups}")
     return 1 if report.problems else 0
 
 
@@ -101,6 +102,24 @@ def _backup(home: Home, arguments: argparse.Namespace) -> int:
         print_json({"backup": str(target), "bytes": written})
     else:
         print(f"{target}  {size(written)}")
+    return 0
+
+
+def _restore(home: Home, arguments: argparse.Namespace) -> int:
+    from store.maintenance import restore
+
+    if not arguments.target:
+        raise UsageError("restore needs the copy's FILE", hint=f"Copies are in {home.backups}.")
+    copy = Path(arguments.target).absolute()
+    if copy == home.database:
+        raise UsageError(f"{copy} is the history itself", hint=f"Copies are in {home.backups}.")
+    _not_served(home, f"restore {arguments.target}")
+    home.prepare()
+    aside = restore(home.database, copy)
+    if arguments.json:
+        print_json({"restored": str(copy), "replaced": str(aside) if aside else None})
+    else:
+        print(f"{home.database} is {copy} again" + (f"; what was there is in {aside}" if aside else ""))
     return 0
 
 

@@ -12,8 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-from acceld.errors import AcceldError, did_you_mean
+from acceld.errors import AcceldError, UsageError, did_you_mean
 
 INTERRUPTED = 130
 
@@ -78,10 +79,17 @@ COMMANDS: dict[str, Command] = {
 """Every command, in the order of the overview."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line in one line, as every other error is said."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"{self.prog} --help lists what it takes")
+
+
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one command."""
     command = COMMANDS[name]
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"acceld {name}", description=command.help[0].upper() + command.help[1:] + ".", allow_abbrev=False
     )
     parser.add_argument("--home", metavar="DIR", help="state folder (default: the nearest .acceld upward)")
@@ -139,6 +147,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        if type(error).__module__ != "sqlite3":
+            raise
+        # Its classes are not imported: most commands never open the history themselves.
+        print(f"acceld {name}: the history can not be read: {error}\n  `acceld db check` tells more.", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

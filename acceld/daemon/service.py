@@ -25,7 +25,7 @@ from acceld.daemon.parts import Parts, PartsMaker
 from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
-from acceld.errors import AcceldError, UsageError
+from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.events import EventKind
 from acceld.home import Home
@@ -50,6 +50,8 @@ VERSION = version("acceld")
 RESERVE_BYTES = 64 << 20
 RESERVE_NEEDS_BYTES = 1 << 30
 """The reserve is only kept where this much space is free."""
+STORAGE_S = 5.0
+"""How long the first change may wait for storage that does not work."""
 WATCH_S = 5.0
 IDLE_LOOK_S = 0.5
 
@@ -107,7 +109,7 @@ class Daemon:
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
-            unfinished = await self.store.recover("the daemon ended while it was under way")
+            unfinished = await self._recover()
             if self.store.migrated_from is not None:
                 text = f"The history was brought to a newer schema; the old one is {self.store.migrated_from}"
                 await self.store.notice(None, "info", text)
@@ -150,6 +152,19 @@ class Daemon:
                 self._hooks.cancel()
                 if self._following is not None:
                     self._following.cancel()
+
+    async def _recover(self) -> list[int]:
+        """End what another daemon left under way; the runs to go on with. StoreError where storage does not work."""
+        recovering = asyncio.ensure_future(self.store.recover("the daemon ended while it was under way"))
+        while not (await asyncio.wait({recovering}, timeout=STORAGE_S))[0]:
+            # Later a run waits for storage, and status says so. Nobody could ask a daemon that has not started.
+            if self.store.writer.degraded:
+                recovering.cancel()
+                raise StoreError(
+                    f"{self.home.database} can not be written: {self.store.writer.degraded}",
+                    hint="Nothing is lost. Make room on that disk, or see what is wrong with it, and start again.",
+                )
+        return recovering.result()
 
     def _start_hooks(self) -> asyncio.Task[None]:
         return self._tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))

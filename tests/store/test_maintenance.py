@@ -11,9 +11,11 @@ import pytest
 
 from acceld.errors import DeadlineError, StoreError, UsageError
 from store import history, listing
-from store.connection import connect_reader
+from store.connection import NEWEST_SCHEMA, connect_reader
 from store.database import Store
-from store.maintenance import backup, check, compare_totals, forget_runs, old_runs, vacuum
+from store.maintenance import backup, check, compare_totals, forget_runs, old_runs, restore, vacuum
+from store.migrations import SCHEMA_VERSION
+from tests.faults.harness import kill_writers
 from tests.store import records
 
 
@@ -80,6 +82,108 @@ async def test_a_copy_never_overwrites(store: Store, tmp_path: Path) -> None:
         await asyncio.to_thread(backup, store.path, target)
     with pytest.raises(StoreError, match="can not copy"):
         await asyncio.to_thread(backup, store.path, tmp_path / "nowhere" / "copy.db")
+
+
+async def test_a_copy_is_private_checked_and_one_file(store: Store, tmp_path: Path) -> None:
+    await records.small_run(store)
+    target = tmp_path / "elsewhere" / "copy.db"
+    await asyncio.to_thread(target.parent.mkdir)
+    await asyncio.to_thread(backup, store.path, target)
+    assert (await asyncio.to_thread(check, target)).problems == ()
+    assert [(one.name, one.stat().st_mode & 0o777) for one in target.parent.iterdir()] == [("copy.db", 0o600)]
+
+
+def filled(path: Path) -> None:
+    """A closed database with one run."""
+
+    async def fill() -> None:
+        store = await asyncio.to_thread(Store.open, path)
+        await records.small_run(store)
+        await store.close()
+
+    asyncio.run(fill())
+
+
+def test_a_damaged_history_is_named_by_whoever_meets_it_and_not_copied(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    filled(path)
+    with sqlite3.connect(path) as plain:
+        place = plain.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'candidates'").fetchone()[0]
+    plain.close()
+    raw = bytearray(path.read_bytes())
+    raw[4096 * (place - 1) : 4096 * (place - 1) + 64] = b"\xa5" * 64
+    path.write_bytes(raw)
+    with pytest.raises(StoreError, match=r"acceld\.db is damaged, so it was not copied"):
+        backup(path, tmp_path / "copy.db")
+    assert sorted(one.name for one in tmp_path.glob("copy*")) == []
+
+    async def meet() -> None:
+        store = await asyncio.to_thread(Store.open, path)
+        for work in (store.candidates(1), store.change(lambda tx: tx.execute("UPDATE candidates SET iteration = 0"))):
+            with pytest.raises(StoreError, match=r"acceld\.db is damaged") as found:
+                await work
+            assert "acceld db restore FILE" in found.value.hint
+        await store.close()
+
+    asyncio.run(meet())
+
+
+def test_a_restored_copy_is_not_damaged_by_the_log_of_a_killed_daemon(tmp_path: Path) -> None:
+    path, copy = tmp_path / "acceld.db", tmp_path / "copy.db"
+    filled(path)
+    backup(path, copy)
+    kept = copy.read_bytes()
+    kill_writers(tmp_path, 1)
+    log = path.with_name("acceld.db-wal")
+    assert log.stat().st_size
+    killed = (path.read_bytes(), log.read_bytes())
+    aside = restore(path, copy)
+    assert aside is not None
+    assert ((aside / path.name).read_bytes(), (aside / log.name).read_bytes()) == killed
+    assert not log.exists() and check(path).problems == ()
+    assert check(path).rows["runs"] == 1 and path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(killed[0])
+    log.write_bytes(killed[1])
+    path.write_bytes(kept)  # what a person does who does not know of the log
+    if check(path, quick=True).problems:
+        with pytest.raises(StoreError, match="is damaged"):
+            Store.open(path)
+    copy.write_bytes(kept[:8192])
+    with pytest.raises(StoreError, match=r"copy\.db is (damaged|not whole)"):
+        restore(path, copy)
+
+
+def test_an_emptied_file_beside_copies_begins_no_new_history(tmp_path: Path) -> None:
+    path = tmp_path / "acceld.db"
+    filled(path)
+    (tmp_path / "backups").mkdir()
+    backup(path, tmp_path / "backups" / "copy.db")
+    path.write_bytes(b"")
+    for use in (Store.open, check):
+        with pytest.raises(StoreError, match="is empty, and there are copies of it"):
+            use(path)
+    assert restore(path, tmp_path / "backups" / "copy.db") is not None
+    assert check(path).rows["runs"] == 1
+
+
+def test_readers_refuse_what_they_can_not_read(tmp_path: Path) -> None:
+    for number, (sql, said) in enumerate(
+        [
+            ("PRAGMA user_version = 99", "schema version 99"),
+            ("CREATE TABLE t (x)", "holds no history"),
+            ("CREATE TABLE t (x); PRAGMA application_id = 7", "of another program"),
+        ]
+    ):
+        path = tmp_path / f"{number}.db"
+        with sqlite3.connect(path) as plain:
+            plain.executescript(sql)
+        plain.close()
+        with pytest.raises(StoreError, match=said):
+            connect_reader(path)
+
+
+def test_the_schema_that_readers_know_is_the_newest() -> None:
+    assert NEWEST_SCHEMA == SCHEMA_VERSION
 
 
 async def test_saved_queries_tell_of_a_finished_run(store: Store) -> None:
