@@ -19,8 +19,6 @@ _WHOLE_WRITES = frozenset(
 )
 """Operations that write every element of their first destination, unless masked or told otherwise."""
 
-_KEEPS_REDUCING = ("load_reduce",)
-
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -60,7 +58,7 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
     if op == "dma_copy":
         return instruction.attr("rmw") is not None
     if number and op != "topk":
-        return instruction.attr("reduce_cmd") in _KEEPS_REDUCING
+        return instruction.attr("reduce_cmd") == "load_reduce" and instruction.attr("reduce_init") is None
     return False
 
 

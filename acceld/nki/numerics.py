@@ -3,8 +3,10 @@
 Engines compute in float32 and round once when they write (nki.md D.5). ``REAL[False]`` is that compute type,
 ``REAL[True]`` float64, in which no narrow format is rounded to: the mode for oracles and noise floors.
 
-Conversions no public page fixes are chosen here once: a float written as an integer is truncated towards zero and
-saturates, NaN becomes 0; a float beyond a narrow float's range becomes that format's infinity, or NaN where it has
+Conversions no public page fixes are chosen here once. A float written as an integer is rounded to the nearest: AWS's
+own nki-library takes a remainder by it (``_modulo`` of its attention_tkg kernel writes x/y - 0.5 to an int32 tile for
+the floor of x/y), which truncation would break. Unsettled, and so ours: halves go to the even neighbor, values beyond
+the range saturate, NaN becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's range becomes that format's infinity, or NaN where it has
 none.
 """
 
@@ -79,11 +81,11 @@ def _integer_range(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Floats as integers of ``dtype``: truncated, saturating, NaN as 0. Booleans hold where a value is not 0."""
+    """Floats as integers of ``dtype``: to the nearest, halves to even, saturating, NaN as 0. Booleans hold where a value is not 0."""
     if dtype == np.bool_:
         return np.asarray(values != 0)
     low, high = _integer_range(dtype)
-    wide = np.trunc(np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=high, neginf=low))
+    wide = np.rint(np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=high, neginf=low))
     return np.clip(wide, low, high).astype(dtype)
 
 
@@ -235,11 +237,6 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
     else:
         result = function.reduce(values, axis=axes, keepdims=True)
     return np.asarray(result).astype(values.dtype, copy=False)
-
-
-def accumulate(op: str, values: Array, axis: int) -> Array:
-    """Running fold of ``values`` with ``op`` along ``axis``."""
-    return np.asarray(_FOLDS[op].accumulate(values, axis=axis)).astype(values.dtype, copy=False)
 
 
 def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:

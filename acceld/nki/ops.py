@@ -60,7 +60,7 @@ OPS: dict[str, OpSpec] = {
     ),
     "dma_compute": _op(
         "dst",
-        "src0 src1? src2? src3? src4? src5? src6? src7?",
+        "src0 " + " ".join(f"src{k}?" for k in range(1, 16)),
         "op",
         "dst",
         "dst = srcs folded with op in float32 by the DMA engines",
@@ -121,7 +121,7 @@ OPS: dict[str, OpSpec] = {
     "tensor_scalar": _op(
         "dst reduce_res?",
         "data operand0 operand1?",
-        "op0 reverse0 op1 reverse1 reduce_op reduce_cmd negate",
+        "op0 reverse0 op1 reverse1 reduce_op reduce_cmd reduce_init negate",
         "dst",
         "dst = (data op0 operand0) op1 operand1, operands immediates or (P, 1) tiles; reverse swaps the operands",
     ),
@@ -130,7 +130,8 @@ OPS: dict[str, OpSpec] = {
         "data operand0 operand1?",
         "op0 op1 reduce_cmd",
         "dst",
-        "running fold with op1 along the free axis of data op0 operand0",
+        "running fold r[i] = (data[i] op0 operand0) op1 r[i-1] along the free axis; r[-1] is the operation's identity, "
+        "with reduce_cmd 'load_reduce' operand1, with 'reduce' what the engine's register holds",
     ),
     "scalar_tensor_tensor": _op(
         "dst",

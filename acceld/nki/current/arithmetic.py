@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from acceld.nki.current.operands import (
     Number,
-    destination,
     emit,
-    fitted,
     fold,
+    matched,
     reduced,
     scalar,
     word_of,
 )
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.elementwise import as_number
 from acceld.nki.frontend.names import activation_function, alu_op, engine_of
+from acceld.nki.frontend.state import current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Attr, Engine, Pattern
 
@@ -30,8 +31,7 @@ def activation(
     name: str | None = None,
 ) -> None:
     """dst = op(data * scale + bias), optionally folded along the free axes."""
-    target = destination(dst, "activation")
-    tile = fitted(data, target.shape, "data", "activation")
+    target, tile = matched(dst, "activation", data=data)
     srcs: list[Tensor | Number | Pattern] = [
         tile,
         scalar(0.0 if bias is None else bias, "bias", "activation", tile),
@@ -65,7 +65,7 @@ def activate2(
     imm1: object,
     op0: object,
     op1: object,
-    relu_param: float = 0.0,
+    relu_param: object = 0.0,
     reverse0: bool = False,
     reverse1: bool = False,
     reduce_op: object = None,
@@ -74,8 +74,10 @@ def activate2(
     name: str | None = None,
 ) -> None:
     """dst = op((data op0 imm0) op1 imm1) (trn3)."""
-    target = destination(dst, "activate2")
-    tile = fitted(data, target.shape, "data", "activate2")
+    target, tile = matched(dst, "activate2", data=data)
+    slope = as_number(relu_param)
+    if slope is None:
+        raise UnsupportedCall("a tile as relu_param", line=current().line(), hint="pass a number")
     emit(
         "activate2",
         Engine.SCALAR,
@@ -86,7 +88,7 @@ def activate2(
         op1=alu_op(op1),
         reverse0=bool(reverse0),
         reverse1=bool(reverse1),
-        relu_param=float(relu_param),
+        relu_param=float(slope),
         reduce_op=None if reduce_op is None else fold(reduce_op),
         reduce_cmd=word_of(reduce_cmd),
     )
@@ -96,13 +98,12 @@ def tensor_tensor(
     dst: object, data1: object, data2: object, op: object, engine: object = None, name: str | None = None
 ) -> None:
     """dst = data1 op data2."""
-    target = destination(dst, "tensor_tensor")
+    target, first, second = matched(dst, "tensor_tensor", data1=data1, data2=data2)
     word = alu_op(op)
     chosen = engine_of(engine)
     if chosen is Engine.UNKNOWN:
         chosen = Engine.GPSIMD if word == "power" else Engine.VECTOR
-    tiles = [fitted(v, target.shape, w, "tensor_tensor") for v, w in ((data1, "data1"), (data2, "data2"))]
-    emit("tensor_tensor", chosen, [target], tiles, op=word)
+    emit("tensor_tensor", chosen, [target], [first, second], op=word)
 
 
 def tensor_scalar(
@@ -118,8 +119,7 @@ def tensor_scalar(
     name: str | None = None,
 ) -> None:
     """dst = (data op0 operand0) op1 operand1, operands numbers or (P, 1) tiles."""
-    target = destination(dst, "tensor_scalar")
-    tile = fitted(data, target.shape, "data", "tensor_scalar")
+    target, tile = matched(dst, "tensor_scalar", data=data)
     srcs: list[Tensor | Number | Pattern] = [tile, scalar(operand0, "operand0", "tensor_scalar", tile)]
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
     if op1 is not None:
@@ -142,8 +142,7 @@ def tensor_scalar_reduce(
     name: str | None = None,
 ) -> None:
     """dst = data op0 operand0, folded along the free axes into reduce_res."""
-    target = destination(dst, "tensor_scalar_reduce")
-    tile = fitted(data, target.shape, "data", "tensor_scalar_reduce")
+    target, tile = matched(dst, "tensor_scalar_reduce", data=data)
     emit(
         "tensor_scalar",
         Engine.VECTOR,
@@ -152,9 +151,26 @@ def tensor_scalar_reduce(
         op0=alu_op(op0),
         reverse0=bool(reverse0),
         reduce_op=fold(reduce_op),
-        reduce_cmd=word_of(reduce_cmd),
+        reduce_cmd=word_of(reduce_cmd) or "reset_reduce",
+        reduce_init=_loaded(reduce_init, reduce_cmd, "tensor_scalar_reduce"),
         negate=bool(reduce_res_negate),
     )
+
+
+def _loaded(value: object, command: object, call: str) -> float | None:
+    """The ``reduce_init`` of a fold, which counts with ``load_reduce`` only."""
+    loads = word_of(command) == "load_reduce"
+    start = as_number(value)
+    if isinstance(value, Tensor):
+        raise UnsupportedCall(f"a tile as reduce_init of {call}", line=current().line(), hint="pass a number")
+    if (value is not None and not loads) or (value is not None and start is None):
+        raise LegalityError(
+            f"reduce_init of '{call}' must be a number, beside reduce_cmd.load_reduce",
+            rule="reduce_init",
+            line=current().line(),
+            hint="pass reduce_cmd=nisa.reduce_cmd.load_reduce, or leave reduce_init out",
+        )
+    return float(start or 0) if loads else None
 
 
 def tensor_scalar_cumulative(
@@ -168,9 +184,15 @@ def tensor_scalar_cumulative(
     name: str | None = None,
 ) -> None:
     """A running fold with op1 along the free axis of src op0 imm0."""
-    target = destination(dst, "tensor_scalar_cumulative")
-    tile = fitted(src, target.shape, "src", "tensor_scalar_cumulative")
+    target, tile = matched(dst, "tensor_scalar_cumulative", src=src)
     srcs: list[Tensor | Number | Pattern] = [tile, scalar(imm0, "imm0", "tensor_scalar_cumulative", tile)]
+    if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
+        raise LegalityError(
+            "imm1 of 'tensor_scalar_cumulative' is what reduce_cmd.load_reduce starts from, and only that",
+            rule="reduce_init",
+            line=current().line(),
+            hint="pass both, or neither",
+        )
     if imm1 is not None:
         srcs.append(scalar(imm1, "imm1", "tensor_scalar_cumulative", tile))
     emit(
@@ -196,17 +218,12 @@ def scalar_tensor_tensor(
     name: str | None = None,
 ) -> None:
     """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1) tile, operand1 a tile."""
-    target = destination(dst, "scalar_tensor_tensor")
-    tile = fitted(data, target.shape, "data", "scalar_tensor_tensor")
+    target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
     emit(
         "scalar_tensor_tensor",
         Engine.VECTOR,
         [target],
-        [
-            tile,
-            scalar(operand0, "operand0", "scalar_tensor_tensor", tile),
-            fitted(operand1, target.shape, "operand1", "scalar_tensor_tensor"),
-        ],
+        [tile, scalar(operand0, "operand0", "scalar_tensor_tensor", tile), other],
         op0=alu_op(op0),
         op1=alu_op(op1),
         reverse0=bool(reverse0),
@@ -216,8 +233,8 @@ def scalar_tensor_tensor(
 
 def reciprocal(dst: object, data: object, name: str | None = None) -> None:
     """dst = 1 / data."""
-    target = destination(dst, "reciprocal")
-    emit("reciprocal", Engine.VECTOR, [target], [fitted(data, target.shape, "data", "reciprocal")])
+    target, tile = matched(dst, "reciprocal", data=data)
+    emit("reciprocal", Engine.VECTOR, [target], [tile])
 
 
 def exponential(
@@ -226,19 +243,18 @@ def exponential(
     max_value: object = 0.0,
     reduce_res: object = None,
     reduce_cmd: object = None,
-    reduce_init: float = 0.0,
+    reduce_init: object = 0.0,
     name: str | None = None,
 ) -> None:
     """dst = exp(src - max_value), optionally summed (trn3)."""
-    target = destination(dst, "exponential")
-    tile = fitted(src, target.shape, "src", "exponential")
+    target, tile = matched(dst, "exponential", src=src)
     emit(
         "exponential",
         Engine.VECTOR,
         [target, *reduced(reduce_res, "exponential")],
         [tile, scalar(max_value, "max_value", "exponential", tile)],
         reduce_cmd=word_of(reduce_cmd),
-        reduce_init=float(reduce_init),
+        reduce_init=_loaded(None if reduce_init == 0 else reduce_init, reduce_cmd, "exponential"),
     )
 
 
@@ -254,17 +270,14 @@ def select_reduce(
     name: str | None = None,
 ) -> None:
     """dst = on_true where the predicate holds, else on_false."""
-    target = destination(dst, "select_reduce")
-    false = as_number(on_false)
+    number = as_number(on_false)
+    tiles = {"predicate": predicate, "on_true": on_true} | ({} if number is not None else {"on_false": on_false})
+    target, *sources = matched(dst, "select_reduce", **tiles)
     emit(
         "select",
         Engine.VECTOR,
         [target, *reduced(reduce_res, "select_reduce")],
-        [
-            fitted(predicate, target.shape, "predicate", "select_reduce"),
-            fitted(on_true, target.shape, "on_true", "select_reduce"),
-            false if false is not None else fitted(on_false, target.shape, "on_false", "select_reduce"),
-        ],
+        [*sources, *([] if number is None else [number])],
         reverse=bool(reverse_pred),
         reduce_op=("max" if reduce_op is None else fold(reduce_op)) if reduce_res is not None else None,
         reduce_cmd=word_of(reduce_cmd),
@@ -273,6 +286,5 @@ def select_reduce(
 
 def dropout(dst: object, data: object, prob: object, name: str | None = None) -> None:
     """Zeroes elements at random."""
-    target = destination(dst, "dropout")
-    tile = fitted(data, target.shape, "data", "dropout")
+    target, tile = matched(dst, "dropout", data=data)
     emit("dropout", Engine.VECTOR, [target], [tile, scalar(prob, "prob", "dropout", tile)])

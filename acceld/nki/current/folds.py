@@ -5,8 +5,8 @@ from __future__ import annotations
 from acceld.nki.current.operands import (
     destination,
     emit,
-    fitted,
     fold,
+    matched,
     scalar,
 )
 from acceld.nki.errors import LegalityError
@@ -62,17 +62,12 @@ def tensor_tensor_scan(
     name: str | None = None,
 ) -> None:
     """r[i] = (data0[i] op0 r[i-1]) op1 data1[i]."""
-    target = destination(dst, "tensor_tensor_scan")
-    tile = fitted(data0, target.shape, "data0", "tensor_tensor_scan")
+    target, first, second = matched(dst, "tensor_tensor_scan", data0=data0, data1=data1)
     emit(
         "scan",
         Engine.VECTOR,
         [target],
-        [
-            tile,
-            fitted(data1, target.shape, "data1", "tensor_tensor_scan"),
-            scalar(initial, "initial", "tensor_tensor_scan", tile),
-        ],
+        [first, second, scalar(initial, "initial", "tensor_tensor_scan", first)],
         op0=alu_op(op0),
         op1=alu_op(op1),
         reverse0=bool(reverse0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, IntEnum
@@ -14,8 +15,9 @@ from acceld.nki.current import sampling
 from acceld.nki.current.registers import register_alloc, register_move
 from acceld.nki.current.state import CurrentTrace, current_trace
 from acceld.nki.current.tensor import NkiTensor, Register
+from acceld.nki.current.wrappers import wrappers
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
-from acceld.nki.frontend import dtypes, elementwise, language, memory
+from acceld.nki.frontend import dtypes, elementwise, memory
 from acceld.nki.frontend.names import EngineName
 from acceld.nki.frontend.placement import declare
 from acceld.nki.frontend.state import MAX_TRIPS, Retrace, current
@@ -24,8 +26,8 @@ from acceld.nki.program import Engine, LoopKind, Space
 from acceld.nki.reroll import Sample, mark
 from acceld.nki.session import Site, call_site, caller, loop_variable
 
-UNARY = (*(name for name in language.UNARY if name not in ("invert", "logical_not")), "gelu_apprx_sigmoid_dx")
-BINARY = (*language.BINARY, "abs_max", "abs_min")
+PLAIN_VALUES = (bool, int, float, str, tuple)
+"""What a class attribute holds that a kernel's configuration object may override."""
 
 
 class NcVersion(IntEnum):
@@ -69,14 +71,17 @@ class MatmulPerfMode(Enum):
     double_row = 1
 
 
+def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
+    """What Python's ``range`` takes, from the arguments a range of this API documents."""
+    return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
+
+
 def _unrolled(function: str) -> Callable[..., Iterator[object]]:
     """A range whose iterations are marked, so that the program gets its loop back."""
 
     def call(*args: Any, **kwargs: Any) -> Iterator[object]:
         trace = current()
-        bounds = [
-            operator.index(cast("Any", a)) for a in (*args, *(kwargs[k] for k in ("stop", "step") if k in kwargs))
-        ]
+        bounds = [operator.index(cast("Any", bound)) for bound in _bounds(*args, **kwargs)]
         numbers = range(*bounds)
         if len(numbers) > MAX_TRIPS:
             raise LimitExceeded(
@@ -224,14 +229,12 @@ def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
-    """An n x n identity: a constant in HBM, loaded to ``dst`` where given."""
-    constant = memory.shared_identity_matrix(n, dtype)
-    if dst is None:
-        return constant
+    """An n x n identity in SBUF: in ``dst`` where given, else in a new tile."""
     from acceld.nki.current.moves import dma_copy
 
-    dma_copy(dst, constant)
-    return dst
+    made = ndarray((n, n), dtype) if dst is None else dst
+    dma_copy(made, memory.shared_identity_matrix(n, dtype))
+    return made
 
 
 def is_hbm(buffer: object) -> bool:
@@ -263,32 +266,8 @@ class no_reorder:  # the API's name
     def __exit__(self, *error: object) -> None: ...
 
 
-def _wrapped(name: str, maker: Callable[..., Any]) -> Callable[..., Any]:
-    """A wrapper of the legacy form without its ``mask``."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if "mask" in kwargs:
-            raise LegalityError(
-                f"{name} takes no mask in this API", rule="mask_form", line=current().line(), hint="use slices"
-            )
-        return maker(*args, **kwargs)
-
-    call.__name__ = call.__qualname__ = name
-    return call
-
-
 def namespace() -> dict[str, object]:
     """Everything ``nki.language`` offers here."""
-    legacy = language.namespace()
-    kept = {
-        name: _wrapped(name, cast("Callable[..., Any]", legacy[name]))
-        for name in (
-            "load store copy where all sum prod max min mean var softmax rms_norm expand_dims broadcast_to transpose "
-            "matmul load_transpose2d gather_flattened dropout rand random_seed program_id num_programs program_ndim "
-            "shared_constant device_print ds finfo"
-        ).split()
-        if name in legacy
-    }
     types = dict(dtypes.EVERY)
     types["bool_"] = types.pop("bool")
     own = {
@@ -321,15 +300,11 @@ def namespace() -> dict[str, object]:
         "tile_size": TileSize(),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
-    unary = {name: _wrapped(name, language._unary(name)) for name in UNARY}
-    binary = {name: _wrapped(name, language._binary(name)) for name in BINARY}
-    unary["logical_not"] = _wrapped("logical_not", language._unary("logical_not"))
-    unary["invert"] = _wrapped("invert", language._unary("invert"))
-    return {**kept, **types, **unary, **binary, **own}
+    return {**wrappers(), **types, **own}
 
 
 def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
-    bounds = [*args, *(kwargs[k] for k in ("stop", "step") if k in kwargs)]
+    bounds = _bounds(*args, **kwargs)
     if any(isinstance(bound, Register) for bound in bounds):
         lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
         return _run_time_loop(lower, upper, bounds[2] if len(bounds) > 2 else 1)
@@ -337,7 +312,21 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
 
 
 class NKIObject:
-    """Base of a kernel's own classes: its fields may be set by name."""
+    """Base of a kernel's own classes: its fields may be set by name.
+
+    Under ``@dataclass`` every plain class attribute is a field here, also one without an annotation.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        typed: dict[str, Any] = inspect.get_annotations(cls)
+        plain = [
+            name
+            for name, value in vars(cls).items()
+            if not name.startswith("_") and name not in typed and (value is None or isinstance(value, PLAIN_VALUES))
+        ]
+        if plain:
+            cls.__annotations__ = {**typed, **dict.fromkeys(plain, Any)}
 
     def __init__(self, **kwargs: Any) -> None:
         self.__dict__.update(kwargs)

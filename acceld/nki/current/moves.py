@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from acceld.nki.current.operands import (
     destination,
     emit,
-    fitted,
+    matched,
     number,
     same,
     tensor,
     word_of,
 )
-from acceld.nki.errors import LegalityError
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.elementwise import as_number, operand
 from acceld.nki.frontend.names import alu_op, engine_of
 from acceld.nki.frontend.state import current
+from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, Space
 
 
@@ -40,7 +42,35 @@ def dma_copy(
                 line=current().line(),
                 hint="copy it to SBUF with nisa.tensor_copy first",
             )
+    _check_dge(dge_mode, engine, source, target, "dma_copy")
     emit("dma_copy", Engine.DMA, [target], [same(source, target, "dma_copy")], oob=word_of(oob_mode) or "error")
+
+
+def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
+    """What the choice of descriptor generation allows. It changes no values, and the timeline knows one kind only."""
+    hardware = word_of(dge_mode) == "hwdge"
+    chosen = engine_of(engine)
+    if hardware and source.dtype_name != target.dtype_name:
+        raise LegalityError(
+            f"'{call}' by hardware DGE from {source.dtype_name} to {target.dtype_name}: it moves bytes and casts nothing",
+            rule="dge_dtype",
+            line=current().line(),
+            hint="use .view() for the same bits, dge_mode.swdge or dge_mode.none for a cast",
+        )
+    if chosen is not Engine.UNKNOWN and (not hardware or chosen not in (Engine.SYNC, Engine.SCALAR)):
+        raise LegalityError(
+            f"engine of '{call}' is for dge_mode.hwdge, and then nisa.engine.sync or nisa.engine.scalar",
+            rule="engine",
+            line=current().line(),
+            hint="leave engine out",
+        )
+
+
+def _no_skipping(oob_mode: object, call: str) -> None:
+    if word_of(oob_mode) == "skip":
+        raise UnsupportedCall(
+            f"{call} with oob_mode.skip", line=current().line(), hint="keep the indices inside, or use nisa.dma_copy"
+        )
 
 
 def dma_compute(
@@ -52,10 +82,25 @@ def dma_compute(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = srcs folded by the DMA engines in float32."""
+    """dst = sum of srcs by the DMA engines in float32."""
     target = tensor(dst, "dst", "dma_compute")
+    weights = [] if scales is None else [as_number(scale) for scale in cast("Sequence[object]", scales)]
+    refused = {
+        f"reduce_op={alu_op(reduce_op)}": alu_op(reduce_op) != "add",
+        "scales other than 1.0": any(weight != 1 for weight in weights) or len(weights) not in (0, len(srcs)),
+        "unique_indices=False": not unique_indices,
+    }
+    for option, given in refused.items():
+        if given:
+            raise LegalityError(
+                f"dma_compute with {option}: the DMA engines only add, each source with weight 1.0",
+                rule="dma_compute",
+                line=current().line(),
+                hint="scale with nisa.tensor_scalar before, or fold with nisa.tensor_tensor",
+            )
+    _no_skipping(oob_mode, "dma_compute")
     tiles = [same(tensor(src, "srcs", "dma_compute"), target, "dma_compute") for src in srcs]
-    emit("dma_compute", Engine.DMA, [target], tiles, op=alu_op(reduce_op))
+    emit("dma_compute", Engine.DMA, [target], tiles, op="add")
 
 
 def dma_transpose(
@@ -69,6 +114,8 @@ def dma_transpose(
 ) -> None:
     """dst = transpose(src, axes) during the transfer; all axes reversed by default."""
     source = tensor(src, "src", "dma_transpose")
+    _no_skipping(oob_mode, "dma_transpose")
+    _check_dge(dge_mode, None, source, tensor(dst, "dst", "dma_transpose"), "dma_transpose")
     order = tuple(axes) if axes is not None else tuple(reversed(range(source.ndim)))
     emit("dma_transpose", Engine.DMA, [tensor(dst, "dst", "dma_transpose")], [source], axes=order)
 
@@ -77,11 +124,11 @@ def tensor_copy(
     dst: object, src: object, engine: object = None, name: str | None = None, *, dtype: object = None
 ) -> None:
     """dst = src on chip. ``dtype`` is an argument of NKI 0.2 that changes nothing: the destination has its type."""
-    target = destination(dst, "tensor_copy")
+    target, tile = matched(dst, "tensor_copy", src=src)
     if dtype is not None:
         trace = current()
         trace.builder.notice(trace.line(), "tensor_copy takes no dtype since NKI 0.3: the destination's type counts")
-    emit("copy", engine_of(engine), [target], [fitted(src, target.shape, "src", "tensor_copy")])
+    emit("copy", engine_of(engine), [target], [tile])
 
 
 def memset(dst: object, value: object, engine: object = None, name: str | None = None) -> None:
@@ -93,11 +140,11 @@ def tensor_copy_predicated(
     dst: object, src: object, predicate: object, reverse_pred: bool = False, name: str | None = None
 ) -> None:
     """dst[p] = src[p] where the predicate (not) holds."""
-    target = destination(dst, "tensor_copy_predicated")
-    value = as_number(src)
-    source = value if value is not None else fitted(src, target.shape, "src", "tensor_copy_predicated")
-    chosen = fitted(predicate, target.shape, "predicate", "tensor_copy_predicated")
-    emit("copy_predicated", Engine.VECTOR, [target], [source, chosen], reverse=bool(reverse_pred))
+    number = as_number(src)
+    tiles = {"predicate": predicate} | ({} if number is not None else {"src": src})
+    target, chosen, *source = matched(dst, "tensor_copy_predicated", **tiles)
+    value = source[0] if number is None else number
+    emit("copy_predicated", Engine.VECTOR, [target], [value, chosen], reverse=bool(reverse_pred))
 
 
 def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int], name: str | None = None) -> None:

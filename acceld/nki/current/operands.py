@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
@@ -12,7 +15,7 @@ from acceld.nki.frontend.names import reduce_op
 from acceld.nki.frontend.state import current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.frontend.views import conform
-from acceld.nki.program import Attr, Engine, Pattern
+from acceld.nki.program import Attr, Engine, Pattern, TileDim
 
 Number = float | int
 
@@ -21,20 +24,61 @@ def destination(value: object, call: str) -> Tensor:
     return operand(value, "dst", call)
 
 
-def fitted(value: object, shape: tuple[int, ...], name: str, call: str) -> Tensor:
-    """``value`` as a tile of ``shape``: axes of one element added, dropped or repeated."""
-    tile = operand(value, name, call)
-    view = conform(tile, shape)
-    if view is None:
-        view = expand(tile, shape)
-    if view is None:
+def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
+    """The destination and the sources by name as tiles of one shape.
+
+    Axes of one element are added, dropped or repeated to the destination's shape. Engines count elements, so tiles of
+    equally many elements a partition go together too: all of them are split into the finest axes that any of them has.
+    """
+    target = destination(dst, call)
+    tiles = {name: operand(value, name, call) for name, value in sources.items()}
+    views = {name: _viewed(tile, target.shape) for name, tile in tiles.items()}
+    found = tuple(view for view in views.values() if view is not None)
+    if len(found) == len(views):
+        return (target, *found)
+    axes = _common_axes((target, *tiles.values()))
+    if axes is None:
+        name = next(name for name, view in views.items() if view is None)
         raise LegalityError(
-            f"operand '{name}' of '{call}' has shape {list(tile.shape)}, the destination {list(shape)}",
+            f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, the destination {list(target.shape)}",
             rule="shape",
             line=current().line(),
             hint="both must have the same partition and free sizes",
         )
-    return view
+    return tuple(split(tile, axes) for tile in (target, *tiles.values()))
+
+
+def _viewed(tile: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    view = conform(tile, shape)
+    return expand(tile, shape) if view is None else view
+
+
+def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
+    """The finest free axes of tiles with equally many elements; None where their axes cut each other."""
+    if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
+        return None
+    return finest_axes([tile.shape[1:] for tile in tiles])
+
+
+def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Axes into which all shapes of one size can be split; None where there are none."""
+    cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
+    if any(outer % inner for inner, outer in pairwise(cuts)):
+        return None
+    return tuple(reversed([outer // inner for inner, outer in pairwise(cuts)]))
+
+
+def split(tile: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """``tile`` with its free axes split into ``axes``, which are finer."""
+    left = list(axes)
+    dims: list[TileDim] = []
+    for dim in reversed(tile.access.dims[1:]):
+        inner = 1
+        while inner < dim.count:
+            count = left.pop()
+            dims.append(TileDim(count, tuple(step * inner for step in dim.steps)))
+            inner *= count
+    return tile.like(replace(tile.access, dims=(tile.access.dims[0], *reversed(dims))))
 
 
 def emit(

@@ -10,11 +10,13 @@ from typing import Any, cast
 from acceld.nki.current.operands import (
     destination,
     emit,
-    fitted,
+    finest_axes,
     fold,
+    matched,
     number,
     reduced,
     scalar,
+    split,
     word_of,
 )
 from acceld.nki.errors import LegalityError
@@ -25,20 +27,35 @@ from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Affine, Engine, Pattern
 
 
-def affine(pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, target: Tensor) -> Pattern:
-    """``offset + channel_multiplier * partition + sum(step * index)`` over the destination's axes."""
-    steps = [operator.index(cast("Any", pair[0])) for pair in pattern]
-    counts = tuple(operator.index(cast("Any", pair[1])) for pair in pattern)
-    free = target.shape[1:]
-    if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1) and prod(counts) != prod(free):
-        raise LegalityError(
-            f"the pattern covers {list(counts)}, the destination {list(free)}", rule="shape", line=current().line()
-        )
-    if len(counts) != len(free):
-        kept = iter(step for step, n in zip(steps, counts, strict=True) if n != 1)
-        steps = [next(kept, 0) if n != 1 else 0 for n in free]
-    base = operator.index(cast("Any", offset))
-    return Pattern(Affine(base), (operator.index(cast("Any", channel_multiplier)), *steps))
+def affine(
+    pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, tiles: Sequence[Tensor]
+) -> tuple[Pattern, list[Tensor]]:
+    """``offset + channel_multiplier * partition + sum(step * index)`` over the tiles' axes, and the tiles with their
+    free axes split where the pattern counts in finer ones."""
+    pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
+    counts, free = tuple(count for _, count in pairs), tiles[0].shape[1:]
+    views = list(tiles)
+    if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1):
+        axes = finest_axes([counts, free]) if prod(counts) == prod(free) else None
+        if axes is None:
+            raise LegalityError(
+                f"the pattern covers {list(counts)}, the destination {list(free)}", rule="shape", line=current().line()
+            )
+        views, free = [split(tile, axes) for tile in tiles], axes
+    left = [(step, count) for step, count in pairs if count != 1]
+    steps: list[int] = []
+    inner = 1
+    for count in reversed(free):
+        if count == 1:
+            steps.append(0)
+            continue
+        steps.append(left[-1][0] * inner)
+        inner *= count
+        if inner == left[-1][1]:
+            left.pop()
+            inner = 1
+    coefficients = (operator.index(cast("Any", channel_multiplier)), *reversed(steps))
+    return Pattern(Affine(operator.index(cast("Any", offset))), coefficients), views
 
 
 def iota(
@@ -49,8 +66,8 @@ def iota(
     name: str | None = None,
 ) -> None:
     """An affine pattern of integers."""
-    target = destination(dst, "iota")
-    emit("iota", Engine.GPSIMD, [target], pattern=affine(pattern, offset, channel_multiplier, target))
+    values, tiles = affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
+    emit("iota", Engine.GPSIMD, tiles, pattern=values)
 
 
 def affine_select(
@@ -64,17 +81,15 @@ def affine_select(
     name: str | None = None,
 ) -> None:
     """dst = on_true_tile where the affine value compares with zero, else on_false_value."""
-    target = destination(dst, "affine_select")
+    tiles = matched(dst, "affine_select", on_true_tile=on_true_tile)
+    values, (target, tile) = affine(pattern, offset, channel_multiplier, tiles)
     emit(
         "affine_select",
         Engine.GPSIMD,
         [target],
-        [
-            fitted(on_true_tile, target.shape, "on_true_tile", "affine_select"),
-            number(on_false_value, "on_false_value", "affine_select"),
-        ],
+        [tile, number(on_false_value, "on_false_value", "affine_select")],
         cmp="equal" if cmp_op is None else alu_op(cmp_op),
-        pattern=affine(pattern, offset, channel_multiplier, target),
+        pattern=values,
     )
 
 
@@ -93,8 +108,7 @@ def range_select(
     name: str | None = None,
 ) -> None:
     """dst = on_true_tile where the free index lies between two bounds, else the least float32."""
-    target = destination(dst, "range_select")
-    tile = fitted(on_true_tile, target.shape, "on_true_tile", "range_select")
+    target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
     emit(
         "range_select",
         Engine.VECTOR,

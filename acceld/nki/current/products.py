@@ -58,6 +58,13 @@ def nc_matmul(
         )
     result = flat(target)
     if word_of(perf_mode) not in (None, "none"):
+        if is_transpose or is_stationary_onezero or is_moving_onezero:
+            raise LegalityError(
+                "a product with perf_mode is no transpose and takes no is_stationary_onezero or is_moving_onezero",
+                rule="perf_mode",
+                line=current().line(),
+                hint="leave perf_mode out",
+            )
         _double_row(result, left, right, accumulate, tile_position, tile_size)
         return
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])

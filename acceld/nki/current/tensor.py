@@ -70,6 +70,14 @@ class NkiTensor(Tensor):
 
     __slots__ = ()
 
+    def __bool__(self) -> bool:
+        """True for a tensor in HBM, which kernels ask to tell it from None; a tile's value is not known."""
+        if self.space is not Space.HBM:
+            return super().__bool__()
+        trace = current()
+        trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
+        return True
+
     def _axis(self, dim: int) -> int:
         axis = operator.index(cast("Any", dim))
         if not -self.ndim <= axis < self.ndim:

@@ -9,10 +9,10 @@ import numpy as np
 
 from acceld.nki.activations import ACTIVATIONS
 from acceld.nki.execution.context import Context, Reader, Step, write_result
-from acceld.nki.execution.folding import fold_sink
+from acceld.nki.execution.folding import fold_sink, folding_registers
 from acceld.nki.execution.machine import Env, crash, pattern_values
 from acceld.nki.execution.windows import Crop, Mask, Window
-from acceld.nki.numerics import ALU, BITWISE, Array, accumulate, is_integer, to_integer
+from acceld.nki.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, is_integer, to_integer
 from acceld.nki.program import Access, Engine
 
 Binary = Callable[[Any, Any, "Array | None"], Array]
@@ -166,19 +166,32 @@ def tensor_scalar(context: Context) -> Step:
 
 
 def tensor_scalar_cumulative(context: Context) -> Step:
-    """Running fold with op1 along the last axis of data op0 operand0; operand1 is its first value."""
+    """Running fold along the free axes in order: r[i] = (data[i] op0 operand0) op1 r[i-1]."""
     dst = context.dst()
     data = context.reader(0)
     stage = _stage(context, context.text("op0"), False, context.reader(1))
     op = context.text("op1", "add")
+    if op not in FOLD_IDENTITY and op != "subtract":
+        crash(f"a running fold with {op}", "operation", context.instruction.line)
+    function = alu(context, op)
+    command = context.text("reduce_cmd", "reset_reduce")
     initial = context.reader(2) if context.has_src(2) else None
+    registers = folding_registers(context, FOLD_IDENTITY.get(op, 0.0))
 
     def run(env: Env, window: Window) -> None:
-        value = stage(env, window, data(env, window), None)
+        value = np.broadcast_to(stage(env, window, data(env, window), None), context.space.shape)
+        if window is not None:
+            raise context.unsupported("a mask")
+        rows = value.reshape(value.shape[0], -1)
+        held = registers(value.shape[0])
         if initial is not None:
-            value = np.array(value)
-            value[..., :1] = ALU[op](initial(env, window), value[..., :1], None)
-        dst.put(env, window, accumulate(op, value, value.ndim - 1))
+            held[...] = np.asarray(initial(env, window)).reshape(-1)
+        elif command != "reduce":
+            held[...] = FOLD_IDENTITY.get(op, 0.0)
+        out = np.empty_like(rows)
+        for place in range(rows.shape[1]):
+            held[...] = out[:, place] = function(rows[:, place], held, None)
+        dst.put(env, window, out.reshape(value.shape))
 
     return run
 

@@ -39,8 +39,8 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
     """What folds values along the free axes into the second destination; None where nothing is asked for.
 
     The accumulator of each engine is a register a partition: ``reset`` zeroes it, ``reduce`` folds into it,
-    ``reset_reduce`` does both, ``load_reduce`` starts from what reduce_res holds. A destination without a command
-    takes this instruction's own fold.
+    ``reset_reduce`` does both, ``load_reduce`` starts from ``reduce_init``, or what reduce_res holds where there is
+    none. A destination without a command takes this instruction's own fold.
     """
     command = context.text("reduce_cmd", "reset_reduce" if len(context.instruction.dsts) > 1 else "idle")
     if command == "idle" and len(context.instruction.dsts) > 1 and context.attr("reduce_op") is not None:
@@ -53,32 +53,37 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
     result = context.dst(1) if len(context.instruction.dsts) > 1 else None
     first = context.instruction.dsts[0]
     count = first.dims[0].count if first.dims else 1
-    key = context.instruction.engine.value
-    folds = context.machine.folds
     identity = FOLD_IDENTITY.get(op, 0.0)
+    registers = folding_registers(context, identity)
+    first_value = context.attr("reduce_init")
 
     def sink(env: Env, window: Window, values: Array, negate: bool) -> None:
         if isinstance(window, Mask):
             values = np.where(window.keep, values, values.dtype.type(identity))
         folded = fold(op, values, tuple(range(1, values.ndim))) if values.ndim > 1 else values
-        if command in ("reduce", "reset") and window is None:
-            held = folds.setdefault(key, np.full(PARTITIONS, identity, context.machine.real))
+        if command == "load_reduce":
+            if not isinstance(first_value, int | float) and result is None:
+                crash("load_reduce needs reduce_init or reduce_res", "operand_kind", context.instruction.line)
+            start = first_value if result is None or first_value is not None else result.load(env, window)
+            folded = combine(op, np.asarray(start, folded.dtype), folded)
+        if window is None:
+            held = registers(min(count, PARTITIONS))
             if command == "reset":
                 held[...] = identity
                 return
-            part = held[: min(count, PARTITIONS)]
-            part[...] = combine(op, part, folded.reshape(-1)[: part.size])
-            folded = part.reshape(folded.shape[0], *(1 for _ in folded.shape[1:]))
-        elif command == "load_reduce" and result is not None:
-            folded = combine(op, result.load(env, window), folded)
-        elif command == "reset_reduce" and window is None:
-            held = folds.setdefault(key, np.full(PARTITIONS, identity, context.machine.real))
-            part = held[: min(count, PARTITIONS)]
-            part[...] = folded.reshape(-1)[: part.size]
+            part = folded.reshape(-1)[: held.size]
+            held[...] = combine(op, held, part) if command == "reduce" else part
+            folded = held.reshape(folded.shape[0], *(1 for _ in folded.shape[1:]))
         if result is not None:
             result.put(env, window, -folded if negate else folded)
 
     return sink
+
+
+def folding_registers(context: Context, identity: float) -> Callable[[int], Array]:
+    """The accumulators of the instruction's engine, one a partition; of the first partitions."""
+    folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
+    return lambda count: folds.setdefault(key, np.full(PARTITIONS, identity, real))[:count]
 
 
 def tensor_reduce(context: Context) -> Step:

@@ -96,6 +96,17 @@ def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = 
     )
 
 
+def written_as(dtype: object, target: Tensor, call: str) -> None:
+    """LegalityError where ``dtype`` names another type than that of the tile an instruction is given to write to."""
+    if dtype is not None and dtypes.dtype_name(dtype) != target.dtype_name:
+        raise LegalityError(
+            f"dtype of '{call}' is {dtypes.dtype_name(dtype)}, but its dst is {target.dtype_name}",
+            rule="dtype",
+            line=current().line(),
+            hint="leave dtype out: what is written has the type of dst",
+        )
+
+
 def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
     """LegalityError where the tiles do not span equally many partitions."""
     first = named[0]

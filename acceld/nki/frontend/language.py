@@ -28,7 +28,9 @@ BINARY = (
 REDUCTIONS = {"sum": "add", "prod": "multiply", "max": "max", "min": "min"}
 
 
-def _unary(name: str) -> Callable[..., Tensor]:
+def unary(name: str) -> Callable[..., Tensor]:
+    """``nl.NAME`` of one operand."""
+
     def call(x: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
         return elementwise.unary(name, x, dtype=dtype, mask=mask)
 
@@ -36,7 +38,9 @@ def _unary(name: str) -> Callable[..., Tensor]:
     return call
 
 
-def _binary(name: str) -> Callable[..., Tensor]:
+def binary(name: str) -> Callable[..., Tensor]:
+    """``nl.NAME`` of two operands; of two numbers, a number."""
+
     def call(x: object, y: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
         if not isinstance(x, Tensor) and not isinstance(y, Tensor):
             return getattr(np, name)(x, y)
@@ -157,7 +161,8 @@ def program_ndim() -> int:
 def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) -> None:
     """``nl.device_print``."""
     if isinstance(x, Tensor) and x.space is not memory.HBM.space:
-        current().emit("print", Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]})
+        patterns = elementwise.masked(mask, x.shape)
+        current().emit("print", Engine.SYNC, [], [x], attrs={"text": str(prefix)[:200]}, mask=patterns)
 
 
 def expand_dims(data: Tensor, axis: int, **kwargs: Any) -> Tensor:
@@ -198,6 +203,8 @@ def rand(shape: Sequence[int], dtype: object = np.float32, **kwargs: Any) -> Ten
 
 def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
     """``nl.random_seed``."""
+    if mask is not None:
+        raise UnsupportedCall("nl.random_seed with a mask", line=current().line(), hint="leave mask out")
     value = seed if isinstance(seed, Tensor) else elementwise.as_number(seed)
     if value is None:
         raise LegalityError("the seed must be a number or a tile", rule="operand_type", line=current().line())
@@ -274,8 +281,8 @@ def namespace() -> dict[str, object]:
     """Every attribute of the module."""
     functions = [
         *FUNCTIONS,
-        *(_unary(name) for name in UNARY),
-        *(_binary(name) for name in BINARY),
+        *(unary(name) for name in UNARY),
+        *(binary(name) for name in BINARY),
         *(_reduction(name, op) for name, op in REDUCTIONS.items()),
     ]
     names: dict[str, object] = {function.__name__: checked("nl", function) for function in functions}

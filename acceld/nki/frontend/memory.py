@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from os import PathLike
 from typing import Any, cast
 
 import numpy as np
@@ -172,7 +173,7 @@ def _shape_like(a: Tensor) -> tuple[object, ...]:
 def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Tensor:
     """``nl.shared_constant``: numpy data in HBM. LimitExceeded beyond 64 MiB."""
     trace = current()
-    array = np.asarray(constant)
+    array = _from_file(constant) if isinstance(constant, str | PathLike) else np.asarray(constant)
     if dtype is not None:
         array = array.astype(dtypes.EVERY[dtypes.dtype_name(dtype)])
     elif array.dtype == np.float64:
@@ -184,6 +185,18 @@ def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Te
         raise LimitExceeded(f"a constant of {array.nbytes} bytes", rule="constant_limit", line=trace.line())
     data = np.ascontiguousarray(array).tobytes()
     return declare(trace, array.shape, name, Space.HBM, role=Role.CONSTANT, data=data, scope=())
+
+
+def _from_file(path: str | PathLike[str]) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise LegalityError(
+            f"shared_constant of {str(path)!r}: {error}",
+            rule="constant_file",
+            line=current().line(),
+            hint="pass a numpy array, or a .npy file that can be read where the kernel is traced",
+        ) from None
 
 
 def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> Tensor:

@@ -28,7 +28,6 @@ ALU_ALIASES = {
 }
 ACTIVATION_ALIASES = {
     "absolute": "abs",
-    "rint": "trunc",
     "bypass": "identity",
     "relu_": "relu",
     "arctan": "arctan",
@@ -46,6 +45,7 @@ class EngineName(IntEnum):
     gpsimd = 3
     vector = 5
     sync = 6
+    dma = 4
 
 
 class ReduceCommand(IntEnum):
@@ -64,6 +64,7 @@ ENGINES = {
     EngineName.gpsimd: Engine.GPSIMD,
     EngineName.vector: Engine.VECTOR,
     EngineName.sync: Engine.SYNC,
+    EngineName.dma: Engine.DMA,
 }
 
 

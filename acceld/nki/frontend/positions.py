@@ -16,6 +16,7 @@ from acceld.nki.frontend.elementwise import (
     result,
     same_partitions,
     scalar_operand,
+    written_as,
 )
 from acceld.nki.frontend.index import Expr, Predicate
 from acceld.nki.frontend.names import ReduceCommand, alu_op, reduce_op
@@ -189,6 +190,7 @@ def select_reduce(
     """``nisa.select_reduce``: on_true where the predicate holds, else on_false, into ``dst``."""
     call = "select_reduce"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
+    written_as(dtype, target, call)
     srcs: list[Any] = [test]
     for name, value in (("on_true", on_true), ("on_false", on_false)):
         if isinstance(value, Tensor) and prod(value.shape[1:]) != 1:

@@ -19,6 +19,7 @@ from acceld.nki.frontend.elementwise import (
     result,
     same_partitions,
     scalar_operand,
+    written_as,
 )
 from acceld.nki.frontend.memory import partitions_fit
 from acceld.nki.frontend.names import engine_of, reduce_op
@@ -168,6 +169,7 @@ def tensor_copy_predicated(
     call = "tensor_copy_predicated"
     target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
     same_partitions(call, ("dst", target), ("predicate", test))
+    written_as(dtype, target, call)
     if isinstance(src, Tensor):
         source: Any = operand(src, "src", call)
     else:
@@ -188,6 +190,7 @@ def nc_stream_shuffle(
     """``nisa.nc_stream_shuffle``: moves partitions inside each group of 32."""
     call = "nc_stream_shuffle"
     source, target = operand(src, "src", call), operand(dst, "dst", call)
+    written_as(dtype, target, call)
     lanes = tuple(operator.index(lane) for lane in shuffle_mask)
     if len(lanes) != 32 or any(not (0 <= lane < 32 or lane == 255) for lane in lanes):
         raise LegalityError(

@@ -338,7 +338,9 @@ class Operands(Checker):
                 break
 
 
-_PACKED_OPS = frozenset("dma_copy copy matmul_mx quantize_mx memset transpose dma_transpose print barrier".split())
+_PACKED_OPS = frozenset(
+    "dma_copy copy bitcast matmul_mx quantize_mx memset transpose dma_transpose print barrier".split()
+)
 _WAY: dict[tuple[Space, Space], str] = {
     (Space.HBM, Space.SBUF): "load it to SBUF first",
     (Space.PSUM, Space.SBUF): "copy it from PSUM to SBUF first",

@@ -122,7 +122,7 @@ def test_results_are_rounded_once_to_the_type_of_the_destination(dtype: str) -> 
         assert np.abs(out - exact).max() <= np.abs(exact).max() * 2.0**-11
         assert not (out.view(np.uint32) & 0x1FFF).any()
     elif dtype in ("int32", "uint8"):
-        assert np.array_equal(out, np.clip(np.trunc(exact), 0, 255 if dtype == "uint8" else 2**31 - 1))
+        assert np.array_equal(out, np.clip(np.rint(exact), 0, 255 if dtype == "uint8" else 2**31 - 1))
     else:
         assert np.array_equal(out, exact.astype(NUMPY_DTYPES[dtype]))
 
