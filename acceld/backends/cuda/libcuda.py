@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
@@ -11,6 +12,7 @@ _DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _REGISTERS, _LOCAL = 4, 3  # CU_FUNC_ATTRIBUTE_NUM_REGS, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
 _HEAP = 2  # CU_LIMIT_MALLOC_HEAP_SIZE
 _STATIC_SHARED_BYTES = 48 << 10
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY
 
 
 class DriverError(RuntimeError):
@@ -25,6 +27,8 @@ class Driver:
             self._library = ctypes.CDLL(library)
         except OSError as error:
             raise DriverError(f"{library} can not be loaded: {error}") from error
+        # Device code that is loaded when it is first launched would be loaded between two events.
+        os.environ["CUDA_MODULE_LOADING"] = "EAGER"
         self._call("cuInit", 0)
         handle = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(handle), device)
@@ -95,18 +99,23 @@ class Driver:
             found.append(value.value)
         return found[0], found[1]
 
-    def launch(
+    def launching(
         self,
         function: ctypes.c_void_p,
         grid: tuple[int, int, int],
         threads: int,
         shared_bytes: int,
         arguments: Sequence[bytes],
-    ) -> None:
-        """Start a device function on the default stream; ``arguments`` as it reads them."""
+    ) -> Callable[[], None]:
+        """What starts a device function on the default stream, with little left to do; ``arguments`` as it reads them."""
         values = [ctypes.create_string_buffer(one, len(one)) for one in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
-        self._call("cuLaunchKernel", function, *grid, threads, 1, 1, shared_bytes, None, pointers, None)
+        given = (function, *grid, threads, 1, 1, shared_bytes, None, pointers, None)
+
+        def launch(_kept: object = values) -> None:
+            self._call("cuLaunchKernel", *given)
+
+        return launch
 
     def wait(self) -> None:
         """Until everything is done; raises what device code did wrong."""
@@ -121,6 +130,13 @@ class Driver:
     def record(self, event: ctypes.c_void_p) -> None:
         """Now, in the order of the default stream."""
         self._call("cuEventRecord", event, None)
+
+    def happened(self, event: ctypes.c_void_p) -> bool:
+        """Whether the device has come to an event that was recorded."""
+        code = self._library.cuEventQuery(event)
+        if code not in (0, _NOT_READY):
+            self._call("cuEventQuery", event)
+        return bool(code == 0)
 
     def elapsed_us(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
         """Between two events that have happened."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -130,7 +131,6 @@ def test_every_timed_launch_starts_from_worthless_memory_and_a_flushed_cache(
         "load",
         "fill",
         "flush",
-        "wait",
         "event",
         "launch scale 2 1 1 threads 128 shared 0",
         "event",
@@ -139,6 +139,25 @@ def test_every_timed_launch_starts_from_worthless_memory_and_a_flushed_cache(
     ]
     assert calls == ["write", *once * REPEATS, "read"]
     assert "no heap" in log.read_text()
+
+
+def test_a_sequence_that_the_device_had_to_wait_for_is_taken_again_behind_more_work(
+    library: str, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = prepared(library, tmp_path, plan())
+    before = len(log.read_text().splitlines())
+    monkeypatch.setenv("STANDIN_CUDA_IDLE", "2")
+    call([np.ones(COUNT, np.float32), 3.0], [np.zeros(COUNT, np.float32)])
+    calls = log.read_text().splitlines()[before:]
+    sequences = " ".join(calls).split("unload")[:-1]
+    assert [one.count("flush") for one in sequences] == [1, 2, *[4] * REPEATS]
+    assert all(one.index("flush") < one.index("event") < one.index("launch") for one in sequences)
+    assert not any("wait" in one[: one.index("launch")] for one in sequences), "nothing lets the queue run dry"
+
+
+def test_device_code_is_loaded_before_it_is_timed(library: str, tmp_path: Path, log: Path) -> None:
+    prepared(library, tmp_path, plan())
+    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"
 
 
 def test_device_code_that_keeps_answers_gains_nothing(library: str, tmp_path: Path, log: Path) -> None:
