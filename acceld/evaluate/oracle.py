@@ -76,22 +76,40 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, 
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
     inputs = inputs_of(workload, seed, variant)
-    expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
-    if not all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected):
-        return {"refused": "the reference is not finite on these inputs"}
+    expected = expectation(oracle, inputs)
+    if isinstance(expected, str):
+        return {"refused": expected}
     seconds = time.process_time() - started
     dtypes = [output.dtype for output in workload.outputs]
     floors = raw["floors"]
     if floors is None:
-        measured = _floors(oracle, _narrowed(workload, inputs), expected, dtypes)
-        if variant.startswith("boosted/") and any(not floor.rel_l2 < NOISY for floor in measured):
-            return {"refused": "float32 arithmetic is too inexact on these inputs"}
-        if not all(floor.finite for floor in measured):
-            return {"refused": "the reference is not finite in float32 on these inputs"}
+        measured = noise(oracle, _narrowed(workload, inputs), expected, dtypes, variant)
+        if isinstance(measured, str):
+            return {"refused": measured}
         floors = [floor.plain() for floor in measured]
     record = {"seed": seed, "variant": variant, "floors": floors, "seconds": seconds}
     datasets.write(Path(raw["folder"]), kernel_inputs(workload, inputs), expected, dtypes, record)
     return {}
+
+
+def expectation(oracle: Oracle, inputs: Sequence[Any]) -> list[NDArray[Any]] | str:
+    """The right outputs in float64; in words why these inputs decide nothing, where they do not."""
+    expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
+    if not all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected):
+        return "the reference is not finite on these inputs"
+    return expected
+
+
+def noise(
+    oracle: Oracle, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str], variant: str
+) -> list[Errors] | str:
+    """How inexact float32 arithmetic is for each output; in words why the variant decides nothing, where it does not."""
+    measured = _floors(oracle, inputs, expected, dtypes)
+    if variant.startswith("boosted/") and any(not floor.rel_l2 < NOISY for floor in measured):
+        return "float32 arithmetic is too inexact on these inputs"
+    if not all(floor.finite for floor in measured):
+        return "the reference is not finite in float32 on these inputs"
+    return measured
 
 
 def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:

@@ -18,27 +18,27 @@ def wide(x: Array) -> Array:
 def softmax(x: Array) -> Array:
     """Along the last axis, the maximum subtracted."""
     raised = np.exp(x - x.max(axis=-1, keepdims=True))
-    return raised / raised.sum(axis=-1, keepdims=True)
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
 def layernorm(x: Array, epsilon: float, gamma: Array, beta: Array) -> Array:
     """Rows with mean 0 and variance 1, scaled and shifted."""
     x = wide(x)
     mean, variance = x.mean(axis=1, keepdims=True), x.var(axis=1, keepdims=True)
-    return (x - mean) / np.sqrt(variance + epsilon) * wide(gamma) + wide(beta)
+    return np.asarray((x - mean) / np.sqrt(variance + epsilon) * wide(gamma) + wide(beta))
 
 
 def rmsnorm(x: Array, gamma: Array | float = 1.0, epsilon: float = 0.0) -> Array:
     """Rows over the root of their mean square."""
     x = wide(x)
-    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * gamma
+    return np.asarray(x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + epsilon) * gamma)
 
 
 def average_pool(x: Array, size: int) -> Array:
     """Windows of ``size`` x ``size`` without overlap, of channels x height x width."""
     channels, height, width = x.shape
     windows = wide(x).reshape(channels, height // size, size, width // size, size)
-    return windows.mean(axis=(2, 4))
+    return np.asarray(windows.mean(axis=(2, 4)))
 
 
 def adaptive_average_pool(x: Array, size: int | tuple[int, int]) -> Array:
@@ -58,7 +58,7 @@ def max_pool(x: Array, size: int) -> Array:
     """Stride 1, no padding."""
     height, width = x.shape[0] - size + 1, x.shape[1] - size + 1
     shifted = [wide(x)[i : i + height, j : j + width] for i in range(size) for j in range(size)]
-    return np.max(shifted, axis=0)
+    return np.asarray(np.max(shifted, axis=0))
 
 
 def select_and_scatter(x: Array, source: Array) -> Array:
@@ -151,7 +151,7 @@ def rotary(q: Array, k: Array, cos: Array, sin: Array) -> Array:
     def rotated(x: Array) -> Array:
         x, half = wide(x), x.shape[-1] // 2
         other = np.concatenate([-x[..., half:], x[..., :half]], axis=-1)
-        return x * wide(cos)[:, None] + other * wide(sin)[:, None]
+        return np.asarray(x * wide(cos)[:, None] + other * wide(sin)[:, None])
 
     return np.stack([rotated(q), rotated(k)])
 

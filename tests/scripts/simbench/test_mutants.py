@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelFailure
 from acceld.nki.execute import ExecuteOptions, execute
-from acceld.nki.mutants import OPERATORS, mutants
 from acceld.nki.program import LoopKind, Pattern, Program
 from acceld.nki.verify import verify
+from scripts.simbench.mutation.mutants import OPERATORS, mutants
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 Array = NDArray[Any]

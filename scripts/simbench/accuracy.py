@@ -1,0 +1,186 @@
+"""How good the performance model is: predictions against published measurements."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from acceld.nki.params import FITTED, LEGACY, TimelineParams
+from acceld.nki.timeline import Timeline, timeline
+from acceld.roofline import roofline_us
+from acceld.workloads.discovery import workload
+from scripts.simbench.kernels import Case
+from scripts.simbench.tables import Table
+
+COUNTERS: Mapping[str, tuple[str, str, float]] = {
+    "HBM read": ("hbm_read_bytes", "hbm_read_bytes", 10),
+    "HBM written": ("hbm_write_bytes", "hbm_write_bytes", 10),
+    "hardware FLOPs": ("hardware_flops", "hardware_flops", 1),
+    "vector busy": ("vector", "vector_engine_active_time_percent", 10),
+    "scalar busy": ("scalar", "scalar_engine_active_time_percent", 20),
+}
+"""Our figure, the profiler's, and within how many percent ours should be."""
+IDLE_US = 10.0
+"""A vector engine measured busy for less is left out: the profiler's own instructions dominate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A timed case."""
+
+    case: Case
+    line: Timeline
+    timeline_s: float
+
+    @property
+    def latency_us(self) -> float:
+        """Predicted."""
+        assert self.line.latency_us is not None
+        return self.line.latency_us
+
+    @property
+    def measured_us(self) -> float:
+        """Published."""
+        return 1000 * self.case.measured["latency_ms"]
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured latency."""
+        return self.latency_us / self.measured_us
+
+    def counter_ratio(self, ours: str, theirs: str) -> float | None:
+        """Predicted over measured counter; None where nothing is measured, or too little."""
+        measured = self.case.measured.get(theirs)
+        if not measured:
+            return None
+        if not theirs.endswith("percent"):
+            return float(getattr(self.line, ours)) / measured
+        busy_us = measured * self.measured_us
+        return self.line.engines[ours] / busy_us if busy_us > (IDLE_US if ours == "vector" else 0.0) else None
+
+
+def run(case: Case, params: TimelineParams = LEGACY) -> Outcome:
+    """Time a case."""
+    started = time.process_time()
+    line = timeline(case.program, params)
+    return Outcome(case, replace(line, machine=None, schedule=None), time.process_time() - started)
+
+
+def leave_one_out(ratios: Sequence[float]) -> list[float]:
+    """Signed error of each ratio after one scale fitted to the others (their median, in logarithms)."""
+    errors = []
+    for position, ratio in enumerate(ratios):
+        others = [math.log(r) for i, r in enumerate(ratios) if i != position]
+        errors.append(ratio / math.exp(statistics.median(others)) - 1)
+    return errors
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """Rank correlation (no ties expected)."""
+    rank_a = {value: rank for rank, value in enumerate(sorted(a))}
+    rank_b = {value: rank for rank, value in enumerate(sorted(b))}
+    n = len(a)
+    return 1 - 6 * sum((rank_a[x] - rank_b[y]) ** 2 for x, y in zip(a, b, strict=True)) / (n * (n * n - 1))
+
+
+def percent(part: float, digits: int = 1) -> float:
+    """A share in percent, rounded."""
+    return round(100 * part, digits)
+
+
+def latency_table(outcomes: Sequence[Outcome]) -> Table:
+    """Predicted and measured latency of each kernel, and the seconds it took us."""
+    errors = leave_one_out([o.ratio for o in outcomes])
+    return [
+        {
+            "kernel": o.case.name,
+            "predicted ms": round(o.latency_us / 1000, 3),
+            "measured ms": round(o.measured_us / 1000, 3),
+            "ratio": round(o.ratio, 3),
+            "left out %": percent(error),
+            "bound": o.line.bound,
+            "trace CPU s": round(o.case.trace_s, 2),
+            "timeline CPU s": round(o.timeline_s, 2),
+        }
+        for o, error in zip(outcomes, errors, strict=True)
+    ]
+
+
+def _errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, float]:
+    ratios = [p / m for p, m in zip(predicted, measured, strict=True)]
+    errors = sorted(map(abs, leave_one_out(ratios)))
+    return {
+        "Spearman": round(spearman(predicted, measured), 3),
+        "in-sample MAPE %": percent(statistics.mean(abs(r - 1) for r in ratios)),
+        "leave-one-out MAPE %": percent(statistics.mean(errors)),
+        "median %": percent(statistics.median(errors)),
+        "90th percentile %": percent(errors[math.ceil(0.9 * len(errors)) - 1]),
+        "worst %": percent(errors[-1]),
+    }
+
+
+def summary_table(outcomes: Sequence[Outcome]) -> Table:
+    """The figures of the whole set."""
+    found = _errors([o.latency_us for o in outcomes], [o.measured_us for o in outcomes])
+    return [{"kernels": len(outcomes), **found}]
+
+
+def counter_table(outcomes: Sequence[Outcome]) -> Table:
+    """Predicted over measured counters."""
+    table: Table = []
+    for outcome in outcomes:
+        ratios = {label: outcome.counter_ratio(ours, theirs) for label, (ours, theirs, _) in COUNTERS.items()}
+        table.append({"kernel": outcome.case.name} | {k: "-" if r is None else round(r, 3) for k, r in ratios.items()})
+    return table
+
+
+def goal_table(outcomes: Sequence[Outcome]) -> Table:
+    """How many kernels each counter is right for."""
+    table = []
+    for label, (ours, theirs, limit) in COUNTERS.items():
+        ratios = [r for r in (o.counter_ratio(ours, theirs) for o in outcomes) if r is not None]
+        within = sum(abs(r - 1) <= limit / 100 for r in ratios)
+        table.append({"counter": label, "within %": limit, "kernels": f"{within} of {len(ratios)}"})
+    return table
+
+
+def ablation_table(outcomes: Sequence[Outcome]) -> Table:
+    """What each part of the model adds."""
+    plain = replace(LEGACY, value_numbering=False, fuse_loops=False, spills=False, eliminate_dead=False)
+    models: dict[str, list[float]] = {
+        "roofline of declared work": [roofline_us(workload(o.case.name), "trn1") or 0.0 for o in outcomes],
+        "busiest engine, kernel as written": [max(run(o.case, plain).line.engines.values()) for o in outcomes],
+        "busiest engine, compiler effects": [max(o.line.engines.values()) for o in outcomes],
+        "full model": [o.latency_us for o in outcomes],
+    }
+    measured = [o.measured_us for o in outcomes]
+    columns = ("Spearman", "in-sample MAPE %", "leave-one-out MAPE %", "worst %")
+    found = {name: _errors(predicted, measured) for name, predicted in models.items()}
+    return [{"model": name, **{column: errors[column] for column in columns}} for name, errors in found.items()]
+
+
+def fitted_table() -> Table:
+    """Every constant that was fitted, and on what."""
+    return [{"constant": k, "value": getattr(LEGACY, k), "fitted on": v} for k, v in FITTED.items()]
+
+
+FACTORS = (0.8, 1.2)
+
+
+def robustness_table(cases: Sequence[Case]) -> Table:
+    """The leave-one-out error with each fitted constant 20 % lower and higher."""
+    table: Table = []
+    for name in FITTED:
+        row: dict[str, object] = {"constant": name}
+        for factor in FACTORS:
+            changed = LEGACY.with_scaled(name, factor)
+            errors = [abs(e) for e in leave_one_out([run(case, changed).ratio for case in cases])]
+            row |= {
+                f"MAPE % at x{factor}": percent(statistics.mean(errors)),
+                f"worst % at x{factor}": percent(max(errors)),
+            }
+        table.append(row)
+    return table

@@ -1,0 +1,1 @@
+"""Programs with one mistake each, and equivalent ones: does the judge tell them apart?"""

@@ -1,0 +1,138 @@
+"""The judge's gates on a reduced program: its data sets, its floors, its tolerances.
+
+The trials are those of the search gate and of the strict gate where the reference is dear, which are the fewest that
+a win has to pass. As for a workload without a reference, the oracle is the program in float64 and the floor its noise
+in float32; that each kernel agrees with its reference is another table. Seeds are fixed, so that a table can be made
+again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from acceld.backends import simulator
+from acceld.evaluate.claims import false_claim
+from acceld.evaluate.correctness import Errors, compare
+from acceld.evaluate.distributions import inputs_of
+from acceld.evaluate.gates import Seeds, Trial, judge_errors, search_trial, strict_trials
+from acceld.evaluate.oracle import expectation, noise
+from acceld.nki.errors import KernelFailure
+from acceld.nki.execute import ExecuteOptions, execute
+from acceld.nki.numerics import Array
+from acceld.nki.program import Program
+from acceld.workloads import Workload, kernel_inputs
+from scripts.simbench.mutation.reduction import Reduced
+
+DEADLINE_S = 60.0
+_MAX_BYTES = 8 << 30
+
+
+class FixedSeeds(Seeds):
+    """Seeds that follow from the trial's name."""
+
+    def seed(self, name: str) -> int:
+        """The same number for the same trial, always."""
+        return zlib.crc32(name.encode())
+
+
+def trials(workload: Workload) -> list[Trial]:
+    """What a candidate is tried on before it is shown as a win."""
+    seeds = FixedSeeds()
+    return [search_trial(seeds), *strict_trials(workload, seeds, dear=True)]
+
+
+def drawn(workload: Workload, trial: Trial) -> list[Array]:
+    """The trial's arrays in the kernel's layout."""
+    with np.errstate(all="ignore"):
+        values = kernel_inputs(workload, inputs_of(workload, trial.seed, trial.variant))
+    return [one for one in values if isinstance(one, np.ndarray)]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One trial made ready for programs that should do what ``right`` did."""
+
+    workload: Workload
+    trial: Trial
+    arrays: Sequence[Array]
+    expected: Sequence[Array]
+    floors: Sequence[Errors]
+    written: Sequence[Any]
+    bits: tuple[bytes, ...]
+    """What the program itself makes of it, in its own order."""
+
+    def verdict(self, program: Program) -> tuple[str, float]:
+        """What the trial says of a program, empty where it passes; and the greatest share of a tolerance it used.
+
+        ``same`` where every bit of the outputs is the program's own.
+        """
+        try:
+            results = _run(program, self.arrays, self.trial)
+        except (KernelFailure, ArithmeticError) as error:
+            return f"fails: {error}", 0.0
+        if tuple(one.tobytes() for one in results) == self.bits:
+            return "same", 0.0
+        errors = [
+            compare(_inside(got, written).reshape(want.shape), want)
+            for got, want, written in zip(results, self.expected, self.written, strict=True)
+        ]
+        check = judge_errors(self.workload, self.trial, errors, self.floors, None).check
+        share = check.rel_l2 / check.tolerance if check.rel_l2 is not None and check.tolerance else 0.0
+        return ("" if check.passed else check.detail), share
+
+
+class Preparation:
+    """Makes the trials of one reduced kernel ready."""
+
+    def __init__(self, workload: Workload, kernel: Reduced) -> None:
+        self._workload, self._program = workload, kernel.program
+        self._dtypes = [kernel.program.buffers[number].dtype for number in kernel.program.outputs]
+        self._arguments = kernel.arguments
+        self._written: list[Any] = []
+        """Where the program writes its outputs; found out on the first trial."""
+
+    def bench(self, trial: Trial, whole: Sequence[Array]) -> Bench | str:
+        """A trial made ready, from the arrays of the whole kernel; in words why it decides nothing, where it does not."""
+        arrays = self._arguments(whole)
+        with np.errstate(all="ignore"):
+            expected = expectation(self._oracle, arrays)
+            if isinstance(expected, str):
+                return expected
+            floors = noise(self._oracle, arrays, expected, self._dtypes, trial.variant)
+        if isinstance(floors, str):
+            return floors
+        bits = tuple(one.tobytes() for one in _run(self._program, arrays, trial))
+        return Bench(self._workload, trial, arrays, expected, floors, tuple(self._written), bits)
+
+    def _oracle(self, inputs: Sequence[Any], float64: bool) -> list[Array]:
+        results = execute(self._program, inputs, ExecuteOptions(float64=float64))
+        if not self._written:
+            self._written = [~np.isnan(one.astype(np.float64)) for one in results]
+        return [_inside(one, here) for one, here in zip(results, self._written, strict=True)]
+
+
+def illegal(program: Program) -> str:
+    """Why the judge would refuse the program before running it; empty where it would not."""
+    claim = false_claim(program)
+    if claim is not None:
+        return claim.message
+    try:
+        simulator.verify(program, strict=False)
+    except KernelFailure as error:
+        return error.message
+    return ""
+
+
+def _run(program: Program, arrays: Sequence[Array], trial: Trial) -> list[Array]:
+    shuffle = trial.seed if trial.shuffled else None
+    return execute(program, arrays, ExecuteOptions(shuffle_affine=shuffle, deadline_s=DEADLINE_S, max_bytes=_MAX_BYTES))
+
+
+def _inside(result: Array, written: Any) -> Array:
+    """A result with zero where the reduced program leaves an output alone; a mistake that writes there stays."""
+    return np.where(written | ~np.isnan(result.astype(np.float64)), result, np.zeros((), result.dtype))

@@ -1,0 +1,153 @@
+"""What became of each kernel's mutants, kept in a file as it is found out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.simbench.tables import Table
+
+REFUSED, WRONG, SAME, EXPLAINED, UNNOTICED, UNTRIED = "refused,wrong,same bits,explained,unnoticed,untried".split(",")
+"""What becomes of a mutant: the judge refuses it unread, or a trial notices it; it gives the kernel's own bits on every
+data set, a reason is known, nobody knows one; or time was up."""
+PASSED = "passed"
+"""An equivalent program that rounds differently, within the tolerances."""
+FIRST = "own"
+"""The trial of the search gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of one mutant, or of one rewrite."""
+
+    operator: str
+    line: int
+    operation: str
+    """Of the kernel's instruction at that line; ``declaration`` or ``loop`` where there is none."""
+    fate: str
+    by: str = ""
+    """The rule that refused it, the trial that noticed it, or the reason why it does no harm."""
+    share: float = 0.0
+    """The greatest share of a tolerance that it used on any trial that it passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of one kernel's mutants."""
+
+    kernel: str
+    program: str
+    """Hash of the whole program."""
+    cut: str
+    """What was left out of it, in words."""
+    trials: int
+    mutants: tuple[Fate, ...]
+    rewrites: tuple[Fate, ...]
+    cpu_s: float
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def summary(self) -> str:
+        """For a person who waits."""
+        fates = Counter(one.fate for one in self.mutants)
+        told = ", ".join(f"{count} {fate}" for fate, count in fates.items())
+        return f"{len(self.mutants)} mutants: {told}; {len(self.alarms)} false alarms ({self.cpu_s:.1f} s)"
+
+    @property
+    def alarms(self) -> list[Fate]:
+        """Equivalent programs that were refused."""
+        return [one for one in self.rewrites if one.fate in (REFUSED, WRONG)]
+
+
+def read(path: Path) -> dict[str, Report]:
+    """The reports in a file, by kernel; none where there is no file."""
+    if not path.is_file():
+        return {}
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    return {name: _report(one) for name, one in raw.items()}
+
+
+def write(path: Path, reports: Mapping[str, Report]) -> None:
+    """Replace the file by these reports; it is whole at any time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    plain = {name: asdict(report) for name, report in reports.items()}
+    partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+    partial.replace(path)
+
+
+def _report(raw: dict[str, Any]) -> Report:
+    fates = {key: tuple(Fate(**one) for one in raw[key]) for key in ("mutants", "rewrites")}
+    return Report(**{**raw, **fates, "notes": tuple(raw["notes"])})
+
+
+def table(reports: Sequence[Report]) -> Table:
+    """A row for each kernel, and one for all."""
+    rows = [_row(report.kernel, [report]) | {"iterations left out": report.cut or "none"} for report in reports]
+    return [*rows, _row("all", reports) | {"iterations left out": ""}]
+
+
+def _row(name: str, reports: Sequence[Report]) -> dict[str, Any]:
+    every = [one for report in reports for one in report.mutants]
+    alarms = [f"{one.operator} at line {one.line}: {one.by}" for report in reports for one in report.alarms]
+    return {
+        "kernel": name,
+        **_counts(every),
+        "unnoticed": _unnoticed(every),
+        "equivalent programs": sum(len(report.rewrites) for report in reports),
+        "false alarms": "; ".join(alarms) or "none",
+        "CPU s": round(sum(report.cpu_s for report in reports)),
+    }
+
+
+def operator_table(reports: Sequence[Report]) -> Table:
+    """A row for each operator, of mutants and of equivalent programs."""
+    mutants, rewrites = ([one for r in reports for one in group(r)] for group in (_mutants, _rewrites))
+    table: Table = []
+    for name in dict.fromkeys(one.operator for one in mutants):
+        of = [one for one in mutants if one.operator == name]
+        table.append({"operator": name, **_counts(of), "unnoticed": _unnoticed(of), "explained by": _reasons(of)})
+    for name in dict.fromkeys(one.operator for one in rewrites):
+        of = [one for one in rewrites if one.operator == name]
+        passed = sum(one.fate == PASSED for one in of)
+        table.append(
+            {"operator": f"{name} (equivalent)", **_counts(of), "unnoticed": f"{passed} within the tolerances"}
+            | {"explained by": ""}
+        )
+    return table
+
+
+def _mutants(report: Report) -> tuple[Fate, ...]:
+    return report.mutants
+
+
+def _rewrites(report: Report) -> tuple[Fate, ...]:
+    return report.rewrites
+
+
+def _counts(of: Sequence[Fate]) -> dict[str, int]:
+    """How many, and what became of them; ``wrong later``: the search gate's data set did not show it."""
+    fates = Counter(one.fate for one in of)
+    later = sum(one.fate == WRONG and not one.by.startswith(f"{FIRST}:") for one in of)
+    return {
+        "programs": len(of),
+        REFUSED: fates[REFUSED],
+        "wrong on the first data set": fates[WRONG] - later,
+        "wrong on another": later,
+        SAME: fates[SAME],
+        EXPLAINED: fates[EXPLAINED],
+        UNTRIED: fates[UNTRIED],
+    }
+
+
+def _unnoticed(of: Iterable[Fate]) -> str:
+    found = [f"{one.operator} at line {one.line} ({one.operation})" for one in of if one.fate == UNNOTICED]
+    return "; ".join(found) or "none"
+
+
+def _reasons(of: Iterable[Fate]) -> str:
+    return "; ".join(sorted({one.by for one in of if one.fate == EXPLAINED}))

@@ -1,0 +1,147 @@
+"""Trying a kernel's mutants, and equivalent programs, on the judge's gates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from acceld.evaluate.gates import Trial
+from acceld.nki.numerics import Array
+from acceld.nki.program import Program
+from scripts.simbench.kernels import Kernel
+from scripts.simbench.mutation.gate import Bench, Preparation, drawn, illegal, trials
+from scripts.simbench.mutation.mutants import OPERATORS, Mutant, mutants
+from scripts.simbench.mutation.reasons import reason
+from scripts.simbench.mutation.reduction import reduced
+from scripts.simbench.mutation.results import EXPLAINED, PASSED, REFUSED, SAME, UNNOTICED, UNTRIED, WRONG, Fate, Report
+from scripts.simbench.mutation.rewrites import rewrites
+
+LIMIT = 2 * len(OPERATORS)
+"""Mutants of a kernel: the operators by turns."""
+KERNEL_S = 40.0
+"""Processor time for one kernel; mutants that it does not suffice for are told of as untried."""
+SEED = 1
+ENOUGH = 3
+"""Trials after which an equivalent program that gave the kernel's own bits on each is believed."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A program under trial."""
+
+    mutant: Mutant
+    fate: Fate
+    same: bool = True
+    """Every bit of every output so far is the kernel's own."""
+    tried: int = 0
+
+    def take(self, bench: Bench) -> None:
+        """One trial."""
+        complaint, share = bench.verdict(self.mutant.program)
+        self.tried += 1
+        if complaint == "same":
+            return
+        self.same = False
+        if complaint:
+            self.fate = replace(self.fate, fate=WRONG, by=f"{bench.trial.name}: {complaint}")
+        else:
+            self.fate = replace(self.fate, share=max(self.fate.share, share))
+
+
+class _Tally:
+    """One kernel under trial."""
+
+    def __init__(self, label: str, kernel: Kernel, own: Sequence[Array], *, limit: int, seed: int) -> None:
+        started = time.process_time()
+        self.label, self.kernel, self.whole = label, kernel, kernel.program()
+        self.small = reduced(self.whole, lambda: own)
+        self.wrong = [self._suspect(one) for one in mutants(self.small.program, seed=seed, limit=limit)]
+        self.right = [self._suspect(one) for one in rewrites(self.small.program, seed=seed)]
+        complaint = illegal(self.small.program)
+        self.notes = [f"the kernel itself is refused: {complaint}"] if complaint else []
+        self.preparation = Preparation(kernel.workload, self.small)
+        self.tried = 0
+        self.cpu_s = time.process_time() - started
+
+    @property
+    def open(self) -> list[_Suspect]:
+        """Programs about which a further trial may say something."""
+        wrong = [one for one in self.wrong if not one.fate.fate]
+        right = [one for one in self.right if not one.fate.fate]
+        settled = not wrong and self.tried >= ENOUGH and all(one.same for one in right)
+        return [] if settled or self.cpu_s > KERNEL_S else [*wrong, *right]
+
+    def take(self, trial: Trial, arrays: Sequence[Array]) -> None:
+        """One trial of everything that is left."""
+        started = time.process_time()
+        bench = self.preparation.bench(trial, arrays)
+        if isinstance(bench, str):
+            self.notes.append(f"{trial.name} decides nothing: {bench}")
+            return
+        self.tried += 1
+        for one in self.open:
+            one.take(bench)
+            if self.cpu_s + time.process_time() - started > KERNEL_S:
+                break
+        self.cpu_s += time.process_time() - started
+
+    def report(self) -> Report:
+        """What became of it all."""
+        return Report(
+            kernel=self.label,
+            program=self.whole.hash,
+            cut="; ".join(self.small.loops),
+            trials=self.tried,
+            mutants=tuple(map(self._settled, self.wrong)),
+            rewrites=tuple(map(self._settled, self.right)),
+            cpu_s=round(self.cpu_s, 1),
+            notes=tuple(self.notes),
+        )
+
+    def _suspect(self, mutant: Mutant) -> _Suspect:
+        complaint = illegal(mutant.program)
+        operation = _operation(self.small.program, mutant.line)
+        return _Suspect(mutant, Fate(mutant.name, mutant.line, operation, REFUSED if complaint else "", complaint))
+
+    def _settled(self, one: _Suspect) -> Fate:
+        if one.fate.fate:
+            return one.fate
+        if one in self.right and one.tried:
+            return replace(one.fate, fate=SAME if one.same else PASSED)
+        if one.tried < self.tried:
+            return replace(one.fate, fate=UNTRIED)
+        if one.same:
+            return replace(one.fate, fate=SAME)
+        why = reason(self.kernel, self.small.program, one.mutant)
+        return replace(one.fate, fate=EXPLAINED if why else UNNOTICED, by=why)
+
+
+def tallies(kernels: Mapping[str, Kernel], say: Say, *, limit: int = LIMIT, seed: int = SEED) -> list[Report]:
+    """Make up to ``limit`` mutants of each kernel of one workload, and see what notices them."""
+    (workload,) = {kernel.workload.name: kernel.workload for kernel in kernels.values()}.values()
+    every = trials(workload)
+    arrays = drawn(workload, every[0])
+    made = []
+    for label, kernel in kernels.items():
+        made.append(_Tally(label, kernel, arrays, limit=limit, seed=seed))
+        say(f"{label}: cut {'; '.join(made[-1].small.loops) or 'nothing'} ({made[-1].cpu_s:.1f} s)")
+    for trial in every:
+        left = [one for one in made if one.open]
+        if not left:
+            break
+        if trial.variant != every[0].variant or trial.seed != every[0].seed:
+            arrays = drawn(workload, trial)
+        for one in left:
+            one.take(trial, arrays)
+        say(f"{trial.name}: left of {', '.join(f'{one.label} {len(one.open)}' for one in left)}")
+    return [one.report() for one in made]
+
+
+def _operation(program: Program, line: int) -> str:
+    names = {instruction.op for instruction, _ in program.walk() if instruction.line == line}
+    if names:
+        return "/".join(sorted(names))
+    return "loop" if any(loop.line == line for loop in program.loops.values()) else "declaration"

@@ -1,0 +1,69 @@
+"""Tables, and the part of docs/simulator.md that they fill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scripts.simbench.kernels import ROOT
+
+DOCUMENT = ROOT / "docs" / "simulator.md"
+BEGIN, END = "<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"
+
+Table = list[dict[str, Any]]
+"""Rows with the same columns."""
+
+TUTORIAL_SOURCE = "AWS Neuron documentation v2.26.1, matrix multiplication tutorial, trn1.32xlarge"
+TITLES: Mapping[str, str] = {
+    "latency": "Latency of the 14 NKIBench baselines (trn1, float32)",
+    "summary": "All 14 together. Structure and constants were chosen looking at these kernels; left out means one scale "
+    "fitted to the other 13",
+    "counters": "Counters, predicted over measured",
+    "goals": "Counters within a limit",
+    "ablation": "What each part adds",
+    "pairs": "Speed-ups of one version over another",
+    "tutorial": f"bfloat16 product [4096, 8192] x [8192, 8192] in four forms ({TUTORIAL_SOURCE})",
+    "later": "Later chips (unvalidated)",
+    "fitted": "Fitted constants",
+    "robustness": "Leave-one-out error with each fitted constant changed",
+    "wins": "Gains of acceld's rules with every fitted constant 20 % lower and higher",
+    "corpus": "Legality corpus",
+    "mutants": "Mutants of the public kernels and of acceld's own",
+    "operators": "The same by operator",
+    "samples": "Kernels of nki-samples that need one core",
+}
+"""Every table's heading, in the order of the document."""
+
+
+def markdown(tables: Mapping[str, Table]) -> str:
+    """The tables as text."""
+    return "\n\n".join(f"### {TITLES[name]}\n\n{rows(tables[name])}" for name in TITLES if name in tables)
+
+
+def rows(table: Table) -> str:
+    """One table as text, without its heading."""
+    columns = list(table[0])
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join(lines + ["| " + " | ".join(_cell(row[c]) for c in columns) + " |" for row in table])
+
+
+def _cell(value: object) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def write_document(tables: Mapping[str, Table], document: Path = DOCUMENT) -> None:
+    """Put the tables between the markers of ``document``, in place of those with the same headings.
+
+    ValueError where a marker is missing. Tables of other headings stay, unless :data:`TITLES` knows them no more.
+    """
+    head, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
+    before, marker, tail = rest.partition(END)
+    if not marker:
+        raise ValueError(f"{document}: the markers {BEGIN} and {END} are missing")
+    kept = dict(part.split("\n\n", 1) for part in before.strip().removeprefix("### ").split("\n\n### ") if part)
+    texts = {title: text.strip() for title, text in kept.items()} | {
+        TITLES[name]: rows(table) for name, table in tables.items()
+    }
+    body = "\n\n".join(f"### {title}\n\n{texts[title]}" for title in TITLES.values() if title in texts)
+    document.write_text(f"{head}{BEGIN}\n\n{body}\n\n{END}{tail}", encoding="utf-8")

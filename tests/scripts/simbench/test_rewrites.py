@@ -1,0 +1,59 @@
+"""Equivalent programs give the same results, and the gate passes them; mistakes it notices."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from acceld.nki.execute import execute
+from acceld.nki.program import Program
+from acceld.nki.verify import verify
+from scripts.simbench.kernels import own
+from scripts.simbench.mutation.gate import FixedSeeds, Preparation, drawn, illegal, trials
+from scripts.simbench.mutation.mutants import mutants
+from scripts.simbench.mutation.reduction import reduced
+from scripts.simbench.mutation.rewrites import KINDS, rewrites
+from tests.scripts.simbench.test_mutants import PROGRAMS, inputs
+from tests.scripts.simbench.test_reduction import shifted_squares
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_equivalent_programs_are_legal_and_give_the_same_results(program: Program) -> None:
+    data = inputs(program)
+    right = execute(program, data)
+    found = list(rewrites(program, seed=3))
+    assert found
+    for one in found:
+        assert one.program.hash != program.hash
+        assert verify(one.program) == (), one.name
+        for a, b in zip(execute(one.program, data), right, strict=True):
+            assert np.allclose(a, b, rtol=1e-5, atol=1e-6), one.name
+
+
+def test_each_kind_of_rewrite_finds_a_place() -> None:
+    programs = (*PROGRAMS.values(), shifted_squares())
+    names = {one.name for program in programs for seed in range(3) for one in rewrites(program, seed)}
+    assert names == set(KINDS)
+
+
+def test_the_gate_tells_a_kernel_its_equivalents_and_its_mutants_apart() -> None:
+    kernel = own("rmsnorm_matmul")
+    trial = trials(kernel.workload)[0]
+    arrays = drawn(kernel.workload, trial)
+    small = reduced(kernel.program(), lambda: arrays)
+    bench = Preparation(kernel.workload, small).bench(trial, arrays)
+    assert not isinstance(bench, str)
+    assert bench.verdict(small.program) == ("same", 0.0)
+    for one in rewrites(small.program):
+        assert not illegal(one.program)
+        assert bench.verdict(one.program)[0] in ("same", ""), one.name
+    kinds = {one.name: one for one in mutants(small.program, seed=1, limit=12)}
+    for name in ("instruction_dropped", "op_swapped", "loop_short"):
+        wrong = kinds[name].program
+        assert illegal(wrong) or bench.verdict(wrong)[0] not in ("same", ""), name
+
+
+def test_seeds_follow_from_the_trial() -> None:
+    assert FixedSeeds().seed("own") == FixedSeeds().seed("own") == zlib.crc32(b"own")
