@@ -23,6 +23,7 @@ from acceld.evaluate.claims import false_claim
 from acceld.evaluate.correctness import compare
 from acceld.evaluate.messages import clean, failure_record, send, unpack
 from acceld.model import Status
+from acceld.nki import coverage
 from acceld.nki.codec import decode
 from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.program import Program
@@ -48,6 +49,8 @@ def inspect(request: bytes, reply: int) -> None:
         _check_outputs(program, header)
         _check_precision(program, header)
         profile = simulator.profile(program, exact=header.get("exact", False))
+        if header["outputs"] is None:  # no data will tell
+            profile["warnings"] = [*profile["warnings"], *map(str, coverage.gaps(program))]
         seconds["timeline"] = time.monotonic() - started
     except _Refused as error:
         send(reply, {**error.record, "status": error.status.value})

@@ -147,7 +147,8 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     later iterations do more work than its first ones proves wrong.
 
     Raises MissingRule for an operation without a cost rule. A program with loops whose trip count is known only at
-    run time has ``latency_us`` None, unless ``params.dynamic_trips`` says what to assume.
+    run time has ``latency_us`` None and every other figure for one trip of each of them, unless
+    ``params.dynamic_trips`` says what to assume.
     """
     chip = chip_spec(program.chip)
     max_events = max_events or MAX_EVENTS
@@ -160,8 +161,7 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     dynamic = [loop for loop in loops.values() if loop.kind is LoopKind.DYNAMIC]
     full = {number: loop.trips for number, loop in loops.items()}
     for loop in dynamic:
-        if params.dynamic_trips is not None:
-            full[loop.id] = min(loop.trips, params.dynamic_trips)
+        full[loop.id] = min(loop.trips, 1 if params.dynamic_trips is None else params.dynamic_trips)
     total = _executions(program.body, full)
     if total <= max_events:
         run = _run(program, model, full)
@@ -277,7 +277,7 @@ def _assemble(
         critical_path=_critical_path(run.machine, run.schedule),
         dearest_lines=_dearest(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
         bound=_bound(engines, latency, written.descriptors),
-        warnings=_warnings(program, run.machine, written.descriptors, extended),
+        warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
         prediction=uncertainty.prediction(
             api=program.api, chip=chip.name, dtypes=dtypes, dynamic=dynamic or indirect, has_latency=known
         ),
@@ -366,6 +366,14 @@ def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]
         common = max(rows, key=lambda size: rows[size] * max(size, 512))
         text += f", {common} B rows"
     return text
+
+
+def _one_trip(program: Program, params: TimelineParams) -> tuple[str, ...]:
+    lines = sorted({loop.line for loop in program.loops.values() if loop.kind is LoopKind.DYNAMIC})
+    if not lines or params.dynamic_trips is not None:
+        return ()
+    where = ", ".join(map(str, lines))
+    return (f"line {where}: trips known at run time only; every figure is for one trip of such a loop",)
 
 
 def _warnings(program: Program, machine: Machine, rows: Mapping[int, int], extended: bool) -> tuple[str, ...]:
