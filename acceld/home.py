@@ -225,15 +225,21 @@ def _told(home: Home) -> dict[str, Any] | None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file by one that only its owner may read, never half written."""
+    """Replace a file by one that only its owner may read, never half written. UsageError where the disk refuses."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(part, path)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise UsageError(
+            f"can not write {path}: {error.strerror}", hint="Make room there, or use a folder elsewhere: --home DIR."
+        ) from error
 
 
 def process_start(pid: int) -> int | None:

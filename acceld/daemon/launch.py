@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -42,11 +43,12 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
     finally:
         os.close(output)
         os.close(reading)
-    process.returncode = process.poll() if told is None else 0  # it lives on: no warning when this object goes
+    ended = _ended(process) if told is None else None
+    process.returncode = 0  # it lives on, or was waited for: no warning when this object goes
     if told is None:
+        how = f"no word from it within {timeout_s:g} s" if ended is None else f"it ended with status {ended}"
         raise DaemonError(
-            f"the daemon did not come up: {_last_words(home) or f'no word from it within {timeout_s:g} s'}",
-            hint=f"{home.log_file} may tell more.",
+            f"the daemon did not come up: {_last_words(home) or how}", hint=f"{home.log_file} may tell more."
         )
     if "error" in told:
         error = AcceldError(told["error"]["message"], hint=told["error"]["hint"])
@@ -100,6 +102,13 @@ def _wait(descriptor: int, timeout_s: float) -> dict[str, Any] | None:
         raw += part
     told: dict[str, Any] = json.loads(raw)
     return told
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Its exit status; None where it is still there."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(1.0)
+    return None
 
 
 def _last_words(home: Home) -> str:

@@ -47,6 +47,9 @@ class PrivateRotatingHandler(logging.handlers.RotatingFileHandler):
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
 
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Drop a line that a full disk refuses: logging would print it, not redacted, into another file."""
+
 
 def log_to(path: Path, level: str, *, also_stderr: bool, redact: Callable[[str], str] | None = None) -> None:
     """Send every logger's lines to ``path``, and to standard error for a daemon in the foreground."""

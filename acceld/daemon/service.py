@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from acceld.config import Config
 from acceld.daemon import outside, specs, steering
@@ -42,6 +42,7 @@ from store.database import Store
 from store.maintenance import size_bytes
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class Daemon:
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
-            unfinished = await self._recover()
+            unfinished = await self._stored(self.store.recover("the daemon ended while it was under way"))
             if self.store.migrated_from is not None:
                 text = f"The history was brought to a newer schema; the old one is {self.store.migrated_from}"
                 await self.store.notice(None, "info", text)
@@ -133,7 +134,7 @@ class Daemon:
                 )
                 await server.start()
                 await asyncio.to_thread(self._listening)
-                await self._greet()
+                await self._stored(self._greet())
                 for run in unfinished:
                     if (await self.store.run(run)).state is not RunState.PAUSED:
                         await self._runs.take_up(run)
@@ -153,18 +154,18 @@ class Daemon:
                 if self._following is not None:
                     self._following.cancel()
 
-    async def _recover(self) -> list[int]:
-        """End what another daemon left under way; the runs to go on with. StoreError where storage does not work."""
-        recovering = asyncio.ensure_future(self.store.recover("the daemon ended while it was under way"))
-        while not (await asyncio.wait({recovering}, timeout=STORAGE_S))[0]:
+    async def _stored(self, change: Awaitable[T]) -> T:
+        """What a change at the start answers. StoreError where storage does not work."""
+        changing = asyncio.ensure_future(change)
+        while not (await asyncio.wait({changing}, timeout=STORAGE_S))[0]:
             # Later a run waits for storage, and status says so. Nobody could ask a daemon that has not started.
             if self.store.writer.degraded:
-                recovering.cancel()
+                changing.cancel()
                 raise StoreError(
                     f"{self.home.database} can not be written: {self.store.writer.degraded}",
                     hint="Nothing is lost. Make room on that disk, or see what is wrong with it, and start again.",
                 )
-        return recovering.result()
+        return changing.result()
 
     def _start_hooks(self) -> asyncio.Task[None]:
         return self._tasks.create_task(_guarded("hooks", run_hooks, self.store, self._config.hooks))

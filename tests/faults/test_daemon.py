@@ -1,9 +1,12 @@
-"""Slow listeners and daemons that start at the same moment (quick forms)."""
+"""Slow listeners, daemons that start at the same moment or on a full disk (quick forms)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,8 @@ from acceld.http.keys import SOCKETS
 from acceld.http.server import Server
 from store.database import Store
 from store.hub import KEPT
-from tests.faults.harness import client_of, start
+from store.maintenance import check
+from tests.faults.harness import ROOT, client_of, kill_writers, start
 from tests.store import records
 
 TOKEN = "t" * 64
@@ -80,3 +84,27 @@ def test_of_daemons_started_together_one_serves(tmp_path: Path) -> None:
     winner.communicate(timeout=30)
     assert winner.returncode == 0
     assert not home.is_served()
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "said"), [(16, "can not write .*token"), (33_000, "acceld.db can not be written")]
+)
+def test_a_daemon_that_starts_on_a_full_disk_ends_in_words(tmp_path: Path, limit_bytes: int, said: str) -> None:
+    home = Home(tmp_path / ".acceld")
+    home.prepare()
+    kill_writers(home.path, 1)  # its log is longer than any file may grow now
+    code = (
+        "import resource, signal, sys; import acceld.daemon.service as service; service.STORAGE_S = 0.2\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, resource.RLIM_INFINITY))\n"
+        "from acceld.daemon.process import main; from tests.acceld.daemon.scripted import scripted_parts\n"
+        f"sys.exit(main(['--home', {str(home.path)!r}], make_parts=scripted_parts))"
+    )
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode in (1, 2) and re.search(said, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr and "ake room" in done.stderr
+    assert not list(home.path.glob("*.part"))
+    assert check(home.database).problems == ()
