@@ -48,7 +48,7 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
     if seen(path) != expected_sha256:
         raise UsageError(
             f"{path} has changed since it was looked at; nothing was written",
-            hint="Look at it, then apply again; in a watch, a save starts from the new text.",
+            hint="look at it, then apply again; in a watch, a save starts from the new text",
         )
     backup = path.with_name(f"{path.name}.{expected_sha256[:8]}.bak")
     part = path.with_name(f".{path.name}.acceld-part")

@@ -36,9 +36,9 @@ class Step:
 
 
 class Judge(Protocol):
-    """Judges a kernel before everything else; a bad kernel is a value."""
+    """Judges a version of a watched kernel before everything else; a bad kernel is a value."""
 
-    async def __call__(self, kernel: Kernel, gate: Gate) -> Evaluation: ...
+    async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation: ...
 
 
 @dataclass
@@ -47,6 +47,8 @@ class Watched:
 
     path: Path
     api: str
+    workload: str = ""
+    workload_folder: str = ""
     contract: tuple[Path, ...] = ()
     """Reference and workload files: a change there is a new interface."""
     entry: str = ""
@@ -86,18 +88,18 @@ class Tiers:
             return found
         return await self._measure(watched, kernel, found, tell)
 
-    async def verdict(self, kernel: Kernel) -> Evaluation:
+    async def verdict(self, watched: Watched, kernel: Kernel) -> Evaluation:
         """Whether a kernel is right, and its latency, by the judge that has the last word. AcceldError without one."""
-        return await (self._device or self._judge)(kernel, Gate.SEARCH)
+        return await (self._device or self._judge)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, tell: Tell) -> Evaluation | None:
         """The tiers that need no chip: legality, changes, prediction, correctness. None where it is not legal."""
-        timed = await self._judge(kernel, Gate.TIMING)
+        timed = await self._judge(watched, kernel, Gate.TIMING)
         if timed.profile is None:
             _tell_failure(timed, tell)
             return None
         await self._compare(watched, timed, tell)
-        judged = await self._judge(kernel, Gate.SEARCH)
+        judged = await self._judge(watched, kernel, Gate.SEARCH)
         if judged.correctness is None or judged.status is not Status.PASSED:
             _tell_failure(judged, tell)
         else:
@@ -113,12 +115,12 @@ class Tiers:
         if predicted is not None and predicted.status not in (Status.PASSED, Status.UNSUPPORTED):
             return predicted
         try:
-            compiled = await self._device(kernel, Gate.TIMING)
+            compiled = await self._device(watched, kernel, Gate.TIMING)
             if compiled.profile is None:
                 _tell_failure(compiled, tell)
                 return compiled
             tell("compiled", "compiles for the device")
-            measured = await self._device(kernel, Gate.SEARCH)
+            measured = await self._device(watched, kernel, Gate.SEARCH)
         except AcceldError as error:
             tell("no_device", f"not measured: {error.message}", None)
             return predicted
@@ -185,7 +187,7 @@ class Tiers:
         if watched.head is None or watched.head[0] != kernel.sha256:
             if text == watched.kernel.text:
                 return None
-            watched.head = (kernel.sha256, await self._judge(kernel, Gate.TIMING))
+            watched.head = (kernel.sha256, await self._judge(watched, kernel, Gate.TIMING))
         return watched.head[1]
 
 

@@ -25,7 +25,7 @@ from acceld.watch.tiers import Judge, Step, Tiers, Watched, gain, latency_text
 class Optimizer(Protocol):
     """Starts searches. AcceldError where it can not."""
 
-    async def start(self, kernel: Kernel, usd: float | None) -> int:
+    async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         """The run that was started."""
         ...
 
@@ -98,7 +98,7 @@ class Watcher:
         try:
             if watched.run is not None:
                 await self._optimizer.cancel(watched.run)
-            watched.run = await self._optimizer.start(watched.kernel, self._policy.usd_per_save)
+            watched.run = await self._optimizer.start(watched, watched.kernel, self._policy.usd_per_save)
         except AcceldError as error:
             self._tell(Step(watched.path, "not_optimized", error.message, False, generation=watched.generation))
             return
@@ -213,7 +213,7 @@ class Watcher:
             tell("carried", "the earlier win touches the edited lines; it can not be carried over")
             return
         try:
-            again = await self._ladder.verdict(replace(kernel, text=text))
+            again = await self._ladder.verdict(watched, replace(kernel, text=text))
         except AcceldError as error:
             tell("carried", f"the earlier win could not be judged: {error.message}")
             return

@@ -43,9 +43,11 @@ class Scripted:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Gate]] = []
+        self.judged_by: dict[int, str] = {}
 
-    async def __call__(self, kernel: Kernel, gate: Gate) -> Evaluation:
+    async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
         rows = int(kernel.text.split("rows = ")[1].split()[0])
+        self.judged_by[rows] = watched.workload
         self.asked.append((str(rows), gate))
         if rows == 0:
             return Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure("partition_limit", "no rows", 2))
@@ -65,7 +67,7 @@ class Runs:
         self.started: list[str] = []
         self.cancelled: list[int] = []
 
-    async def start(self, kernel: Kernel, usd: float | None) -> int:
+    async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         self.started.append(kernel.text)
         return len(self.started)
 
@@ -95,7 +97,7 @@ class Session:
 class Chip:
     """Takes twenty microseconds a row, twice what is predicted; seven rows do not compile, nine rows meet no device."""
 
-    async def __call__(self, kernel: Kernel, gate: Gate) -> Evaluation:
+    async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
         rows = int(kernel.text.split("rows = ")[1].split()[0])
         if rows == 7:
             return Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure("NCC_1", "odd rows", 3))
@@ -264,3 +266,16 @@ def test_a_kernel_that_offers_less_than_the_file_is_no_drop_in(
         check_drop_in(file, Kernel(OWN.replace(*change), "nki_legacy", "kernel"))
     with pytest.raises(UsageError, match=r"no \.c file"):
         check_drop_in(file, Kernel("void kernel(float *out) { }", "c", "kernel", filename="kernel.c"))
+
+
+async def test_files_of_one_name_are_each_judged_by_their_own_workload(tmp_path: Path) -> None:
+    judge, files = Scripted(), []
+    for rows, workload in ((3, "silu"), (4, "rope")):
+        file = tmp_path / workload / "kernel.py"
+        file.parent.mkdir()
+        file.write_text(SOURCE.format(rows=rows))
+        files.append(Watched(file, "nki_legacy", workload))
+    watcher = Watcher(files, judge, lambda step: None)
+    watcher.start()
+    await watcher.settled()
+    assert judge.judged_by == {3: "silu", 4: "rope"}
