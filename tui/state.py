@@ -21,8 +21,8 @@ from acceld.model import Status
 KEPT_NOTICES = 200
 LOADED = -1_000_000
 """Before every event: the number under which bests known from rows are kept, plus the iteration."""
-ANSWERED = ("answered", "ok", None)
-"""Outcomes of a call that gave an answer."""
+ANSWERED = "answered"
+"""Outcome of a call that gave an answer."""
 
 
 @dataclass(slots=True)
@@ -425,7 +425,7 @@ class RunView:
         self.finished_calls.add(data["call"])
         use = self.uses.setdefault((data["role"], data["model"]), ModelUse())
         use.calls += 1
-        use.failed += data.get("outcome") not in ANSWERED
+        use.failed += data.get("outcome") != ANSWERED
         use.unpriced += data.get("cost_usd") is None
         use.input_tokens += data.get("input_tokens") or 0
         use.output_tokens += data.get("output_tokens") or 0

@@ -9,7 +9,7 @@ from typing import Any
 from acceld import figures
 from acceld.events import Event, EventKind
 from acceld.model import Status
-from tui.state import CandidateView, failure_text
+from tui.state import ANSWERED, CandidateView, failure_text
 
 SHORT: Mapping[Status, str] = {
     Status.PASSED: "ok",
@@ -86,7 +86,7 @@ def level_of(event: Event) -> str:
         case EventKind.CANDIDATE_EVALUATED:
             return "warning" if data.get("status") == Status.SUSPECT else "info"
         case EventKind.LLM_CALL_FINISHED:
-            return "info" if data.get("outcome") in ("ok", None) else "warning"
+            return "info" if data.get("outcome") == ANSWERED else "warning"
         case EventKind.BUDGET_LEVEL:
             return "warning" if (data.get("percent") or 0) >= 80 else "info"
         case EventKind.DEVICE_STATE:
@@ -130,7 +130,7 @@ def sentence(event: Event) -> str:
             return f"{get('role')} asks {get('model')}"
         case EventKind.LLM_CALL_FINISHED:
             used = f"{tokens(get('input_tokens') or 0)} in, {tokens(get('output_tokens') or 0)} out"
-            outcome = "" if get("outcome") in ("ok", None) else f" {get('outcome')}"
+            outcome = "" if get("outcome") == ANSWERED else f" {get('outcome')}"
             return f"{get('role')} {get('model')}{outcome}: {used}, {figures.usd(get('cost_usd'))}"
         case EventKind.BUDGET_LEVEL:
             return f"budget {get('scope')}: {figures.usd(get('spent_usd'))} of {figures.usd(get('cap_usd'))}"

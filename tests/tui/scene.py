@@ -176,7 +176,7 @@ def _call(call: int, role: str, model: str, draw: random.Random) -> dict[str, An
         "call": call,
         "role": role,
         "model": model,
-        "outcome": "ok" if draw.random() > 0.03 else "rate_limited",
+        "outcome": "answered" if draw.random() > 0.03 else "rate_limited",
         "input_tokens": draw.randrange(8_000, 16_000),
         "output_tokens": draw.randrange(400, 3_000),
         "cost_usd": round(draw.uniform(0.004, 0.03), 4),

@@ -16,7 +16,7 @@ from tui.replay import Replay
 from tui.state import RunView
 from tui.widgets.bars import bar, fitted, sparkline
 from tui.widgets.columns import GAP, Column, fit, line
-from tui.words import SHORT, sentence
+from tui.words import SHORT, level_of, sentence
 
 
 def view(iterations: int = 4) -> RunView:
@@ -144,3 +144,11 @@ def test_a_replay_plays_to_its_end_and_stops() -> None:
     assert replay.fraction == 1.0 and not replay.playing
     replay.step(-1)
     assert replay.position == len(replay.events) - 1
+
+
+def test_a_call_that_was_answered_is_no_warning() -> None:
+    used = {"role": "planner", "model": "gpt-oss-120b", "input_tokens": 1_200, "output_tokens": 80, "cost_usd": 0.01}
+    answered = Event(EventKind.LLM_CALL_FINISHED, 1, {**used, "outcome": "answered"}, 1)
+    refused = Event(EventKind.LLM_CALL_FINISHED, 1, {**used, "outcome": "rate_limited"}, 2)
+    assert level_of(answered) == "info" and sentence(answered).startswith("planner gpt-oss-120b: 1.2k in")
+    assert level_of(refused) == "warning" and "rate_limited" in sentence(refused)
