@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any
 
 from acceld.errors import AcceldError, UsageError
-from acceld.events import Event, EventKind
+from acceld.events import Event
 from acceld.model import RunState
 
 __all__ = ["Optimized", "optimize"]
@@ -94,12 +94,9 @@ def optimize(
     spec, _ = specification(arguments)
     _, client = connected(str(home) if home is not None else None)
     run = int(client.send("POST", "/v1/runs", as_body(spec))["id"])
-    for raw in client.events(0, run=run, wait_s=WAIT_S):
-        event = Event(EventKind(raw["kind"]), raw["run"], raw["data"], raw["seq"], raw["at"])
+    for event in client.follow(run, WAIT_S):
         if on_event is not None:
             on_event(event)
-        if event.kind is EventKind.RUN_STATE and _waits_no_more(event):
-            break
     return _optimized(client.get(f"/v1/runs/{run}/outcome"), client)
 
 
@@ -108,12 +105,7 @@ def _check_choices(parser: argparse.ArgumentParser, given: Mapping[str, Any]) ->
     for action in parser._actions:
         value = given.get(action.dest)
         if action.choices is not None and value is not None and value not in action.choices:
-            raise UsageError(f"{action.dest}={value!r}", hint=f"One of {', '.join(map(str, action.choices))}.")
-
-
-def _waits_no_more(event: Event) -> bool:
-    state, message = RunState(event.data["state"]), event.data.get("message") or ""
-    return state.ended or (state is RunState.PAUSED and message.startswith("budget: "))
+            raise UsageError(f"{action.dest}={value!r}", hint=f"one of {', '.join(map(str, action.choices))}")
 
 
 def _optimized(record: Mapping[str, Any], client: Any) -> Optimized:

@@ -20,7 +20,9 @@ from acceld.errors import (
     StoreError,
     UsageError,
 )
+from acceld.events import Event, EventKind, event_of
 from acceld.home import Home
+from acceld.model import RunState, waits_for_budget
 
 API_VERSION = 1
 """Clients and daemons of the same number understand each other."""
@@ -82,7 +84,7 @@ class Client:
         except TimeoutError as error:
             raise DaemonError(
                 f"the daemon (pid {self.pid}) did not answer within {self._timeout_s:g} s",
-                hint="acceld logs tells what it does; acceld restart ends it and starts another.",
+                hint="acceld logs tells what it does; acceld restart ends it and starts another",
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
@@ -99,10 +101,20 @@ class Client:
                 after = event["seq"]
                 yield event
 
+    def follow(self, run: int, wait_s: float) -> Iterator[Event]:
+        """A run's events from its first one on, until it has ended or waits for a higher cap."""
+        for row in self.events(0, run, wait_s):
+            event = event_of(row)
+            yield event
+            if event.kind is EventKind.RUN_STATE:
+                state, message = RunState(event.data["state"]), event.data.get("message") or ""
+                if state.ended or waits_for_budget(state, message):
+                    return
+
 
 def not_running(home: Home) -> DaemonError:
     """What to say where no daemon serves ``home``."""
-    return DaemonError(f"no daemon runs for {home.path}", hint="Start one with: acceld start")
+    return DaemonError(f"no daemon runs for {home.path}", hint="start one with: acceld start")
 
 
 def check_version(hello: Mapping[str, Any]) -> None:
@@ -110,7 +122,7 @@ def check_version(hello: Mapping[str, Any]) -> None:
     if hello["api"] != API_VERSION:
         raise DaemonError(
             f"the daemon (acceld {hello['version']}) speaks protocol {hello['api']}, this acceld {API_VERSION}",
-            hint="Start it anew: acceld restart",
+            hint="start it anew: acceld restart",
         )
 
 

@@ -71,3 +71,8 @@ class Event:
     seq: int = 0
     at: float = 0.0
     """Seconds since the epoch."""
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    """An event from its JSON form. ValueError for a kind that this version does not know."""
+    return Event(EventKind(row["kind"]), row.get("run"), row.get("data") or {}, row["seq"], row.get("at") or 0.0)

@@ -103,6 +103,15 @@ class RunState(StrEnum):
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
+BUDGET_PREFIX = "budget: "
+"""How the message of a run begins that waits for a higher cap."""
+
+
+def waits_for_budget(state: str, message: str) -> bool:
+    """Whether a run goes on only once its cap is raised."""
+    return state == RunState.PAUSED and message.startswith(BUDGET_PREFIX)
+
+
 STOPPED = "stopped"
 """State of a run that was under way when its daemon ended. The next daemon goes on with it."""
 UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)

@@ -9,6 +9,7 @@ from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Insight
 from store import rollups
+from store.errors import unknown
 from store.rows import clean, dump, insight_values
 from store.writer import Transaction
 
@@ -44,9 +45,9 @@ def change_insight(tx: Transaction, insight: int, what: str, values: dict[str, A
     allowed = CHANGES.get(what)
     if allowed is None:
         raise StoreError(f"an insight can not be {what}", hint=f"One of {', '.join(CHANGES)}.")
-    unknown = set(values) - set(allowed)
-    if unknown:
-        raise StoreError(f"an insight that is {what} does not set {', '.join(sorted(unknown))}")
+    strange = set(values) - set(allowed)
+    if strange:
+        raise StoreError(f"an insight that is {what} does not set {', '.join(sorted(strange))}")
     row = tx.one("SELECT run FROM insights WHERE id = ?", (insight,))
     if row is None:
         raise unknown("insight", insight)

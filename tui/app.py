@@ -18,7 +18,8 @@ from textual.screen import Screen
 
 from acceld.alerts import Alert, Manner, alert_of, announcement
 from acceld.errors import AcceldError, DaemonError
-from tui.client import Client, event_of
+from acceld.events import event_of
+from tui.client import Client
 from tui.console import ConsoleView
 from tui.palette import THEMES
 from tui.replay import Replay

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from acceld.events import Event, EventKind
+from acceld.events import Event
 
 
 class Client(Protocol):
@@ -31,8 +31,3 @@ class Client(Protocol):
     async def close(self) -> None:
         """Let go of the connection."""
         ...
-
-
-def event_of(row: Mapping[str, Any]) -> Event:
-    """An event from its JSON form."""
-    return Event(EventKind(row["kind"]), row.get("run"), row.get("data") or {}, row["seq"], row.get("at") or 0.0)

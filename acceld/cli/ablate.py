@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from acceld import figures
 from acceld.cli.costs import usd
+from acceld.cli.numbers import count, natural
 from acceld.cli.output import print_json, print_table, say
 from acceld.errors import UsageError
+from acceld.events import EventKind
+from acceld.model import RunState, waits_for_budget
 from acceld.targets import APIS, CHIPS, TARGETS
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="candidates=N|usd=X",
         help="what each run may spend; default: the candidates that the preset's schedule makes",
     )
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="runs a variant, with other seeds")
+    parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument("--proposer", choices=("rules", "llm"))
@@ -49,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", choices=CHIPS)
     parser.add_argument("--api", choices=APIS)
     parser.add_argument("--backend", choices=tuple(TARGETS))
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=natural)
     parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -127,13 +130,13 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 
 def _wait(client: Any, number: int) -> None:
     """Until a run has ended; one that has spent its money is ended."""
-    for event in client.events(0, run=number, wait_s=5.0):
-        if event["kind"] != "run_state":
+    for row in client.events(0, run=number, wait_s=5.0):
+        if row["kind"] != EventKind.RUN_STATE:
             continue
-        state, message = event["data"]["state"], event["data"]["message"]
-        if state == "paused" and message.startswith("budget: "):
+        state, message = RunState(row["data"]["state"]), row["data"]["message"]
+        if waits_for_budget(state, message):
             client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
-        if state in ("finished", "failed", "cancelled"):
+        if state.ended:
             say(f"r{number} {state}: {message}")
             return
 

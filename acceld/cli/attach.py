@@ -19,8 +19,10 @@ from typing import Any
 
 from acceld import config
 from acceld.cli.history_source import reading
+from acceld.cli.ids import number_of
 from acceld.cli.output import say
 from acceld.errors import ConfigError, DaemonError, UsageError
+from acceld.events import event_of
 from acceld.home import find_home
 
 PAGE = 500
@@ -42,23 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not in_browser and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError(
             "the terminal UI needs a terminal",
-            hint="For programs: acceld status --json, acceld runs --json, acceld show r12 --json, acceld logs -f.",
+            hint="for programs: acceld status --json, acceld runs --json, acceld show r12 --json, acceld logs -f",
         )
     if arguments.replay and not arguments.run:
         raise UsageError("--replay needs a run", hint="acceld runs lists them: acceld attach r12 --replay")
-    number = run_number(arguments.run) if arguments.run else None
+    number = number_of(arguments.run, "r") if arguments.run else None
     calm_over_ssh()
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_client(arguments))
         return show(client, number, replay=arguments.replay, theme=arguments.theme)
-
-
-def run_number(text: str) -> int:
-    """12 of ``r12`` or ``12``."""
-    match = re.fullmatch(r"r?(\d+)", text)
-    if match is None:
-        raise UsageError(f"{text!r} is not a run", hint="a run is written r12; acceld runs lists them")
-    return int(match[1])
 
 
 def calm_over_ssh() -> None:
@@ -106,8 +100,6 @@ def keymap(entries: tuple[str, ...]) -> dict[str, str]:
 
 async def _recorded(client: Any, number: int) -> list[Any]:
     """All events of a run."""
-    from tui.client import event_of
-
     events: list[Any] = []
     try:
         while True:
@@ -151,7 +143,7 @@ def tunnel(remote: str) -> Iterator[Any]:
     match = REMOTE.fullmatch(remote)
     if match is None:
         raise UsageError(
-            f"--remote {remote!r}", hint="Such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld"
+            f"--remote {remote!r}", hint="such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld"
         )
     host, folder = match["host"], match["folder"] or ""
     destination = f"ssh://{host}" if ":" in host else host  # a port is only understood in an address
@@ -164,7 +156,7 @@ def tunnel(remote: str) -> Iterator[Any]:
         why = found.stderr.strip().splitlines()
         raise DaemonError(
             f"{host}: no daemon could be found there{f' ({why[-1]})' if why else ''}",
-            hint="Start one on that machine (acceld start), or name its state folder: ssh://HOST/path/to/.acceld",
+            hint="start one on that machine (acceld start), or name its state folder: ssh://HOST/path/to/.acceld",
         )
     told, token = json.loads(lines[0]), lines[1]
     with tempfile.TemporaryDirectory(prefix="acceld-") as place:
@@ -186,7 +178,7 @@ def tunnel(remote: str) -> Iterator[Any]:
             while not local.exists():
                 if tunnel.poll() is not None or time.monotonic() > until:
                     raise DaemonError(
-                        f"{host}: ssh could not forward the daemon's socket", hint="Try the same with ssh -v."
+                        f"{host}: ssh could not forward the daemon's socket", hint="try the same with ssh -v"
                     )
                 time.sleep(0.05)
             yield HttpClient(socket_path=local, token=token, where=host)

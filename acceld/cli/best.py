@@ -111,25 +111,20 @@ def _kernel(candidate: Mapping[str, Any]) -> Kernel:
 async def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
     """UsageError where the text does not trace and verify today."""
     from acceld import config
-    from acceld.evaluate.base import EvaluationRequest, Priority
+    from acceld.evaluate.base import EvaluationRequest, Priority, started
     from acceld.evaluate.evaluator import Judge
     from acceld.model import Gate
 
-    judge = Judge(config.load().config.evaluate, find_home(home).path)
-    await judge.start()
-    try:
-        verdict = await judge.evaluate(
-            EvaluationRequest(
-                _kernel(candidate),
-                found["workload"],
-                found["chip"],
-                workload_folder=found["workload_folder"],
-                gate=Gate.TIMING,
-                priority=Priority.PERSON,
-            )
-        )
-    finally:
-        await judge.stop(0.0)
+    request = EvaluationRequest(
+        _kernel(candidate),
+        found["workload"],
+        found["chip"],
+        workload_folder=found["workload_folder"],
+        gate=Gate.TIMING,
+        priority=Priority.PERSON,
+    )
+    async with started(Judge(config.load().config.evaluate, find_home(home).path)) as judge:
+        verdict = await judge.evaluate(request)
     if verdict.profile is None:
         why = verdict.failure.message if verdict.failure else verdict.status.value
         raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")

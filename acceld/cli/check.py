@@ -26,7 +26,7 @@ PARTS = ("config", "models", "prompts", "workloads")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to check."""
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help="of " + ", ".join(PARTS))
+    parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
     parser.add_argument(
         "--admit",
         nargs="*",
@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each thing that was read; exit 2 where one is wrong."""
+    for part in arguments.parts:
+        if part not in PARTS:
+            raise UsageError(
+                f"there is no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(), hint=f"one of {', '.join(PARTS)}"
+            )
     home = find_home(arguments.home)
     found = list(_findings(arguments.parts or list(PARTS), home, arguments.admit))
     wrong = [finding for finding in found if finding[2]]
@@ -108,7 +113,9 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
 
     folders = dict(sorted(workload_folders(config.paths.workloads).items()))
     for name in set(admit or ()) - set(folders):
-        raise UsageError(f"there is no workload {name!r}", hint=did_you_mean(name, folders) or "`acceld workloads` lists them.")
+        raise UsageError(
+            f"there is no workload {name!r}", hint=did_you_mean(name, folders) or "`acceld workloads` lists them."
+        )
     admissions = Admissions(home.path / "floors")
     read: dict[str, Workload | str] = {}
     for name, folder in folders.items():

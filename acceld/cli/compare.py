@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from acceld import config, figures
 from acceld.cli.costs import usd
+from acceld.cli.history_source import history_file
+from acceld.cli.ids import number_of
 from acceld.cli.output import print_json, print_table, say
-from acceld.cli.steer import number_of
-from acceld.home import find_home
 from acceld.roofline import peak_name
 
 if TYPE_CHECKING:
@@ -33,10 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs and print a column for each."""
     from acceld.search.comparison import comparable, compared
-    from store.connection import connect_reader
 
     numbers = [number_of(text, "r") for text in arguments.runs]
-    with contextlib.closing(connect_reader(find_home(arguments.home).database)) as connection:
+    with history_file(arguments.home) as connection:
         found = [compared(connection, number) for number in numbers]
     same = comparable(found)
     if arguments.json:

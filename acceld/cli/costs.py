@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from acceld.cli.history_source import reading
+from acceld.cli.history_source import history_file, reading
+from acceld.cli.ids import number_of
 from acceld.cli.output import print_json, print_pairs, print_table, say
-from acceld.cli.steer import number_of
 from acceld.errors import UsageError
-from acceld.home import find_home
 
 BY = ("role", "model", "iteration", "candidate", "failure")
 FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens")
@@ -110,9 +108,8 @@ BY_FAILURE = (
 
 
 def _rows(home: str | None, statement: str, run: int | None) -> list[dict[str, Any]]:
-    from store.connection import connect_reader
     from store.history import query
 
-    with contextlib.closing(connect_reader(find_home(home).database)) as connection:
+    with history_file(home) as connection:
         table = query(connection, statement, (run,))
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]

@@ -9,8 +9,8 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import History, reading
+from acceld.cli.ids import number_of
 from acceld.cli.output import print_json
-from acceld.cli.steer import number_of
 from acceld.errors import UsageError
 
 

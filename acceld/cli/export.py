@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from acceld.cli.history_source import history_file
+from acceld.cli.ids import number_of
 from acceld.cli.output import print_json, say
-from acceld.cli.steer import number_of
 from acceld.errors import UsageError
-from acceld.home import find_home
 from acceld.workloads.discovery import workload_folders
 
 FORMATS = ("pairs", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashinfer", "nkibench")
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     folder = Path(arguments.output)
     if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty", hint="Give a new folder: -o DIR.")
+        raise UsageError(f"{folder} is not empty", hint="give a new folder: -o DIR")
     materials = _materials(arguments)
     if not materials:
         raise UsageError("there is no run to export", hint="acceld history lists what there is")
@@ -97,21 +97,16 @@ def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
 def _materials(arguments: argparse.Namespace) -> list[Any]:
     from acceld.report.datasets import Material
     from store import queries
-    from store.connection import connect_reader
 
-    database = find_home(arguments.home).database
-    if not database.is_file():
-        raise UsageError(f"there is no history in {database.parent} yet", hint="acceld optimize WORKLOAD begins one")
     folders = workload_folders()
-    connection = connect_reader(database)
-    try:
+    found = []
+    with history_file(arguments.home) as connection:
         if arguments.runs:
             runs = [queries.load_run(connection, number_of(text, "r")) for text in arguments.runs]
         else:
             runs = [one for one in queries.load_runs(connection, limit=100_000) if one.state.ended]
-        found = []
         for one in runs:
-            if arguments.workload and one.spec.workload not in (arguments.workload,):
+            if arguments.workload and one.spec.workload != arguments.workload:
                 continue
             plans = {plan.id: plan for plan in queries.load_plans(connection, one.id)}
             attempts = [a for n in range(1, one.iteration + 1) for a in queries.load_attempts(connection, one.id, n)]
@@ -120,6 +115,4 @@ def _materials(arguments: argparse.Namespace) -> list[Any]:
             reference = folder / "reference.py" if folder else None
             text = reference.read_text(encoding="utf-8") if reference and reference.is_file() else ""
             found.append(Material(one, candidates, plans, attempts, text))
-        return found
-    finally:
-        connection.close()
+    return found

@@ -7,7 +7,9 @@ import re
 import time
 from datetime import UTC, datetime
 
-from acceld.cli.output import say
+from acceld.cli.history_source import history_file
+from acceld.cli.numbers import count
+from acceld.cli.output import add_forms, say
 from acceld.cli.query import show
 from acceld.errors import UsageError
 from acceld.home import find_home
@@ -35,23 +37,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--where", default="", metavar="EXPR", help='over the columns, such as "speedup>1.2 and cost_usd<3"'
     )
     parser.add_argument("--sort", default="-id", metavar="COLUMN", help="-COLUMN: greatest first (default: -id)")
-    parser.add_argument("--limit", type=int, default=50, metavar="N", help="rows at most (default 50)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
-    form.add_argument("--csv", action="store_true", help="comma separated")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="rows at most (default 50)")
+    add_forms(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the file itself, which a running daemon does not mind."""
     from store import history, listing
-    from store.connection import connect_reader
 
-    database = find_home(arguments.home).database
-    if not database.is_file():
-        raise UsageError(f"there is no history in {database.parent} yet", hint="acceld optimize WORKLOAD begins one")
-    connection = connect_reader(database)
-    try:
+    with history_file(arguments.home) as connection:
         if arguments.search:
             found = listing.search(connection, arguments.search, arguments.limit)
             names = ("kind", "id", "title", "extract")
@@ -72,8 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
                 sort=arguments.sort,
                 limit=arguments.limit,
             )
-    finally:
-        connection.close()
     columns, rows = table.columns, table.rows
     if not arguments.saved and "state" in columns and find_home(arguments.home).daemon() is None:
         at = columns.index("state")
@@ -108,5 +100,5 @@ def moment(text: str, now: float | None = None) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"--since {text!r}", hint="Such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00.") from error
+        raise UsageError(f"--since {text!r}", hint="such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00") from error
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,25 @@ def reading(home: str | None) -> Iterator[History]:
     if found.daemon() is not None:
         yield History(Client(found), found.database)
         return
-    if not found.database.is_file():
-        raise UsageError(f"there is no history in {found.path} yet", hint="acceld optimize WORKLOAD begins one")
+    _check_history(found)
     with _served(found) as client:
         yield History(client, found.database)
+
+
+@contextmanager
+def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
+    """The file of a state folder's history, read-only; a running daemon does not mind. UsageError where there is none."""
+    from store.connection import connect_reader
+
+    found = find_home(home)
+    _check_history(found)
+    with closing(connect_reader(found.database)) as connection:
+        yield connection
+
+
+def _check_history(home: Home) -> None:
+    if not home.database.is_file():
+        raise UsageError(f"there is no history in {home.path} yet", hint="acceld optimize WORKLOAD begins one")
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _workloads(source / "summary.json", Path(arguments.into), arguments)
     home = find_home(arguments.home)
     if home.daemon() is not None:
-        raise DaemonError("the history can not be added to while the daemon writes it", hint="acceld stop, then again.")
+        raise DaemonError("the history can not be added to while the daemon writes it", hint="acceld stop, then again")
     home.prepare()
     runs = asyncio.run(_record(source, home, arguments.only or "", arguments.chip))
     if arguments.json:
@@ -80,7 +80,7 @@ async def _record(source: Path, home: Home, only: str, chip: str | None) -> list
         if is_checkpoint(source):
             if chip is None:
                 raise UsageError(
-                    "a checkpoint of AccelOpt does not say which chip it was measured on", hint="Add --chip trn1."
+                    "a checkpoint of AccelOpt does not say which chip it was measured on", hint="add --chip trn1"
                 )
             cases = [case for case in checkpoints(source, chip) if only in case.name]
             runs += [await record_checkpoint(store, case, chip, str(source)) for case in cases]

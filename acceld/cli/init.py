@@ -160,7 +160,7 @@ def _write(
 async def _verdict(
     kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
 ) -> Evaluation:
-    from acceld.evaluate.base import EvaluationRequest, Evaluator, Priority
+    from acceld.evaluate.base import EvaluationRequest, Evaluator, Priority, started
 
     judge: Evaluator
     if where.backend == SIMULATOR:
@@ -172,18 +172,14 @@ async def _verdict(
         from acceld.evaluate.hosted.judge import HostedJudge
 
         judge = HostedJudge(settings, state, CpuDriver())
-    await judge.start()
-    try:
-        return await judge.evaluate(
-            EvaluationRequest(
-                kernel=kernel,
-                workload=name,
-                workload_folder=str(folder),
-                chip=where.chip,
-                backend=where.backend,
-                gate=Gate.SEARCH,
-                priority=Priority.BASELINE,
-            )
-        )
-    finally:
-        await judge.stop(0.0)
+    request = EvaluationRequest(
+        kernel=kernel,
+        workload=name,
+        workload_folder=str(folder),
+        chip=where.chip,
+        backend=where.backend,
+        gate=Gate.SEARCH,
+        priority=Priority.BASELINE,
+    )
+    async with started(judge):
+        return await judge.evaluate(request)

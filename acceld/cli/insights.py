@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import reading
-from acceld.cli.output import print_json, print_pairs, print_table, say
-from acceld.cli.steer import number_of
+from acceld.cli.ids import number_of
+from acceld.cli.numbers import count
+from acceld.cli.output import print_json, print_json_lines, print_pairs, print_table, say
 from acceld.client import Client
 from acceld.home import find_home
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="r12", help="insights of this run only")
     parser.add_argument("--chip", help="insights for this chip only")
     parser.add_argument("--search", metavar="WORDS", help="insights with these words")
-    parser.add_argument("--limit", type=int, default=50, metavar="N")
+    parser.add_argument("--limit", type=count, default=50, metavar="N")
     change = parser.add_mutually_exclusive_group()
     for mark in MARKS:
         change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=f"{mark} it")
@@ -59,27 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json or arguments.jsonl:
             print_json({"insight": found})
         else:
-            names = (
-                "title",
-                "kind",
-                "speedup",
-                "chip",
-                "api",
-                "bound",
-                "uses",
-                "wins",
-                "losses",
-                "strategy",
-                "slow",
-                "fast",
-            )
+            names = "title kind speedup chip api bound uses wins losses strategy slow fast".split()
             print_pairs([(name, str(found.get(name) if found.get(name) is not None else "")) for name in names])
         return 0
     if arguments.json:
         print_json({"insights": listed})
     elif arguments.jsonl:
-        for one in listed:
-            print(json.dumps(one, ensure_ascii=False))
+        print_json_lines(listed)
     else:
         rows = [
             (

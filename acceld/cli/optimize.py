@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acceld import config, figures
+from acceld import config
+from acceld.cli.numbers import amount, count, natural, span
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, UsageError, WorkloadError
-from acceld.home import find_home
+from acceld.home import Home, find_home
 from acceld.kernel_files import load_kernel, syntax_error
-from acceld.model import PRESETS, Kernel, RunSpec, SearchParameters, Source
+from acceld.model import PRESETS, Kernel, RunSpec, RunState, SearchParameters
 from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
 
 if TYPE_CHECKING:
     from acceld.workloads import Workload
 
 DETACHED = 130
-REASONS_SHOWN = 2
 BACKEND_START_S = 900.0
 """How long starting a device's backend may take."""
 
@@ -50,10 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--proposer", choices=("rules", "llm"))
     parser.add_argument("--preset", choices=tuple(PRESETS))
-    parser.add_argument("--iterations", type=_positive, metavar="N")
-    parser.add_argument("--beam", type=_positive, metavar="B", help="candidates kept between iterations")
-    parser.add_argument("--plans", type=_positive, metavar="N", help="plans a parent")
-    parser.add_argument("--attempts", type=_positive, metavar="K", help="attempts a plan")
+    parser.add_argument("--iterations", type=count, metavar="N")
+    parser.add_argument("--beam", type=count, metavar="B", help="candidates kept between iterations")
+    parser.add_argument("--plans", type=count, metavar="N", help="plans a parent")
+    parser.add_argument("--attempts", type=count, metavar="K", help="attempts a plan")
     parser.add_argument("--chip", choices=CHIPS)
     parser.add_argument("--api", choices=APIS)
     parser.add_argument("--backend", choices=tuple(TARGETS))
@@ -62,20 +61,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--strategy", choices=("beam", "best_of_n", "reflexion", "random"))
     parser.add_argument("--memory", choices=("off", "fifo", "random", "value"))
-    parser.add_argument("--fixer-steps", type=int, metavar="N")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--patience", type=int, metavar="N", help="stop after N iterations without progress; 0 never")
-    parser.add_argument("--target-percent", type=float, metavar="P", help="stop at this percent of attainable")
+    parser.add_argument("--fixer-steps", type=natural, metavar="N")
+    parser.add_argument("--seed", type=natural)
     parser.add_argument(
-        "--max-usd-per-percent", type=float, metavar="USD", help="stop when the next percent would cost more"
+        "--patience", type=natural, metavar="N", help="stop after N iterations without progress; 0 never"
     )
-    parser.add_argument("--fixer-usd", type=float, metavar="USD", help="of the budget, what repairs may cost")
-    parser.add_argument("--candidates", type=_positive, metavar="N", help="stop once N candidates were judged")
+    parser.add_argument("--target-percent", type=span, metavar="P", help="stop at this percent of attainable")
+    parser.add_argument(
+        "--max-usd-per-percent", type=amount, metavar="USD", help="stop when the next percent would cost more"
+    )
+    parser.add_argument("--fixer-usd", type=amount, metavar="USD", help="of the budget, what repairs may cost")
+    parser.add_argument("--candidates", type=count, metavar="N", help="stop once N candidates were judged")
     parser.add_argument(
         "--no-planner", action="store_true", help="the executor works straight from the kernel, without plans"
     )
-    parser.add_argument("--budget-usd", type=float, metavar="USD", help="cap on what models may cost")
-    parser.add_argument("--time-limit-s", type=float, metavar="S")
+    parser.add_argument("--budget-usd", type=amount, metavar="USD", help="cap on what models may cost")
+    parser.add_argument("--time-limit-s", type=span, metavar="S")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument("--name", default="", help="a name for the run")
     parser.add_argument("--dry-run", action="store_true", help="print what it would take, and start nothing")
@@ -84,13 +85,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -259,18 +253,15 @@ def as_body(spec: RunSpec) -> dict[str, Any]:
     return body
 
 
-def follow(home: Any, client: Any, run_id: int, *, as_json: bool) -> int:
+def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     """Show the run until it ends, then its outcome. Ctrl-C detaches; the run goes on."""
+    from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
-    from acceld.events import Event, EventKind
 
     progress = progress_for()
     try:
-        for raw in client.events(0, run=run_id, wait_s=1.0):
-            event = Event(EventKind(raw["kind"]), raw["run"], raw["data"], raw["seq"], raw["at"])
+        for event in client.follow(run_id, wait_s=1.0):
             progress.update(event)
-            if event.kind is EventKind.RUN_STATE and _waits_no_more(event.data["state"], event.data["message"]):
-                break
     except KeyboardInterrupt:
         progress.close()
         say(f"detached; r{run_id} goes on. Follow it with: acceld attach, end it with: acceld cancel r{run_id}")
@@ -283,20 +274,15 @@ def follow(home: Any, client: Any, run_id: int, *, as_json: bool) -> int:
         print_json(result | {"best_kernel": best_file, "database": str(home.database)})
     else:
         print_outcome(result, best_file, str(home.database))
-    if result["state"] == "paused":
+    if result["state"] == RunState.PAUSED:
         say(
             f"r{run_id} waits for a higher cap: raise it in the terminal UI (acceld attach), then: acceld resume r{run_id}"
         )
         return BudgetError.exit_code
-    return 1 if result["state"] == "failed" else 0
+    return 1 if result["state"] == RunState.FAILED else 0
 
 
-def _waits_no_more(state: str, message: str) -> bool:
-    """Whether following a run ends: it has ended, or waits for a higher budget."""
-    return state in ("finished", "failed", "cancelled") or (state == "paused" and message.startswith("budget: "))
-
-
-def write_best(home: Any, client: Any, result: dict[str, Any]) -> str | None:
+def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:
     """The best kernel as a file under the state folder; its path, None where nothing passed."""
     if result["best"] is None:
         return None
@@ -308,91 +294,3 @@ def write_best(home: Any, client: Any, result: dict[str, Any]) -> str | None:
     path = folder / f"r{result['run']}_{Path(result['workload']).name}{Path(BASELINE_FILES[result['api']]).suffix}"
     path.write_text(best["text"], encoding="utf-8")
     return str(path)
-
-
-def screening(counts: dict[str, int]) -> str:
-    """What screening by the simulator did, in one line."""
-    text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
-    if counts["measured"]:
-        text += f"; of {counts['measured']} measured all the same {counts['wrong']} were faster"
-    return text
-
-
-def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
-    """The table of a run."""
-    from acceld.cli.output import print_pairs
-    from acceld.model import OWN_ORACLE
-    from acceld.roofline import peak_name
-
-    def latency(key: str, interval: str) -> str:
-        return figures.latency(result[key], result["source"], result["chip"], result[interval])
-
-    def before_after(key: str) -> str:
-        return f"{figures.percent(result[f'{key}_before'])} → {figures.percent(result[f'{key}_after'])}"
-
-    bound = [result[key] for key in ("bound_before", "bound_after") if result[key]]
-    counts = ", ".join(f"{n} {status}" for status, n in result["counts"].items() if n) or "none"
-    wins = [
-        f"{win['rule'] or win['title'] or 'rewrite'}  {win['speedup']:.2f}x" if win["speedup"] else win["title"]
-        for win in result["wins"]
-    ]
-    printed = f"acceld best r{result['run']} prints it" if result["best"] is not None else "—"
-    pairs = [
-        ("run", f"r{result['run']} {result['state']}" + (f": {result['message']}" if result["message"] else "")),
-        ("workload", f"{result['workload']}  ({result['api']}, {result['chip']}, proposals by {result['proposer']})"),
-        ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
-        ("best", latency("best_latency_us", "interval_percent")),
-        ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
-        *([("by turns", figures.paired(result["paired"]))] if result["paired"] else []),
-        *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
-        *(
-            (f"of {name}", before_after(key))
-            for name, key in ((peak_name(result["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
-            if result[f"{key}_before"] is not None or result[f"{key}_after"] is not None
-        ),
-        *([("bound by", " → ".join(bound))] if bound else []),
-        ("candidates", counts),
-        ("refused", _refused(result["refusals"])),
-        ("what won", "\n".join(wins) or "nothing was faster"),
-        *([] if result["has_reference"] is not False else [("judged", f"{OWN_ORACLE}: it has no reference")]),
-        *([("screened", screening(result["screened"]))] if result.get("screened") else []),
-        ("elapsed", figures.elapsed(result["elapsed_s"])),
-        ("best kernel", best_file or printed),
-        ("database", database),
-    ]
-    if not sys.stdout.isatty():
-        print_pairs(pairs)
-    else:
-        _rich_table(pairs)
-    if result["best"] is not None:
-        say("")
-        say("next:")
-        show = f"acceld show c{result['best']}"
-        say(f"  {show:<20}the best kernel's checks, profile and diff")
-        say(f"  {'acceld attach':<20}the terminal UI")
-        say('  acceld query "select * from rewrites order by speedup desc limit 10"')
-
-
-def _refused(refusals: list[dict[str, Any]]) -> str:
-    """How many proposals gave no code, and the most frequent reasons."""
-    if not refusals:
-        return "none"
-    shown = []
-    for one in refusals[:REASONS_SHOWN]:
-        title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
-        place = title.rpartition(", ")[2]  # a title ends with its line, which the reason may begin with
-        shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
-    return "\n".join([f"{sum(one['count'] for one in refusals)} proposals without code, such as", *shown])
-
-
-def _rich_table(pairs: list[tuple[str, str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in pairs:
-        table.add_row(name, Text(value))
-    Console().print(table)

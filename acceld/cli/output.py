@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 JSON_VERSION = 1
@@ -15,6 +17,26 @@ def print_json(value: dict[str, Any]) -> None:
     """One JSON object with its version, keys in the order given."""
     json.dump({"version": JSON_VERSION} | value, sys.stdout, indent=2, ensure_ascii=False, default=str)
     print()
+
+
+def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """``--json``, ``--jsonl`` and ``--csv``; further forms may be added to the group."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
+    form.add_argument("--csv", action="store_true", help="comma separated")
+    return form
+
+
+def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object a line."""
+    for row in rows:
+        print(json.dumps(row, ensure_ascii=False))
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Comma separated, the names of the columns first."""
+    csv.writer(sys.stdout, lineterminator="\n").writerows([columns, *rows])
 
 
 def say(text: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import sys
 from typing import Any
 
-from acceld.cli.output import print_json, print_table, say
-from acceld.home import find_home
+from acceld.cli.history_source import history_file
+from acceld.cli.numbers import count, span
+from acceld.cli.output import add_forms, print_csv, print_json, print_json_lines, print_table, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,25 +16,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "sql", help="one statement that reads; docs/schema.md describes tables and views; - reads stdin"
     )
-    parser.add_argument("--limit", type=int, default=1000, metavar="N", help="rows at most (default 1000)")
-    parser.add_argument("--time-limit", type=float, default=30.0, metavar="S", help="seconds at most (default 30)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
-    form.add_argument("--csv", action="store_true", help="comma separated")
+    parser.add_argument("--limit", type=count, default=1000, metavar="N", help="rows at most (default 1000)")
+    parser.add_argument("--time-limit", type=span, default=30.0, metavar="S", help="seconds at most (default 30)")
+    add_forms(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the statement on the file itself."""
-    from store.connection import connect_reader
     from store.history import query
 
     sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
-    connection = connect_reader(find_home(arguments.home).database)
-    try:
+    with history_file(arguments.home) as connection:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)
-    finally:
-        connection.close()
     show(arguments, table.columns, table.rows)
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
@@ -47,11 +39,9 @@ def show(arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tup
     if arguments.json:
         print_json({"columns": list(columns), "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
     elif arguments.jsonl:
-        for row in rows:
-            print(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False))
+        print_json_lines(dict(zip(columns, row, strict=True)) for row in rows)
     elif arguments.csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([columns, *rows])
+        print_csv(columns, rows)
     else:
         numbers = frozenset(
             place for place in range(len(columns)) if rows and all(isinstance(row[place], int | float) for row in rows)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 
+from acceld.cli.history_source import history_file
+from acceld.cli.ids import number_of
 from acceld.cli.output import print_json, print_pairs
-from acceld.cli.steer import number_of
-from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,10 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read the rows, decide again, compare."""
     from acceld.search.replay import differences, recording
-    from store.connection import connect_reader
 
     number = number_of(arguments.run, "r")
-    with contextlib.closing(connect_reader(find_home(arguments.home).database)) as connection:
+    with history_file(arguments.home) as connection:
         found, checked = differences(recording(connection, number))
     first = found[0] if found else None
     if arguments.json:

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from acceld.cli.history_source import reading
+from acceld.cli.ids import number_of
 from acceld.cli.output import print_json, say
-from acceld.cli.steer import number_of
 from acceld.errors import UsageError
 
 

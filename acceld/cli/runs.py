@@ -7,16 +7,18 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import reading
+from acceld.cli.numbers import count
 from acceld.cli.output import print_json, print_table, say
+from acceld.model import STOPPED, RunState
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to list."""
     parser.add_argument("--workload", help="runs of this workload only")
     parser.add_argument(
-        "--state", help="running, paused, queued, finished, cancelled, failed or, without a daemon, stopped"
+        "--state", choices=(*(state.value for state in RunState), STOPPED), help="runs that stand so; stopped: under way when the daemon ended"
     )
-    parser.add_argument("--limit", type=int, default=20, metavar="N")
+    parser.add_argument("--limit", type=count, default=20, metavar="N")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

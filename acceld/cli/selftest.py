@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceld import config
+from acceld.cli.numbers import count
 from acceld.cli.output import print_json, print_table, say
 from acceld.figures import brief_latency
 from acceld.model import Source
@@ -22,17 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
     parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="whose judge to attack")
     parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
-    parser.add_argument("--repeats", metavar="N", type=int, default=1, help="try each N times")
+    parser.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the suite; 1 where somebody was fooled, something died or an honest kernel was refused."""
-    from acceld.errors import UsageError
     from acceld.evaluate.selftest import run_selftest
 
-    if arguments.repeats < 1:
-        raise UsageError(f"--repeats {arguments.repeats} must be at least 1")
     settings = config.load().config
     done, last = 0, time.monotonic()
 

@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         say("to keep it running after logout: loginctl enable-linger")
     elif arguments.what == "uninstall":
         if not path.exists():
-            raise UsageError(f"there is no service for {home.path}", hint="acceld service install makes one.")
+            raise UsageError(f"there is no service for {home.path}", hint="acceld service install makes one")
         systemctl("disable", "--now", path.name)
         path.unlink()
         done = f"removed {path}"
@@ -81,7 +81,7 @@ def unit(home: Home) -> str:
     """The unit file."""
     for text in (str(home.path), sys.executable):
         if any(c in text for c in "\n\"'%\\ "):
-            raise UsageError(f"systemd can not take the path {text!r}", hint="Use a path without spaces and quotes.")
+            raise UsageError(f"systemd can not take the path {text!r}", hint="use a path without spaces and quotes")
     return UNIT.format(home=home.path, folder=home.path.parent, python=sys.executable)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import History, reading
-from acceld.cli.optimize import print_outcome
+from acceld.cli.outcome import print_outcome
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.errors import UsageError
 from acceld.model import Source, Status

@@ -108,24 +108,19 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
     """The baseline's verdict, by simulation; None where it would have to be measured."""
     if spec.backend != SIMULATOR:
         return None
-    from acceld.evaluate.base import EvaluationRequest, Priority
+    from acceld.evaluate.base import EvaluationRequest, Priority, started
     from acceld.evaluate.evaluator import Judge
 
-    judge = Judge(settings.evaluate, home.path)
-    await judge.start()
-    try:
-        return await judge.evaluate(
-            EvaluationRequest(
-                kernel=kernel,
-                workload=spec.workload,
-                workload_folder=spec.workload_folder,
-                chip=spec.chip,
-                gate=Gate.TIMING,
-                priority=Priority.PERSON,
-            )
-        )
-    finally:
-        await judge.stop(0.0)
+    request = EvaluationRequest(
+        kernel=kernel,
+        workload=spec.workload,
+        workload_folder=spec.workload_folder,
+        chip=spec.chip,
+        gate=Gate.TIMING,
+        priority=Priority.PERSON,
+    )
+    async with started(Judge(settings.evaluate, home.path)) as judge:
+        return await judge.evaluate(request)
 
 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:

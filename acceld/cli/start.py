@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from acceld.cli.numbers import amount
 from acceld.cli.output import print_json, say
 from acceld.daemon.launch import ensure, launch
 from acceld.home import Home, find_home
@@ -12,7 +13,7 @@ from acceld.home import Home, find_home
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How it runs."""
     parser.add_argument("--foreground", action="store_true", help="stay in this terminal, log to it; Ctrl-C stops")
-    parser.add_argument("--idle-exit", type=float, metavar="S", help="end after S seconds without runs and clients")
+    parser.add_argument("--idle-exit", type=amount, metavar="S", help="end after S seconds without runs and clients")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Any
 
+from acceld.cli.ids import number_of
 from acceld.cli.output import print_json, say
 from acceld.client import Client
-from acceld.errors import UsageError
 from acceld.home import find_home
 
 
@@ -46,11 +45,3 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         say(f"r{run_id}: {answer['result'] or arguments.action}")
     return 0
-
-
-def number_of(text: str, letter: str) -> int:
-    """12 of ``r12`` or ``12``."""
-    match = re.fullmatch(rf"{letter}?(\d+)", text)
-    if match is None:
-        raise UsageError(f"{text!r}: one is written {letter}12")
-    return int(match[1])

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+from acceld.cli.numbers import amount
 from acceld.cli.output import print_json, say
 from acceld.client import Client, not_running
 from acceld.errors import DaemonError
@@ -16,7 +17,7 @@ from acceld.home import Home, find_home, process_start
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How long running evaluations may take."""
     parser.add_argument("--now", action="store_true", help="give running evaluations no time")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="S", help="give up waiting after S seconds")
+    parser.add_argument("--timeout", type=amount, default=60.0, metavar="S", help="give up waiting after S seconds")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -48,7 +49,7 @@ def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
         if time.monotonic() > deadline:
             raise DaemonError(
                 f"the daemon (pid {pid}) has not ended within {timeout_s:g} s",
-                hint=f"acceld stop --now, or as the last resort: kill -9 {pid} (nothing that was acknowledged is lost).",
+                hint=f"acceld stop --now, or as the last resort: kill -9 {pid} (nothing that was acknowledged is lost)",
             )
         time.sleep(0.02)
     return pid

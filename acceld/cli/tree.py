@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import sys
 from typing import Any
 
 from acceld import figures
 from acceld.cli.history_source import reading
-from acceld.cli.output import print_json, say
-from acceld.cli.steer import number_of
+from acceld.cli.ids import number_of
+from acceld.cli.output import add_forms, print_csv, print_json, print_json_lines, say
 from acceld.model import Status
 
 COLUMNS = ("candidate", "parent", "iteration", "status", "latency_us", "speedup", "gate", "plan", "title")
@@ -22,10 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, how much of it, and the form."""
     parser.add_argument("run", metavar="r12")
     parser.add_argument("--all", action="store_true", help=f"every candidate, not the {SHOWN} best of each parent")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
-    form.add_argument("--csv", action="store_true", help="comma separated")
+    form = add_forms(parser)
     form.add_argument("--dot", action="store_true", help="for Graphviz")
     form.add_argument("--mermaid", action="store_true", help="for Markdown")
 
@@ -37,21 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
         found: dict[str, Any] = history.get(f"/v1/runs/{number}/tree")
     nodes = [dict(zip(COLUMNS, row, strict=True)) for row in found["nodes"]]
     if arguments.json:
-        print_json(
-            {
-                "run": number,
-                "source": found["source"],
-                "best": found["best"],
-                "beam": found["beam"],
-                "candidates": nodes,
-            }
-        )
+        print_json({"run": number} | {key: found[key] for key in ("source", "best", "beam")} | {"candidates": nodes})
     elif arguments.jsonl:
-        for node in nodes:
-            print(json.dumps(node, ensure_ascii=False))
+        print_json_lines(nodes)
     elif arguments.csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([COLUMNS, *([node[name] for name in COLUMNS] for node in nodes)])
+        print_csv(COLUMNS, found["nodes"])
     elif arguments.dot or arguments.mermaid:
         print("\n".join(_graph(nodes, found["best"], mermaid=arguments.mermaid)))
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -80,3 +82,13 @@ class Evaluator(Protocol):
     def statistics(self) -> dict[str, object]:
         """Depth and age of the queue, slots in use, sandbox level: for the status page."""
         ...
+
+
+@asynccontextmanager
+async def started(judge: Evaluator) -> AsyncIterator[Evaluator]:
+    """A judge that is started, and stopped at once with the block."""
+    await judge.start()
+    try:
+        yield judge
+    finally:
+        await judge.stop(0.0)

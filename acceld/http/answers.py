@@ -78,12 +78,12 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         raise
     except sqlite3.OperationalError as error:
         if "interrupted" in str(error):
-            return refusal(DeadlineError("reading the history took too long", hint="Ask for less: limit=..."), 408)
+            return refusal(DeadlineError("reading the history took too long", hint="ask for less: limit=..."), 408)
         log.exception("%s %s", request.method, request.path)
         return refusal(StoreError(f"the history can not be read now: {error}"), 500)
     except Exception:  # a fault in one route must not end the others
         log.exception("%s %s", request.method, request.path)
-        return refusal(AcceldError("the daemon failed at this request", hint="acceld logs has the details."), 500)
+        return refusal(AcceldError("the daemon failed at this request", hint="acceld logs has the details"), 500)
 
 
 def number(request: web.Request, name: str = "id") -> int:
@@ -91,7 +91,7 @@ def number(request: web.Request, name: str = "id") -> int:
     text = request.match_info[name]
     digits = text[1:] if text[:1] in "rciep" else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
-        raise NotFoundError(f"{text!r} is no id", hint="Ids are numbers, such as 12 or r12.")
+        raise NotFoundError(f"{text!r} is no id", hint="ids are numbers, such as 12 or r12")
     return int(digits)
 
 

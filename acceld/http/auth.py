@@ -28,7 +28,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
             return refusal(DaemonError(refused), 403)
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            return refusal(DaemonError("a valid token is missing", hint="It is in the state folder's file token."), 401)
+            return refusal(DaemonError("a valid token is missing", hint="it is in the state folder's file token"), 401)
         return await handler(request)
 
     return check  # type: ignore[return-value]

@@ -18,7 +18,7 @@ from acceld.http.service import control_of
 from acceld.model import Gate
 from acceld.targets import NEURON
 from store import listing
-from store.errors import NotFoundError
+from store.errors import unknown
 from store.rows import dump
 
 LOOK_S = 0.25
@@ -44,18 +44,18 @@ def diff(connection: sqlite3.Connection, candidate: int, against: str) -> dict[s
         "SELECT c.parent, r.baseline, r.best FROM candidates c JOIN runs r ON r.id = c.run WHERE c.id = ?", (candidate,)
     ).fetchone()
     if row is None:
-        raise NotFoundError(f"there is no candidate c{candidate}")
+        raise unknown("candidate", candidate)
     digits = against.lstrip("c")
     if against in ("parent", "baseline", "best"):
         other = row[against]
     elif digits.isascii() and digits.isdigit():
         other = int(digits)
     else:
-        raise UsageError(f"against={against!r}", hint="One of parent, baseline, best, or a candidate's id.")
+        raise UsageError(f"against={against!r}", hint="one of parent, baseline, best, or a candidate's id")
     chosen = connection.execute("SELECT candidate, text FROM kernels WHERE candidate IN (?, ?)", (candidate, other))
     texts: dict[int, str] = dict(chosen.fetchall())
     if other is not None and other not in texts:
-        raise NotFoundError(f"there is no candidate c{other}")
+        raise unknown("candidate", other)
     old = texts[other] if other is not None else ""
     lines = difflib.unified_diff(
         old.splitlines(keepends=True),

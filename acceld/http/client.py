@@ -12,7 +12,7 @@ import aiohttp
 
 from acceld.client import check_version, not_running, understand
 from acceld.errors import DaemonError
-from acceld.events import Event, EventKind
+from acceld.events import Event, EventKind, event_of
 from acceld.home import Home
 
 KINDS = frozenset(EventKind)
@@ -119,11 +119,6 @@ class HttpClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-
-def event_of(told: Mapping[str, Any]) -> Event:
-    """An event from its JSON."""
-    return Event(EventKind(told["kind"]), told["run"], told["data"], told["seq"], told["at"])
 
 
 def _said(error: BaseException) -> str:

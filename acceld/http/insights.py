@@ -42,9 +42,7 @@ async def patch_insight(request: web.Request) -> web.Response:
         elif name == "tags":
             fits = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
         else:
-            raise UsageError(
-                f"an insight has no {name!r} to set", hint=f"One of {', '.join((*FLAGS, *TEXTS, 'tags'))}."
-            )
+            raise UsageError(f"an insight has no {name!r} to set", hint=f"one of {', '.join((*FLAGS, *TEXTS, 'tags'))}")
         if not fits:
             raise UsageError(f"{name}={value!r} is of the wrong type")
     await control_of(request).change_insight(insight, changes)

@@ -53,7 +53,7 @@ class Server:
             except OSError as error:
                 await self.stop()
                 raise DaemonError(
-                    f"can not listen on {self._tcp[0]}:{self._tcp[1]}: {error.strerror}", hint="Change daemon.tcp."
+                    f"can not listen on {self._tcp[0]}:{self._tcp[1]}: {error.strerror}", hint="change daemon.tcp"
                 ) from error
 
     async def stop(self) -> None:
@@ -74,7 +74,7 @@ def bind_private(path: Path) -> socket.socket:
         listening.bind(str(path))
     except OSError as error:
         listening.close()
-        raise DaemonError(f"can not listen on {path}: {error}", hint="Set XDG_RUNTIME_DIR to a short path.") from error
+        raise DaemonError(f"can not listen on {path}: {error}", hint="set XDG_RUNTIME_DIR to a short path") from error
     finally:
         os.umask(mask)
     listening.listen(128)
@@ -93,7 +93,7 @@ def parse_tcp(text: str) -> tuple[str, int]:
     except ValueError as error:
         raise ConfigError(
             f"daemon.tcp = {text!r} is no loopback address with a port",
-            hint="Such as 127.0.0.1:7431. From another machine, use ssh: acceld attach --remote ssh://host.",
+            hint="such as 127.0.0.1:7431. From another machine, use ssh: acceld attach --remote ssh://host.",
         ) from error
     return str(address), int(port)
 

@@ -22,7 +22,7 @@ def control_of(request: web.Request) -> Control:
     """The daemon. ConflictError on the read-only history server."""
     control = request.app[CONTROL]
     if control is None:
-        raise ConflictError("no daemon runs: the history is read-only", hint="Start one with: acceld start")
+        raise ConflictError("no daemon runs: the history is read-only", hint="start one with: acceld start")
     return control
 
 
@@ -62,7 +62,7 @@ async def get_logs(request: web.Request) -> web.Response:
     place = request.app[LOG_FILE]
     level = request.query.get("level", "debug")
     if level not in LEVELS:
-        raise UsageError(f"level={level!r} is no level", hint=f"One of {', '.join(LEVELS)}.")
+        raise UsageError(f"level={level!r} is no level", hint=f"one of {', '.join(LEVELS)}")
     if place is None:
         return answer({"lines": [], "next": 0})
     after = integer(request, "after", -1) if "after" in request.query else -1

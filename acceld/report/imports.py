@@ -65,7 +65,7 @@ def cases(summary: Path) -> Iterator[Case]:
     """The cases of NKIBench's summary.json; paths in it are relative to it. UsageError where it is none."""
     found = _load(summary)
     if not isinstance(found, dict):
-        raise UsageError(f"{summary} is no summary of NKIBench", hint="It maps operators to their cases.")
+        raise UsageError(f"{summary} is no summary of NKIBench", hint="it maps operators to their cases")
     for operator, entry in found.items():
         try:
             for number, case in entry["cases"].items():
@@ -73,14 +73,14 @@ def cases(summary: Path) -> Iterator[Case]:
                     name = f"{operator}_{number}" + (f"_{place}" if len(case["impls"]) > 1 else "")
                     yield Case(name, case["values"], summary.parent / one["task"], summary.parent / one["kernel"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{summary}: {operator} has no {error}", hint="Each case has values and impls.") from error
+            raise UsageError(f"{summary}: {operator} has no {error}", hint="each case has values and impls") from error
 
 
 def write_workload(case: Case, folder: Path) -> Path:
     """A workload folder for a case: workload.toml, reference.py and the kernel. UsageError where there is one."""
     place = folder / case.name
     if place.exists():
-        raise UsageError(f"{place} exists", hint="Import into a new folder: --into DIR.")
+        raise UsageError(f"{place} exists", hint="import into a new folder: --into DIR")
     for path in (case.reference, case.kernel):
         if not path.is_file():
             raise UsageError(f"there is no file {path}, which {case.name} names")
@@ -123,7 +123,7 @@ def flashinfer(folder: Path) -> list[Imported]:
                 references[key] = performance["reference_latency_ms"] * 1000
     if not found:
         raise UsageError(
-            f"{folder} holds no trace with its solution", hint="It needs solutions and traces as JSON lines."
+            f"{folder} holds no trace with its solution", hint="it needs solutions and traces as JSON lines"
         )
     sizes = Counter(name for name, _ in {(name, uuid) for name, uuid, _ in found})
     return [

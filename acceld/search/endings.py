@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from acceld.errors import BudgetError
-from acceld.model import RunState
-
-BUDGET_PREFIX = "budget: "
-"""How the message of a run begins that waits for a higher cap."""
+from acceld.model import BUDGET_PREFIX, RunState
 
 
 class RunEnded(Exception):

@@ -1,0 +1,98 @@
+"""What came of a run, as a table: ``acceld optimize --wait`` and ``acceld show r12``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from acceld import figures
+from acceld.cli.output import print_pairs, say
+from acceld.model import OWN_ORACLE, Source
+from acceld.roofline import peak_name
+
+REASONS_SHOWN = 2
+
+
+def screening(counts: dict[str, int]) -> str:
+    """What screening by the simulator did, in one line."""
+    text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
+    if counts["measured"]:
+        text += f"; of {counts['measured']} measured all the same {counts['wrong']} were faster"
+    return text
+
+
+def print_outcome(result: dict[str, Any], best_file: str | None, database: str) -> None:
+    """The table of a run."""
+
+    def latency(key: str, interval: str) -> str:
+        return figures.latency(result[key], result["source"], result["chip"], result[interval])
+
+    def before_after(key: str) -> str:
+        return f"{figures.percent(result[f'{key}_before'])} → {figures.percent(result[f'{key}_after'])}"
+
+    bound = [result[key] for key in ("bound_before", "bound_after") if result[key]]
+    counts = ", ".join(f"{n} {status}" for status, n in result["counts"].items() if n) or "none"
+    wins = [
+        f"{win['rule'] or win['title'] or 'rewrite'}  {win['speedup']:.2f}x" if win["speedup"] else win["title"]
+        for win in result["wins"]
+    ]
+    printed = f"acceld best r{result['run']} prints it" if result["best"] is not None else "—"
+    pairs = [
+        ("run", f"r{result['run']} {result['state']}" + (f": {result['message']}" if result["message"] else "")),
+        ("workload", f"{result['workload']}  ({result['api']}, {result['chip']}, proposals by {result['proposer']})"),
+        ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
+        ("best", latency("best_latency_us", "interval_percent")),
+        ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
+        *([("by turns", figures.paired(result["paired"]))] if result["paired"] else []),
+        *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
+        *(
+            (f"of {name}", before_after(key))
+            for name, key in ((peak_name(result["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
+            if result[f"{key}_before"] is not None or result[f"{key}_after"] is not None
+        ),
+        *([("bound by", " → ".join(bound))] if bound else []),
+        ("candidates", counts),
+        ("refused", _refused(result["refusals"])),
+        ("what won", "\n".join(wins) or "nothing was faster"),
+        *([] if result["has_reference"] is not False else [("judged", f"{OWN_ORACLE}: it has no reference")]),
+        *([("screened", screening(result["screened"]))] if result.get("screened") else []),
+        ("elapsed", figures.elapsed(result["elapsed_s"])),
+        ("best kernel", best_file or printed),
+        ("database", database),
+    ]
+    if not sys.stdout.isatty():
+        print_pairs(pairs)
+    else:
+        _rich_table(pairs)
+    if result["best"] is not None:
+        say("")
+        say("next:")
+        show = f"acceld show c{result['best']}"
+        say(f"  {show:<20}the best kernel's checks, profile and diff")
+        say(f"  {'acceld attach':<20}the terminal UI")
+        say('  acceld query "select * from rewrites order by speedup desc limit 10"')
+
+
+def _refused(refusals: list[dict[str, Any]]) -> str:
+    """How many proposals gave no code, and the most frequent reasons."""
+    if not refusals:
+        return "none"
+    shown = []
+    for one in refusals[:REASONS_SHOWN]:
+        title, reason = one["title"] or one["rule"] or "no code", one["reason"].splitlines()[0]
+        place = title.rpartition(", ")[2]  # a title ends with its line, which the reason may begin with
+        shown.append(f"{title}: {reason.removeprefix(f'{place}: ')}")
+    return "\n".join([f"{sum(one['count'] for one in refusals)} proposals without code, such as", *shown])
+
+
+def _rich_table(pairs: list[tuple[str, str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(name, Text(value))
+    Console().print(table)

@@ -1,0 +1,107 @@
+"""What ``acceld watch`` asks of the daemon: searches from a save, and verdicts of its devices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+from acceld.config import Config
+from acceld.errors import AcceldError
+from acceld.events import EventKind
+from acceld.home import Home
+from acceld.http.client import HttpClient
+from acceld.model import Evaluation, Gate, Kernel, RunState, waits_for_budget
+from acceld.targets import Choice
+from acceld.watch.answers import evaluation_from
+from acceld.watch.tiers import Step, Watched
+
+MEASURING_S = 1800.0
+"""Longest wait for a measurement, with what stands before it in the queue."""
+
+
+class WatchRuns:
+    """Searches by the daemon, and what comes of them; ``won`` hears of each file that has a faster kernel."""
+
+    def __init__(self, home: Home, settings: Config, where: Choice, tell: Callable[[Step], None]) -> None:
+        self.won: Callable[[Watched], None] = lambda watched: None
+        self._client = HttpClient.of(home)
+        self._patient = HttpClient.of(home, timeout_s=MEASURING_S)
+        self._home, self._settings, self._where, self._tell = home, settings, where, tell
+        self._following: dict[int, asyncio.Task[None]] = {}
+
+    async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
+        """Start a search from the text as it is."""
+        proposer = self._settings.search.proposer
+        spec = self._asked(watched) | {
+            "api": kernel.api,
+            "proposer": proposer,
+            "preset": "quick",
+            "name": f"watch {kernel.filename}",
+            "search": {"budget_usd": usd} if proposer == "llm" else {},
+            "root": _body(kernel),
+        }
+        number = int((await self._client.send("POST", "/v1/runs", spec))["id"])
+        self._following[number] = asyncio.create_task(self._follow(number, watched, kernel.text))
+        return number
+
+    async def measured(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
+        """The daemon's verdict on its device; a person's saves go before everything else."""
+        asked = self._asked(watched) | {"gate": gate.value, "kernel": _body(kernel)}
+        return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
+
+    async def cancel(self, run: int) -> None:
+        """End a search whose kernel was edited since."""
+        task = self._following.pop(run, None)
+        if task is not None and not task.done():
+            task.cancel()
+            with contextlib.suppress(AcceldError):
+                await self._client.send("POST", f"/v1/runs/{run}/actions", {"action": "cancel"})
+
+    async def close(self) -> None:
+        """Let go of the daemon; the searches go on."""
+        for task in self._following.values():
+            task.cancel()
+        await asyncio.gather(*self._following.values(), return_exceptions=True)
+        await self._client.close()
+        await self._patient.close()
+
+    def _asked(self, watched: Watched) -> dict[str, Any]:
+        return {
+            "workload": watched.workload,
+            "workload_folder": watched.workload_folder,
+            "backend": self._where.backend,
+            "chip": self._where.chip,
+        }
+
+    async def _follow(self, run: int, watched: Watched, base: str) -> None:
+        async for batch in self._client.follow(0, run):
+            states = [event.data for event in batch if event.kind is EventKind.RUN_STATE and event.run == run]
+            if any(RunState(one["state"]).ended or waits_for_budget(one["state"], one["message"]) for one in states):
+                break
+        row = await self._client.get(f"/v1/runs/{run}")
+        if not row["best"] or row["best"] == row["baseline"]:
+            self._tell(Step(watched.path, "optimized", f"r{run}: nothing faster ({row['message']})"))
+            return
+        text = (await self._client.get(f"/v1/candidates/{row['best']}"))["text"]
+        watched.best = (base, text)
+        place = self._home.path / "best" / f"{watched.workload.replace('/', '_')}_{watched.path.name}"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+        told = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
+        self._tell(Step(watched.path, "optimized", told, True, data={"run": run, "speedup": row["speedup"]}))
+        self.won(watched)
+
+
+def _body(kernel: Kernel) -> dict[str, Any]:
+    """A kernel as the daemon takes it."""
+    return {
+        "text": kernel.text,
+        "api": kernel.api,
+        "entry": kernel.entry,
+        "grid": list(kernel.grid),
+        "lnc": kernel.lnc,
+        "filename": kernel.filename,
+        "closure": dict(kernel.closure),
+    }
