@@ -22,6 +22,10 @@ from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, Space
 
 
+TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+"""The axes of ``dma_transpose`` by rank."""
+
+
 def dma_copy(
     dst: object,
     src: object,
@@ -112,12 +116,27 @@ def dma_transpose(
     oob_mode: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = transpose(src, axes) during the transfer; all axes reversed by default."""
-    source = tensor(src, "src", "dma_transpose")
+    """dst = transpose(src, axes) during the transfer: of two to four axes the first and the last change places."""
+    source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
     _no_skipping(oob_mode, "dma_transpose")
-    _check_dge(dge_mode, None, source, tensor(dst, "dst", "dma_transpose"), "dma_transpose")
-    order = tuple(axes) if axes is not None else tuple(reversed(range(source.ndim)))
-    emit("dma_transpose", Engine.DMA, [tensor(dst, "dst", "dma_transpose")], [source], axes=order)
+    _check_dge(dge_mode, None, source, target, "dma_transpose")
+    order = TRANSPOSES.get(source.ndim)
+    if order is None or (axes is not None and tuple(axes) != order):
+        raise LegalityError(
+            f"'dma_transpose' of {list(source.shape)} with axes {None if axes is None else tuple(axes)}",
+            rule="transpose_axes",
+            line=current().line(),
+            hint="the axes are (1, 0), (2, 1, 0) or (3, 1, 2, 0)",
+        )
+    turned = tuple(source.shape[axis] for axis in order)
+    if target.shape != turned or target.dtype_name != source.dtype_name:
+        raise LegalityError(
+            f"dst{list(target.shape)} {target.dtype_name} of 'dma_transpose' should be {list(turned)} {source.dtype_name}",
+            rule="shape",
+            line=current().line(),
+            hint=f"axes {order} of src{list(source.shape)}, in its type",
+        )
+    emit("dma_transpose", Engine.DMA, [target], [source], axes=order)
 
 
 def tensor_copy(

@@ -116,6 +116,20 @@ nisa.dma_copy(out, tile)
         traced("nisa.tensor_tensor(tile, tile, tile[:, 0:63], nl.add)")
 
 
+def test_a_transpose_by_dma_changes_the_first_and_the_last_of_four_axes() -> None:
+    body = """
+out = nl.ndarray((16, 2, 2, 128), dtype=nl.float32, buffer=nl.shared_hbm)
+turned = nl.ndarray((16, 2, 2, 128), dtype=nl.float32)
+nisa.dma_transpose(turned, x.reshape((128, 2, 2, 16)))
+nisa.dma_copy(out, turned)
+"""
+    assert np.array_equal(ran(body), X.reshape(128, 2, 2, 16).transpose(3, 1, 2, 0))
+    with pytest.raises(LegalityError, match="with axes"):
+        traced("nisa.dma_transpose(tile, x, axes=(0, 1))")
+    with pytest.raises(LegalityError, match=r"should be \[64, 128\]"):
+        traced("nisa.dma_transpose(tile, x)")
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
