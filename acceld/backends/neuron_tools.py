@@ -13,8 +13,11 @@ VENVS = Path("/opt")
 PATTERN = "aws_neuronx_venv_*"
 DEVICES = "/dev/neuron*"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
+TOOLS = "sudo apt-get install aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-tools"
+"""Driver, runtime library, and neuron-ls, neuron-monitor and the profiler; from AWS's own repository."""
 INSTALL = (
-    "start from AWS's Deep Learning AMI Neuron, or follow the Neuron documentation's setup page; "
+    "start from AWS's Deep Learning AMI Neuron; elsewhere set up AWS's repositories as Neuron's setup page says, then "
+    f"`{TOOLS}` and `python -m pip install --extra-index-url INDEX neuronx-cc nki` with the INDEX of that page: "
     "the packages of the same names on PyPI are placeholders"
 )
 SDK_OF_NKI = {"0.2": "2.28", "0.3": "2.29", "0.4": "2.30", "0.5": "2.31", "0.6": "2.32", "0.7": "2.33"}

@@ -141,7 +141,7 @@ def _models(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _neuron(_: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.backends.neuron_tools import INSTALL, find_neuron
+    from acceld.backends.neuron_tools import INSTALL, TOOLS, find_neuron
 
     settings = config.load().config.devices
     named = tuple({p: None for p in (settings.compile_python, settings.runner_python) if p})
@@ -158,7 +158,7 @@ def _neuron(_: argparse.Namespace) -> Iterator[Finding]:
     if found.devices:
         yield Finding("trainium", "ok", f"{found.instance or 'instance'}: {', '.join(found.devices)}")
         profiler = found.profiler or "no neuron-explorer or neuron-profile on PATH"
-        yield Finding("profiler", "ok" if found.profiler else "note", profiler)
+        yield Finding("profiler", "ok" if found.profiler else "note", profiler, "" if found.profiler else TOOLS)
     else:
         yield Finding("trainium", "note", "no Neuron device on this machine")
     if found.devices or named or any(package.real for package in found.packages):

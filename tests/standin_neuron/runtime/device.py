@@ -31,6 +31,22 @@ def busy(what, program):
                 file.write(json.dumps(line) + "\n")
 
 
+def use():
+    """From now on, and as long as it lives, this process uses its core."""
+    path = _place("used" + CORE)
+    if path is not None:
+        with open(path, "w") as file:
+            file.write(str(os.getpid()))
+
+
+def neighbor_is_used():
+    """Whether a process that lives uses the core beside this one."""
+    path = _place(f"used{int(CORE) ^ 1}")
+    if path is None or not os.path.exists(path):
+        return False
+    return os.path.exists("/proc/" + open(path).read())
+
+
 def sick():
     """Whether a kernel has spoilt this core."""
     path = _place("sick" + CORE)

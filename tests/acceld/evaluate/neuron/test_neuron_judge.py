@@ -14,7 +14,7 @@ from acceld.errors import DeviceError
 from acceld.evaluate.admission import Admission, Admissions
 from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.evaluator import Judge
-from acceld.evaluate.neuron.judge import NeuronJudge
+from acceld.evaluate.neuron.judge import NeuronJudge, Notice
 from acceld.model import Gate, Kernel, Source, Status
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu, stand_in_machine
 
@@ -31,6 +31,7 @@ async def judging(
     scenario: str = "",
     cores: tuple[int, ...] = (),
     holder: dict[str, object] | None = None,
+    on_notice: Notice | None = None,
 ) -> AsyncIterator[NeuronJudge]:
     """A judge of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
     machine = stand_in_machine(tmp_path, scenario=scenario)
@@ -45,7 +46,7 @@ async def judging(
         return simulator
 
     devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python, cores=cores)
-    judge = NeuronJudge("neuron_legacy", ONE, devices, state, predicts)
+    judge = NeuronJudge("neuron_legacy", ONE, devices, state, predicts, on_notice=on_notice)
     try:
         await judge.start()
         yield judge
