@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 
 class Edits:
     """Replacements of non-overlapping spans, applied together."""
@@ -42,6 +44,11 @@ class Edits:
             pieces += [self.source[position:start], text]
             position = end
         return "".join([*pieces, self.source[position:]])
+
+
+def lines_of(source: str) -> list[str]:
+    """The lines with their ends, as Python counts lines: a form feed in a comment ends none."""
+    return io.StringIO(source, newline="").readlines()
 
 
 def reindent(text: str, before: str, after: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from acceld.proposers.rules.editing import lines_of
 from acceld.proposers.rules.records import RuleRefused
 
 Shapes = tuple[tuple[int, ...] | None, ...]
@@ -52,9 +53,9 @@ class TritonModule:
         except (SyntaxError, ValueError) as error:
             raise RuleRefused(f"the source is no Python: {error}") from error
         self._starts = [0]
-        for line in source.splitlines(keepends=True):
+        self._lines = lines_of(source)
+        for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
-        self._lines = source.splitlines(keepends=True)
         if not self.launches:
             raise RuleRefused("the source launches no function decorated with triton.jit")
 

@@ -185,6 +185,12 @@ def test_a_loop_over_tiles_takes_larger_steps() -> None:
         assert_same(before, after, *arrays((128, 2048)))
 
 
+def test_a_form_feed_in_a_comment_moves_no_edit() -> None:
+    plain = applied("widen_tiles", CHUNKS, [(4, 128, 1024)])
+    marked = applied("widen_tiles", CHUNKS.replace("# twice", "# twice\f\u2028"), [(4, 128, 1024)])
+    assert marked == plain.replace("# twice", "# twice\f\u2028")
+
+
 def test_a_named_tile_width_grows() -> None:
     before = legacy(
         "x",
