@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 _START_S = 60.0
 _KILL_S = 5.0
 _MAX_STATUS = 64_000
+TRIES = 3
+"""Times a job is done that something outside ends."""
+_LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` tells), or a person."
 _COPY_BYTES = 1 << 20
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = """
@@ -55,6 +58,21 @@ class SandboxError(AcceldError):
     """The sandbox itself is broken: a zygote that does not start, a jail that can not be entered."""
 
 
+class LostError(SandboxError):
+    """Something outside of the sandbox ended a part of it: the system's memory killer, a person."""
+
+
+class SilentError(LostError):
+    """The zygote took no job: it is stopped, or hangs."""
+
+
+def lost_in(error: BaseException) -> LostError | None:
+    """The loss that an error, or a group of them, tells of; None where it is another error."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, LostError) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a job's process tree ended.
@@ -76,6 +94,11 @@ class Outcome:
     def ended_well(self) -> bool:
         """It ended by itself with exit status 0. Judged code can do that too, at any point."""
         return self.exit == 0 and not self.cause
+
+    @property
+    def killed(self) -> bool:
+        """It was ended by SIGKILL, and not by us: by something outside, by the kernel for its cgroup, or by itself."""
+        return self.signal == signal.SIGKILL and not self.cause
 
     @property
     def text(self) -> str:
@@ -180,6 +203,13 @@ class Zygote:
         async with self._lock:
             await self._close()
 
+    async def _end(self) -> None:
+        """End a zygote that does not answer; the next job starts another."""
+        async with self._lock:
+            if self._process is not None and self._process.returncode is None:
+                self._process.kill()
+            await self._close()
+
     async def _close(self) -> None:
         if self._socket is not None:
             self._socket.close()
@@ -209,9 +239,39 @@ class Zygote:
 
         The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``shared`` descriptors
         are 5 and up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the
-        ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError where the zygote is lost
-        or the jail can not be entered.
+        ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError where the jail can
+        not be entered, LostError where the zygote or the supervisor is lost.
+
+        A job that something killed is done again, up to :data:`TRIES` times in all: nothing of it is left. Not so with a
+        referee, because calls that were made can not be unmade.
         """
+        for left in reversed(range(1 if referee else TRIES)):
+            try:
+                outcome, reply = await self._once(task, request, jail, attachment, offset, referee, shared, private)
+            except LostError as error:
+                if isinstance(error, SilentError):
+                    await self._end()
+                if not left:
+                    raise
+                log.warning("%s; its job %r is done again", error.message, task)
+                continue
+            if not outcome.killed or not left:
+                return outcome, reply
+            log.warning("a job %r died of SIGKILL; it is done again", task)
+            reply.close()
+        raise AssertionError("the last try returns or raises")
+
+    async def _once(
+        self,
+        task: str,
+        request: bytes,
+        jail: Jail,
+        attachment: Reply | None,
+        offset: int,
+        referee: str,
+        shared: Sequence[int],
+        private: Sequence[int],
+    ) -> tuple[Outcome, Reply]:
         reply = Reply(_memory_file())
         slot = next(i for i in range(1 << 20) if i not in self._slots)
         self._slots.add(slot)
@@ -277,8 +337,8 @@ class Zygote:
                     log.warning("the sandbox's zygote was lost; starting another")
                     await self._close()
                     if attempt == 2:
-                        raise SandboxError(f"the sandbox's zygote does not answer: {error}") from error
-        raise SandboxError("the sandbox's zygote takes no jobs")
+                        raise LostError(f"the sandbox's zygote does not answer: {error}", hint=_LOST) from error
+        raise LostError("the sandbox's zygote takes no jobs", hint=_LOST)
 
 
 async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
@@ -303,6 +363,8 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
         async with asyncio.timeout(jail.wall_s + _KILL_S):
             await done.wait()
     except TimeoutError:
+        if not received:
+            raise SilentError("the sandbox's zygote takes no jobs", hint=_LOST) from None
         log.warning("a supervisor did not keep its deadline; ending it")
         _kill_supervisor(received)
         return Outcome(None, signal.SIGKILL, "deadline", jail.wall_s)
@@ -313,10 +375,12 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
         loop.remove_reader(status)
     lines = bytes(received).splitlines()
     if len(lines) < 2:
-        raise SandboxError("the supervisor of a job was lost")
+        raise LostError("the supervisor of a job was lost", hint=_LOST)
     record: dict[str, Any] = json.loads(lines[-1])
+    if record["cause"] == "harness" and not record["detail"]:
+        raise LostError("a job ended before it was locked in", hint=_LOST)
     if record["cause"] == "harness":
-        raise SandboxError(f"a job could not be jailed: {record['detail'] or 'it ended before it was locked in'}")
+        raise SandboxError(f"a job could not be jailed: {record['detail']}")
     return Outcome(
         record["exit"],
         record["signal"],

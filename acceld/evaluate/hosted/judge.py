@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,11 +33,14 @@ from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Failed,
 from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of
 from acceld.evaluate.hosted.verdicts import Case, grade
 from acceld.evaluate.jail import Level
+from acceld.evaluate.process import TRIES, LostError, lost_in
 from acceld.evaluate.queue import SlotQueue
 from acceld.evaluate.sandbox import SandboxReport, probe_level
 from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Profile, Status
 from acceld.roofline import least_us
 from acceld.workloads import Workload, load_workload, workload
+
+log = logging.getLogger(__name__)
 
 _CALL_S = 10.0
 """Deadline of one call, where the configuration does not say."""
@@ -149,7 +153,16 @@ class HostedJudge:
                 if self._on_start is not None:
                     await self._on_start(request, f"{self._driver.backend}:{lease.name}")
                 loaded = await asyncio.to_thread(self._load, request)
-                return await self._judge(Case(request, loaded, lease))
+                for left in reversed(range(TRIES)):
+                    try:
+                        return await self._judge(Case(request, loaded, lease))
+                    except (LostError, BaseExceptionGroup) as error:
+                        if (lost := lost_in(error)) is None:
+                            raise
+                        if not left:
+                            raise lost from error
+                        log.warning("%s; the kernel is judged again", lost.message)
+                raise AssertionError("the last try returns or raises")
         finally:
             self._running.discard(task)
 

@@ -18,6 +18,10 @@ def crash(request: bytes, reply: int) -> None:
     ctypes.string_at(0)
 
 
+def kill_itself(request: bytes, reply: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def hang(request: bytes, reply: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

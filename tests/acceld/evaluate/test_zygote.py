@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from acceld.evaluate import process
 from acceld.evaluate.jail import Jail, Level
-from acceld.evaluate.process import SandboxError, Zygote
+from acceld.evaluate.process import TRIES, SandboxError, Zygote
 from acceld.evaluate.tree import descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
@@ -123,6 +124,43 @@ async def test_a_lost_zygote_is_replaced(zygote: Zygote) -> None:
     with reply:
         assert outcome.ended_well
         assert reply.read(100) == b"again"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+async def test_a_job_whose_supervisor_is_lost_is_done_again(zygote: Zygote, number: signal.Signals) -> None:
+    job = asyncio.create_task(zygote.run("hang", b"", Jail(wall_s=1.5)))
+    await _until(lambda: len(_jobs_of(zygote)) >= 2)
+    first = set(_jobs_of(zygote))
+    supervisor = next(pid for pid in first if set(descendants(pid)) & first)
+    os.kill(supervisor, number)
+    outcome, reply = await job
+    reply.close()
+    assert outcome.cause == "deadline"
+    await _until(lambda: not _jobs_of(zygote))
+
+
+async def test_a_job_that_something_kills_each_time_dies_of_it(
+    zygote: Zygote, caplog: pytest.LogCaptureFixture
+) -> None:
+    outcome, reply = await zygote.run("kill_itself", b"", Jail())
+    reply.close()
+    if zygote.level >= Level.L3:
+        assert outcome.ended_well  # the first process of a namespace can not kill itself
+        return
+    assert outcome.killed and "SIGKILL" in outcome.text
+    assert sum("is done again" in one.message for one in caplog.records) == TRIES - 1
+
+
+async def test_a_zygote_that_is_stopped_is_replaced(zygote: Zygote) -> None:
+    assert zygote.pid is not None
+    stopped = zygote.pid
+    os.kill(stopped, signal.SIGSTOP)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "_KILL_S", 0.2)
+        outcome, reply = await zygote.run("echo", b"again", Jail(wall_s=2))
+    with reply:
+        assert outcome.ended_well and reply.read(10) == b"again"
+    assert zygote.pid != stopped
 
 
 async def test_a_module_that_does_not_exist_is_an_error_of_ours() -> None:
