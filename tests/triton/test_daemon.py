@@ -1,8 +1,10 @@
 """A search on Triton kernels through a daemon's process and the commands a person uses, on a GPU that stands in."""
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,7 +18,8 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setitem(os.environ, "TRITON_INTERPRET", "1")
     pytest.importorskip("triton")
 
-from own_python import python_with_triton
+from own_python import ROOT, python_with_triton
+from standin_gpu import GPU
 
 from acceld.workloads import workload
 
@@ -49,37 +52,78 @@ def environment(tmp_path):
     }
 
 
-def test_a_search_goes_through_the_daemon_and_ends_with_a_candidate_that_passed(environment, tmp_path):
-    python = python_with_triton(tmp_path)
+def acceld_of(python, environment, folder):
+    """What runs a command with that interpreter."""
 
-    def acceld(*words):
-        command = [python, "-m", "acceld", *words]
+    def acceld(*words, program=("-m", "acceld")):
         return subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
+            [python, *program, *words],
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
         )
 
-    with (tmp_path / "daemon.out").open("w") as output:
-        daemon = subprocess.Popen(
-            [python, "-c", DAEMON, str(tmp_path / ".acceld")],
-            env=environment,
-            cwd=tmp_path,
-            stdout=output,
-            stderr=output,
-        )
+    return acceld
+
+
+@contextlib.contextmanager
+def daemon_with_a_standin_gpu(python, environment, folder, acceld):
+    """A daemon whose GPU stands in, ready to be asked."""
+    with (folder / "daemon.out").open("w") as output:
+        command = [python, "-c", DAEMON, environment["ACCELD_HOME"]]
+        daemon = subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)
         try:
             deadline = time.monotonic() + 60
             while acceld("status", "--json").returncode and time.monotonic() < deadline:
-                assert daemon.poll() is None, (tmp_path / "daemon.out").read_text()
+                assert daemon.poll() is None, (folder / "daemon.out").read_text()
                 time.sleep(0.5)
-            options = ("--backend", "cuda", "--api", "triton", "--chip", "h100", "--proposer", "rules")
-            width = ("--preset", "quick", "--iterations", "1", "--plans", "2", "--beam", "1")
-            done = acceld("optimize", "rmsnorm_small", *options, *width, "--wait", "--json")
-            assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "daemon.out").read_text()[-2000:]
-            result = json.loads(done.stdout)
-            assert result["state"] == "finished" and result["counts"]["passed"] >= 2
-            assert result["baseline_latency_us"] > 0 and result["chip"] == "h100"
-            shown = acceld("show", "c1", "--json").stdout
-            assert '"condition"' in shown and '"sm_mhz": 1980' in shown, shown
+            yield
         finally:
             acceld("stop")
             daemon.wait(60)
+
+
+def test_a_search_goes_through_the_daemon_and_ends_with_a_candidate_that_passed(environment, tmp_path):
+    python = python_with_triton(tmp_path)
+    acceld = acceld_of(python, environment, tmp_path)
+    with daemon_with_a_standin_gpu(python, environment, tmp_path, acceld):
+        options = ("--backend", "cuda", "--api", "triton", "--chip", "h100", "--proposer", "rules")
+        width = ("--preset", "quick", "--iterations", "1", "--plans", "2", "--beam", "1")
+        done = acceld("optimize", "rmsnorm_small", *options, *width, "--wait", "--json")
+        assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "daemon.out").read_text()[-2000:]
+        result = json.loads(done.stdout)
+        assert result["state"] == "finished" and result["counts"]["passed"] >= 2
+        assert result["baseline_latency_us"] > 0 and result["chip"] == "h100"
+        shown = acceld("show", "c1", "--json").stdout
+        assert '"condition"' in shown and '"sm_mhz": 1980' in shown, shown
+
+
+def test_the_trial_of_a_gpu_brings_figures_and_the_history_back_and_goes_on_where_it_ended(environment, tmp_path):
+    python = python_with_triton(tmp_path)
+    acceld = acceld_of(python, environment, tmp_path)
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho '{GPU}'\n")
+    tool.chmod(0o755)
+    environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
+    words = ("-o", "sent", "--home", environment["ACCELD_HOME"], "--minutes", "6", "--workloads", "rmsnorm_small")
+    words += ("--", "--iterations", "1", "--plans", "2", "--beam", "1")
+    script = str(ROOT / "scripts" / "gpu_trial.py")
+    with daemon_with_a_standin_gpu(python, environment, tmp_path, acceld):
+        done = acceld(*words, program=(script,))
+    assert done.returncode == 0, done.stderr + (tmp_path / "daemon.out").read_text()[-2000:]
+    told = json.loads((tmp_path / "sent" / "gpu_trial.json").read_text())
+    (row,) = told["rows"].values()
+    assert row["baseline_latency_us"] > 0 and row["counts"]["passed"] >= 1 and told["gpu"] == "Stand-in H100"
+    assert row["best_latency_us"] == row["baseline_latency_us"] or row["by_turns"]["ratio"] > 0
+    with sqlite3.connect(tmp_path / "sent" / "acceld.db") as history:
+        assert history.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    assert "| `rmsnorm_small` |" in (tmp_path / "sent" / "gpu_trial.md").read_text()
+    again = acceld(*words, program=(script,))
+    assert again.returncode == 0 and json.loads((tmp_path / "sent" / "gpu_trial.json").read_text()) == told
+    page = tmp_path / "gpu.md"
+    page.write_text((ROOT / "docs" / "gpu.md").read_text())
+    put = acceld("--tables-from", "sent/gpu_trial.json", "gpu.md", program=(script,))
+    assert put.returncode == 0 and "| `rmsnorm_small` |" in page.read_text() and "None yet" not in page.read_text()
