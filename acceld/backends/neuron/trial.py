@@ -109,6 +109,8 @@ class Trial:
         if not free:
             said = "; ".join(f"process {one.pid} ({one.command})" for one in strangers.values())
             raise DeviceError(f"every chip is in use by {said}", hint="acceld ends no process it did not start")
+        if self.lnc > free[0].lnc:
+            raise DeviceError(f"this machine's logical cores have LNC {free[0].lnc}, not {self.lnc}", hint="--lnc 1")
         return free[0]
 
     def _request(self, versions: Versions) -> CompileRequest:
@@ -130,9 +132,9 @@ class Trial:
     async def _start(self, core: Core, folder: Path) -> NeuronRunner:
         return await NeuronRunner.start(
             self.tools.runner_python,
-            core=core.id,
+            core=core.id * core.lnc // self.lnc,
             folder=folder,
-            lnc=core.lnc,
+            lnc=self.lnc,
             profiler=self.tools.profiler,
             runtime=self.runtime,
             named=self.named,

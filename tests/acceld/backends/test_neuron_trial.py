@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from acceld.backends.neuron.toolchain import Toolchain, find_toolchain
 from acceld.backends.neuron_tools import NeuronPackage, NeuronTools, find_neuron
 from acceld.errors import DeviceError
 from acceld.nki.tracing import TensorSpec, trace
+from tests.standin_neuron.machine import stand_in_machine
 
 STANDIN = Path(__file__).resolve().parents[2] / "standin_neuron"
 
@@ -49,6 +53,32 @@ async def test_a_step_that_fails_ends_the_trial_and_is_written_down(tmp_path: Pa
     assert not await tried.run()
     assert tried.report["steps"][-1]["name"] == "canary"
     assert "did not add" in tried.report["steps"][-1]["error"]
+
+
+@pytest.mark.parametrize(("compiler", "lnc", "asked"), [("jit", 2, 2), ("jit", 2, 1), ("legacy", 1, 1)])
+def test_the_command_that_people_send_the_report_of(compiler: str, lnc: int, asked: int, tmp_path: Path) -> None:
+    machine = stand_in_machine(tmp_path, compiler=compiler, lnc=lnc)
+    api, target = ("nki_legacy", "trn1") if compiler == "legacy" else ("nki", "trn2")
+    command = [sys.executable, "-m", "acceld.backends.neuron.trial", "--api", api, "--target", target]
+    command += ["--lnc", str(asked), "--out", str(tmp_path / "report.json")]
+    command += ["--compile-python", machine.compile_python, "--runner-python", machine.runner_python]
+    environment = os.environ | {"PATH": f"{machine.folder}:{os.environ['PATH']}"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [step["name"] for step in report["steps"] if "error" not in step][-1] == "time"
+    assert (report["api"], report["lnc"], report["target"]) == (api, asked, target)
+    timed = report["steps"][-1]["result"]
+    assert timed["source"] == "simulated" and timed["method"].startswith("stand-in for")
+    assert {use["core"] for use in machine.uses()} == {0}
+
+
+def test_a_logical_core_that_is_too_small_is_told(tmp_path: Path) -> None:
+    machine = stand_in_machine(tmp_path)
+    tools = Toolchain(machine.compile_python, machine.runner_python, "", str(machine.folder / "neuron-ls"))
+    tried = trial.Trial(tools, api="nki", target="trn2", folder=tmp_path, lnc=2, device_pattern=str(tmp_path / "no*"))
+    assert not asyncio.run(tried.run())
+    assert "LNC 1, not 2" in tried.report["steps"][0]["error"]
 
 
 def test_without_neuron_the_command_says_what_to_install(
