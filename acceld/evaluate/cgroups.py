@@ -62,6 +62,13 @@ def enter(path: str, pid: int) -> None:
     (Path(path) / "cgroup.procs").write_text(str(pid))
 
 
+def ran_out_of_memory(path: str) -> bool:
+    """Whether the kernel ended a process of the cgroup for its memory limit."""
+    with contextlib.suppress(OSError, ValueError), open(Path(path) / "memory.events", encoding="ascii") as file:
+        return any(line.split()[0] == "oom_kill" and int(line.split()[1]) for line in file)
+    return False
+
+
 def kill(path: str) -> None:
     """End every process in the cgroup. OSError where the kernel has no cgroup.kill (before 5.14)."""
     (Path(path) / "cgroup.kill").write_text("1")

@@ -163,7 +163,7 @@ class Zygote:
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start the zygote and wait until its modules are loaded. SandboxError if it does not start."""
+        """Start the zygote and wait until its modules are loaded. SandboxError if it does not start, or is killed."""
         async with self._lock:
             await self._start()
 
@@ -196,6 +196,8 @@ class Zygote:
             assert self._process.stderr is not None
             await self._close()
             said = (await self._process.stderr.read(4000)).decode(errors="replace").strip()
+            if not said and (self._process.returncode or 0) < 0:
+                raise LostError("the sandbox's zygote was killed while it started", hint=_LOST)
             raise SandboxError(f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}")
 
     async def stop(self) -> None:

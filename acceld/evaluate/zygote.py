@@ -138,6 +138,8 @@ def _supervise(job: Job, tasks: dict[str, Callable[..., Any]]) -> NoReturn:
         outcome["detail"] = str(error)
     with contextlib.suppress(OSError):
         if job.cgroup:
+            if outcome["signal"] == signal.SIGKILL and not outcome["cause"] and cgroups.ran_out_of_memory(job.cgroup):
+                outcome["cause"] = "memory"
             cgroups.kill(job.cgroup)
         tree.end(os.getpid())
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,6 +1,7 @@
 """Tasks that a zygote under test runs in its jail; each takes the request and a descriptor to answer to."""
 
 import ctypes
+import mmap
 import os
 import signal
 import time
@@ -78,6 +79,13 @@ def allocate_in_children(request: bytes, reply: int) -> None:
                 kept.append(b"x" * (8 << 20))
                 time.sleep(0.005)
     time.sleep(60)
+
+
+def allocate_shared(request: bytes, reply: int) -> None:
+    kept = []
+    while True:
+        kept.append(mmap.mmap(-1, 8 << 20))  # shared pages, which no limit of a process counts
+        kept[-1].write(b"x" * (8 << 20))
 
 
 def flood(request: bytes, reply: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -111,6 +113,52 @@ async def test_a_jailed_tree_is_in_its_cgroup_and_gone_with_it(real: Path) -> No
         await zygote.stop()
     assert outcome.exit == 0 or outcome.cause == "deadline", outcome
     assert not (real / "job").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "jail", "cause"),
+    [
+        ("allocate_in_children", Jail(wall_s=20, memory_bytes=100 << 20, processes=8), "memory"),
+        ("allocate_shared", Jail(wall_s=20, memory_bytes=100 << 20), "memory"),
+        ("bomb", Jail(wall_s=1.0, processes=20), "deadline"),
+    ],
+)
+async def test_the_limits_of_a_delegated_cgroup_hold_for_the_whole_tree(task: str, jail: Jail, cause: str) -> None:
+    found = cgroups.find()
+    if not found.folder:
+        pytest.skip(f"no cgroup with limits can be made here: {found.reason}")
+    zygote = Zygote({task: f"tests.acceld.evaluate.hostile:{task}"}, level=Level.L4, cgroup_folder=found.folder)
+    await zygote.start()
+    try:
+        job = asyncio.create_task(zygote.run(task, b"", jail))
+        most_bytes = most_processes = 0
+        while not job.done():
+            for path in _jobs(found.folder):
+                with contextlib.suppress(OSError, ValueError):
+                    most_processes = max(most_processes, int((path / "pids.current").read_text()))
+                    most_bytes = max(most_bytes, int((path / "memory.current").read_text()))
+            await asyncio.sleep(0.002)
+        outcome, reply = await job
+        reply.close()
+    finally:
+        await zygote.stop()
+    assert outcome.cause == cause, outcome
+    assert most_processes <= jail.processes + 1
+    assert most_bytes <= jail.memory_bytes + (256 << 20)
+    assert not _jobs(found.folder)
+
+
+@pytest.mark.parametrize(
+    ("events", "ran_out"), [("low 0\noom 1\noom_kill 4\n", True), ("oom_kill 0\n", False), ("", False)]
+)
+def test_a_cgroup_tells_whether_the_kernel_ended_it_for_its_memory(tmp_path: Path, events: str, ran_out: bool) -> None:
+    (tmp_path / "memory.events").write_text(events)
+    assert cgroups.ran_out_of_memory(str(tmp_path)) is ran_out
+    assert not cgroups.ran_out_of_memory(str(tmp_path / "nowhere"))
+
+
+def _jobs(folder: str) -> list[Path]:
+    return list(Path(folder).glob("acceld-*"))
 
 
 def _inside(path: Path) -> list[str]:
