@@ -235,7 +235,8 @@ class LLMProposer:
         """A kernel's text, or None and why; asks once more where an answer holds none."""
         answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMEmpty | LLMInterrupted):
-            answer = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name)
+            tags = tags | {"reask": 1}
+            answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMError):
             return None, answer.message
         found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length")

@@ -322,6 +322,13 @@ async def test_an_interrupted_answer_is_asked_again_as_another_call() -> None:
     assert [request.tags.get("reask", 0) for request in model.requests] == [0, 1]
 
 
+async def test_an_answer_without_code_after_an_interrupted_one_is_the_last() -> None:
+    answers: list[str | LLMError] = [LLMInterrupted("broke off", partial="def"), "I would load once.", ANSWER]
+    model = Model(lambda _: answers.pop(0))
+    attempt = await proposer(model).attempt(attempt_request())
+    assert attempt is not None and attempt.text is None and len(model.requests) == 2
+
+
 @pytest.mark.parametrize("error", [LLMRefused("401"), LLMUnknownModel("404")])
 async def test_what_no_other_call_can_get_past_ends_the_run(error: LLMError) -> None:
     with pytest.raises(type(error)):
