@@ -34,7 +34,7 @@ from scripts.simbench.mutation.tally import tallies
 from scripts.simbench.tables import Table, markdown, write_document
 
 RESULTS = ROOT / "build" / "bench-sim" / "mutants.json"
-WIN_S = 20.0
+WIN_S = 120.0
 
 
 @dataclass
@@ -92,7 +92,7 @@ def model(bench: Bench) -> dict[str, Table]:
 
 def robustness(bench: Bench) -> dict[str, Table]:
     """What each fitted constant does to the errors."""
-    return {"robustness": accuracy.robustness_table(bench.baselines)}
+    return {"robustness": accuracy.robustness_table(bench.baselines, say)}
 
 
 def wins(bench: Bench) -> dict[str, Table]:

@@ -12,18 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from acceld.errors import AcceldError
-from acceld.nki.params import FITTED, LEGACY, TimelineParams
+from acceld.nki.params import LEGACY, TimelineParams
 from acceld.nki.program import Program
 from acceld.nki.timeline import timeline
 from acceld.nki.tracing import TensorSpec
 from acceld.proposers.rules.proposer import rewrite, suggestions
-from scripts.simbench.accuracy import FACTORS
+from scripts.simbench.accuracy import changes
 from scripts.simbench.kernels import Kernel
 from scripts.simbench.tables import Table
 
 LEAST_GAIN = 1.02
-CHANGES = {f"{name} x{factor}": LEGACY.with_scaled(name, factor) for name in FITTED for factor in FACTORS}
-"""Every fitted constant lower and higher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,8 @@ class Win:
     by: str
     """The constant that makes the least ratio."""
     tried: int
-    """Changes that were tried."""
+    """Changes that were tried, of ``changes`` that can matter."""
+    changes: int
 
     @property
     def survives(self) -> bool:
@@ -48,7 +47,7 @@ class Win:
     @property
     def row(self) -> dict[str, object]:
         """The win as a row of the table."""
-        complete = "" if self.tried == len(CHANGES) else f" ({self.tried} of {len(CHANGES)} changes tried)"
+        complete = "" if self.tried == self.changes else f" ({self.tried} of {self.changes} changes tried)"
         return {
             "kernel": self.kernel,
             "rule": self.rule,
@@ -90,12 +89,13 @@ def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
             break
     for speedup, rule, line, child in sorted(found, key=lambda one: -one[0]):
         ratios: dict[str, float] = {}
-        for change, params in CHANGES.items():
+        every = changes([parent.program, child.program])
+        for change, params in every.items():
             if time.process_time() > ends and ratios:
                 break
             ratios[change] = parent.latency_us(change, params) / child.latency_us(change, params)
         by = min(ratios, key=lambda change: ratios[change])
-        yield Win(label, rule, line, speedup, ratios[by], by, len(ratios))
+        yield Win(label, rule, line, speedup, ratios[by], by, len(ratios), len(every))
 
 
 def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]]:

@@ -54,6 +54,18 @@ def drawn(workload: Workload, trial: Trial) -> list[Array]:
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one trial says of a program."""
+
+    complaint: str = ""
+    """Why it does not pass; empty where it does."""
+    same: bool = False
+    """Every bit of the outputs is the kernel's own."""
+    noise: float = 0.0
+    """The greatest of its errors as a multiple of the kernel's own in float32."""
+
+
+@dataclass(frozen=True, slots=True)
 class Bench:
     """One trial made ready for programs that should do what ``right`` did."""
 
@@ -66,24 +78,27 @@ class Bench:
     bits: tuple[bytes, ...]
     """What the program itself makes of it, in its own order."""
 
-    def verdict(self, program: Program) -> tuple[str, float]:
-        """What the trial says of a program, empty where it passes; and the greatest share of a tolerance it used.
-
-        ``same`` where every bit of the outputs is the program's own.
-        """
+    def verdict(self, program: Program) -> Verdict:
+        """What the trial says of a program."""
         try:
             results = _run(program, self.arrays, self.trial)
         except (KernelFailure, ArithmeticError) as error:
-            return f"fails: {error}", 0.0
+            return Verdict(f"fails: {error}")
         if tuple(one.tobytes() for one in results) == self.bits:
-            return "same", 0.0
+            return Verdict(same=True)
         errors = [
             compare(_inside(got, written).reshape(want.shape), want)
             for got, want, written in zip(results, self.expected, self.written, strict=True)
         ]
         check = judge_errors(self.workload, self.trial, errors, self.floors, None).check
-        share = check.rel_l2 / check.tolerance if check.rel_l2 is not None and check.tolerance else 0.0
-        return ("" if check.passed else check.detail), share
+        noise = max(map(_multiple, errors, self.floors), default=0.0)
+        return Verdict("" if check.passed else check.detail, noise=noise)
+
+
+def _multiple(error: Errors, floor: Errors) -> float:
+    """The greatest of three errors as a multiple of those of honest arithmetic."""
+    pairs = zip(error.plain(), floor.plain(), strict=True)
+    return max(0.0 if not ours else ours / least if least else float("inf") for ours, least in pairs)
 
 
 class Preparation:

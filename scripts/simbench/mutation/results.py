@@ -31,8 +31,8 @@ class Fate:
     fate: str
     by: str = ""
     """The rule that refused it, the trial that noticed it, or the reason why it does no harm."""
-    share: float = 0.0
-    """The greatest share of a tolerance that it used on any trial that it passed."""
+    noise: float = 0.0
+    """The greatest of its errors on any trial as a multiple of the kernel's own in float32."""
 
 
 @dataclass(frozen=True, slots=True)

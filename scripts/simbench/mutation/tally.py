@@ -40,15 +40,12 @@ class _Suspect:
 
     def take(self, bench: Bench) -> None:
         """One trial."""
-        complaint, share = bench.verdict(self.mutant.program)
+        verdict = bench.verdict(self.mutant.program)
         self.tried += 1
-        if complaint == "same":
-            return
-        self.same = False
-        if complaint:
-            self.fate = replace(self.fate, fate=WRONG, by=f"{bench.trial.name}: {complaint}")
-        else:
-            self.fate = replace(self.fate, share=max(self.fate.share, share))
+        self.same = self.same and verdict.same
+        self.fate = replace(self.fate, noise=max(self.fate.noise, verdict.noise))
+        if verdict.complaint:
+            self.fate = replace(self.fate, fate=WRONG, by=f"{bench.trial.name}: {verdict.complaint}")
 
 
 class _Tally:
@@ -115,7 +112,7 @@ class _Tally:
             return replace(one.fate, fate=UNTRIED)
         if one.same:
             return replace(one.fate, fate=SAME)
-        why = reason(self.kernel, self.small.program, one.mutant)
+        why = reason(self.kernel.workload.name, one.fate)
         return replace(one.fate, fate=EXPLAINED if why else UNNOTICED, by=why)
 
 

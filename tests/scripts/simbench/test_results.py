@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from scripts.simbench.mutation import results
+from scripts.simbench.mutation.reasons import NO_WORSE, reason
 from scripts.simbench.mutation.results import EXPLAINED, PASSED, REFUSED, SAME, UNNOTICED, WRONG, Fate, Report
 
 REPORT = Report(
@@ -19,9 +20,9 @@ REPORT = Report(
         Fate("constant_changed", 22, "tensor_scalar", WRONG, "scaled_down: relative L2 error 1 exceeds 1e-6"),
         Fate("dtype_lowered", 5, "declaration", SAME),
         Fate("dtype_lowered", 6, "declaration", EXPLAINED, "small whole numbers"),
-        Fate("op_swapped", 9, "activation", UNNOTICED, share=0.5),
+        Fate("op_swapped", 9, "activation", UNNOTICED, noise=0.5),
     ),
-    rewrites=(Fate("loop_split", 19, "loop", SAME), Fate("loop_reversed", 19, "loop", PASSED, share=0.1)),
+    rewrites=(Fate("loop_split", 19, "loop", SAME), Fate("loop_reversed", 19, "loop", PASSED, noise=0.1)),
     cpu_s=2.5,
 )
 
@@ -52,3 +53,10 @@ def test_a_refused_equivalent_is_a_false_alarm() -> None:
     row, _ = results.table([alarmed])
     assert row["false alarms"] == "loop_split at line 19: own: too large"
     assert "1 false alarms" in alarmed.summary
+
+
+def test_a_reason_is_believed_only_where_the_figures_bear_it_out() -> None:
+    fate = Fate("dtype_lowered", 23, "declaration", UNNOTICED, noise=1.1)
+    assert "1.10 times" in reason("bmm_softmax", fate)
+    assert not reason("bmm_softmax", replace(fate, noise=1.01 * NO_WORSE))
+    assert not reason("silu", fate)

@@ -45,14 +45,14 @@ def test_the_gate_tells_a_kernel_its_equivalents_and_its_mutants_apart() -> None
     small = reduced(kernel.program(), lambda: arrays)
     bench = Preparation(kernel.workload, small).bench(trial, arrays)
     assert not isinstance(bench, str)
-    assert bench.verdict(small.program) == ("same", 0.0)
+    assert bench.verdict(small.program).same
     for one in rewrites(small.program):
         assert not illegal(one.program)
-        assert bench.verdict(one.program)[0] in ("same", ""), one.name
+        assert not bench.verdict(one.program).complaint, one.name
     kinds = {one.name: one for one in mutants(small.program, seed=1, limit=12)}
     for name in ("instruction_dropped", "op_swapped", "loop_short"):
         wrong = kinds[name].program
-        assert illegal(wrong) or bench.verdict(wrong)[0] not in ("same", ""), name
+        assert illegal(wrong) or bench.verdict(wrong).complaint, name
 
 
 def test_seeds_follow_from_the_trial() -> None:
