@@ -121,6 +121,28 @@ async def test_a_faster_kernel_is_timed_by_turns_with_the_baseline(judge: Hosted
     assert pair["against"] == baseline_kernel(load_workload(WORKLOAD), "c").sha256
 
 
+async def test_whoever_names_another_kernel_gets_turns_with_that_one(judge: HostedJudge) -> None:
+    fast, base = (
+        Kernel(_attack("H01_row_order")[0], "c", filename="kernel.c"),
+        baseline_kernel(load_workload(WORKLOAD), "c"),
+    )
+
+    def asking(kernel: Kernel, other: Kernel) -> EvaluationRequest:
+        return EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD), against=(other,))
+
+    first = await judge.evaluate(asking(fast, base))
+    assert first.profile is not None and first.profile.details["paired"][0]["win"]
+    again = await judge.evaluate(asking(fast, replace(base, text=base.text + "/* the same */")))
+    assert not again.reused and again.profile is not None
+    (pair,) = again.profile.details["paired"]
+    assert pair["against"] != base.sha256 and pair["win"]
+    assert (await judge.evaluate(asking(fast, replace(base, text=base.text + "/* the same */")))).reused
+    lost = await judge.evaluate(asking(base, fast))
+    assert lost.profile is not None
+    (pair,) = lost.profile.details["paired"]
+    assert pair["ratio"] < 0.5 and not pair["win"]
+
+
 async def test_a_compile_error_names_the_kernels_own_line(judge: HostedJudge) -> None:
     text = "void kernel(const float *a, const float *b, float *out)\n{\n    out[0] = c[0];\n}\n"
     found = await _judged(judge, text, "c")
