@@ -22,7 +22,7 @@ from acceld.evaluate.baselines import oracle_kernel
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
 from acceld.evaluate.floors import Floors, NumpyFloor
-from acceld.evaluate.gates import Trial
+from acceld.evaluate.gates import Trial, splits
 from acceld.evaluate.jail import Jail, Level
 from acceld.evaluate.messages import BadMessage, clean, failure_from, pack, parse
 from acceld.evaluate.process import Outcome, Reply, SandboxError, Zygote
@@ -193,8 +193,8 @@ class Children:
     ) -> DataSet | Refused:
         """The data set, made now or found on disk. WorkloadError where the reference is at fault.
 
-        Its floors are those stored for the variant; where ``measured``, those of numpy on these very inputs, in a data
-        set that nobody else is given.
+        Its floors are those stored for the variant; where ``measured``, those of numpy on these very inputs (and of
+        products of bfloat16 parts, where those are allowed), in a data set that nobody else is given.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
@@ -214,6 +214,7 @@ class Children:
                 "variant": variant,
                 "folder": str(folder),
                 "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
+                "split": measured and splits(workload, variant),
             }
             jail = Jail(
                 memory_bytes=self._memory_bytes,

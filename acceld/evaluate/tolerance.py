@@ -11,6 +11,10 @@ Where a workload allows it, a product may be made of three products of bfloat16 
 product however many are summed, so it may exceed 20 x floor where few terms are summed; such workloads are given
 1e-5 (5e-5 for a row, 600 x floor for an element) at least, except on whole numbers, which split without error.
 
+How much a workload amplifies that error on its inputs shows where every input is rounded to two bfloat16 parts: three
+products of parts are wrong by 1.0 to 2.6 times what that does (measured on softmax, attention, gated products, norms).
+A candidate may be wrong by four times as much.
+
 A fixed 2e-5 is 2 to 558 times the floor of the public workloads: wide enough to leave out whole terms.
 """
 
@@ -27,6 +31,10 @@ _LEAST_ROW, _GREATEST_ROW = 1e-6, 1e-2
 SPLIT, SPLIT_ROW = 1e-5, 5e-5
 """Twice the error of a product of bfloat16 parts; the same for one row."""
 _ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
+
+
+_PARTS = 4.0
+"""Times the error of inputs rounded to two bfloat16 parts that products of parts may be wrong by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,12 @@ class Tolerance:
             if not error <= limit:
                 return f"{what} {error:.3g} exceeds {limit:.3g}"
         return ""
+
+
+def floor_of_parts(rounded: Errors) -> Errors:
+    """The floor that admits what products of bfloat16 parts do, from the errors of inputs rounded to two parts."""
+    share = _PARTS / _MULTIPLE
+    return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
 
 
 def tolerance_from(floor: Errors, published: float, *, split: bool = False) -> Tolerance:
