@@ -38,7 +38,6 @@ class Imported:
     workload: str
     hardware: str
     results: tuple[tuple[Kernel, Evaluation], ...]
-    reference_us: float | None = None
 
     @property
     def chip(self) -> str:
@@ -108,7 +107,6 @@ def flashinfer(folder: Path) -> list[Imported]:
     for path in _files(folder, "solutions"):
         solutions.update({row["name"]: row for row in _rows(path) if "sources" in row})
     found: dict[tuple[str, str, str], list[tuple[Kernel, Evaluation]]] = {}
-    references: dict[tuple[str, str, str], float] = {}
     for path in _files(folder, "traces"):
         for row in _rows(path):
             verdict, solution = row.get("evaluation"), solutions.get(row.get("solution") or "")
@@ -118,21 +116,13 @@ def flashinfer(folder: Path) -> list[Imported]:
             key = (row["definition"], uuid, str(verdict["environment"]["hardware"]))
             kernel = _kernel(solution)
             found.setdefault(key, []).append((kernel, _evaluation(verdict, kernel, key[2])))
-            performance = verdict.get("performance") or {}
-            if performance.get("reference_latency_ms"):
-                references[key] = performance["reference_latency_ms"] * 1000
     if not found:
         raise UsageError(
             f"{folder} holds no trace with its solution", hint="it needs solutions and traces as JSON lines"
         )
     sizes = Counter(name for name, _ in {(name, uuid) for name, uuid, _ in found})
     return [
-        Imported(
-            name if sizes[name] == 1 else f"{name}@{uuid[:8]}",
-            hardware,
-            tuple(results),
-            references.get((name, uuid, hardware)),
-        )
+        Imported(name if sizes[name] == 1 else f"{name}@{uuid[:8]}", hardware, tuple(results))
         for (name, uuid, hardware), results in sorted(found.items(), key=lambda entry: entry[0])
     ]
 
@@ -179,7 +169,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         found = _load(path)
         yield from found if isinstance(found, list) else [found]
         return
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
         if line.strip():
             try:
                 yield json.loads(line)

@@ -166,6 +166,19 @@ def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | No
     return words[:2] == ["end", "loop"] and words[2:3] != [around]
 
 
+def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], declaration: str, statement: str) -> Edits:
+    """Edits that declare a buffer before ``outer`` and fill it there, in copies of ``loops``."""
+    indent = outer.indent
+    lines = [indent + declaration]
+    for loop in loops:
+        lines.append(indent + header(kernel, loop))
+        indent += STEP
+    lines.append(indent + statement)
+    edits = Edits(kernel.source)
+    edits.insert(kernel.source.rfind("\n", 0, outer.start) + 1, "\n".join(lines) + "\n")
+    return edits
+
+
 def header(kernel: KernelModule, loop: Loop, renames: Mapping[str, str] | None = None) -> str:
     """``for v in nl.affine_range(n):``"""
     variable = (renames or {}).get(loop.variable, loop.variable)

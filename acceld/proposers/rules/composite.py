@@ -161,13 +161,11 @@ def _square(kernel: KernelModule, last: Statement) -> _Match | None:
 
 
 def _product(kernel: KernelModule, statement: Statement) -> tuple[Access, Access] | None:
-    if statement.op == "multiply":
-        pair = statement.reads.get("x"), statement.reads.get("y")
-    elif statement.op == "tensor_tensor" and kernel.opname(statement.args.get("op")) == "multiply":
-        pair = statement.reads.get("data1"), statement.reads.get("data2")
-    else:
+    pair = kernel.binary(statement)
+    if pair is None or pair.op != "multiply":
         return None
-    return None if pair[0] is None or pair[1] is None else (pair[0], pair[1])
+    left, right = statement.reads.get(pair.left), statement.reads.get(pair.right)
+    return None if left is None or right is None else (left, right)
 
 
 def _inverse_chain(kernel: KernelModule, inverse: Statement) -> tuple[Statement, ...] | None:

@@ -115,6 +115,18 @@ class _Scalar:
     operand: str
     reverse: bool
 
+    def before(self, language: str, op: str, operand: str, *, reverse: bool) -> dict[str, str]:
+        """Arguments of an instruction that does this first, and then ``op`` with another operand."""
+        return {
+            "data": self.data,
+            "op0": f"{language}.{self.op}",
+            "operand0": self.operand,
+            "reverse0": "True" if self.reverse else "",
+            "op1": f"{language}.{op}",
+            "operand1": operand,
+            "reverse1": "True" if reverse else "",
+        }
+
 
 def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
     """The one operation with a number or a per-partition operand that a statement does."""
@@ -147,16 +159,7 @@ def _two_scalars(kernel: KernelModule, first: Statement, second: Statement, scal
     after = _scalar(kernel, second)
     if after is None or name not in ("data", "x"):
         return None
-    language = prefix(kernel, "language")
-    arguments = {
-        "data": scalar.data,
-        "op0": f"{language}.{scalar.op}",
-        "operand0": scalar.operand,
-        "reverse0": "True" if scalar.reverse else "",
-        "op1": f"{language}.{after.op}",
-        "operand1": after.operand,
-        "reverse1": "True" if after.reverse else "",
-    }
+    arguments = scalar.before(prefix(kernel, "language"), after.op, after.operand, reverse=after.reverse)
     what = f"do {scalar.op} and {after.op} as the two operations of one tensor_scalar"
     return _Fold("tensor_scalar", first, second, "tensor_scalar", arguments, what, 0.12)
 
@@ -177,29 +180,16 @@ def _into_activation(
 def _into_tensor_tensor(
     kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str
 ) -> _Fold | None:
-    if second.op == "tensor_tensor" and name in ("data1", "data2"):
-        op, left = kernel.opname(second.args.get("op")), name == "data1"
-        other = second.args.get("data2" if left else "data1")
-    elif second.op in ("add", "subtract", "multiply", "maximum") and name in ("x", "y"):
-        op, left = second.op, name == "x"
-        other = second.args.get("y" if left else "x")
-    else:
+    pair = kernel.binary(second)
+    beside = pair.other(name) if pair is not None else None
+    other = second.args.get(beside) if beside is not None else None
+    if pair is None or beside is None or other is None or kernel.access(other) is None:
         return None
-    if other is None or kernel.access(other) is None or op not in ("add", "subtract", "multiply", "maximum"):
+    if pair.op not in ("add", "subtract", "multiply", "maximum") or _column(kernel, second, beside):
         return None
-    if _column(kernel, second, "y" if left else "x") or kernel.text(other) == "":
-        return None
-    language = prefix(kernel, "language")
-    arguments = {
-        "data": scalar.data,
-        "op0": f"{language}.{scalar.op}",
-        "operand0": scalar.operand,
-        "reverse0": "True" if scalar.reverse else "",
-        "op1": f"{language}.{op}",
-        "operand1": kernel.text(other),
-        "reverse1": "True" if op == "subtract" and not left else "",
-    }
-    what = f"do {scalar.op} and {op} in one scalar_tensor_tensor"
+    from_right = pair.op == "subtract" and name == pair.right
+    arguments = scalar.before(prefix(kernel, "language"), pair.op, kernel.text(other), reverse=from_right)
+    what = f"do {scalar.op} and {pair.op} in one scalar_tensor_tensor"
     return _Fold("scalar_tensor_tensor", first, second, "scalar_tensor_tensor", arguments, what, 0.2)
 
 
@@ -208,16 +198,12 @@ def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, na
     operand = first.args.get("data") or first.args.get("x")
     if first.op != "reciprocal" or operand is None or kernel.access(operand) is None:
         return None
-    if second.op == "tensor_tensor" and kernel.opname(second.args.get("op")) == "multiply":
-        names = ("data1", "data2")
-    elif second.op == "multiply":
-        names = ("x", "y")
-    else:
+    pair = kernel.binary(second)
+    beside = pair.other(name) if pair is not None and pair.op == "multiply" else None
+    other = second.args.get(beside) if beside is not None else None
+    if beside is None or other is None or kernel.access(other) is None:
         return None
-    other = second.args.get(names[0] if name == names[1] else names[1])
-    if name not in names or other is None or kernel.access(other) is None or _column(kernel, second, name):
-        return None
-    if _column(kernel, second, names[0] if name == names[1] else names[1]):
+    if _column(kernel, second, name) or _column(kernel, second, beside):
         return None
     arguments = {
         "data1": kernel.text(other),

@@ -10,9 +10,8 @@ from math import prod
 import libcst as cst
 
 from acceld.model import Profile
-from acceld.proposers.rules.building import STEP, fresh, header, named_inside, names_in, prefix
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nests import around, line_start
+from acceld.proposers.rules.building import filled_before, fresh, named_inside, names_in, prefix
+from acceld.proposers.rules.nests import around
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import Finding, Rule, Variant
 from acceld.proposers.rules.syntax import Access, Loop, Statement
@@ -142,14 +141,9 @@ def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
         listed = [*variables, *dims] if legacy else [dims[0], *variables, *dims[1:]]
         return f"{name}[{', '.join(listed)}]"
 
-    indent = repeated.loop.indent
-    lines = [f"{indent}{name} = {language}.ndarray(({', '.join(extents)}), dtype={dtype}, buffer={language}.sbuf)"]
-    for loop in repeated.indices:
-        lines.append(f"{indent}{header(kernel, loop)}")
-        indent += STEP
-    lines.append(indent + _load(kernel, repeated.load, place(whole)))
-    edits = Edits(kernel.source)
-    edits.insert(line_start(kernel, repeated.loop), "\n".join(lines) + "\n")
+    declaration = f"{name} = {language}.ndarray(({', '.join(extents)}), dtype={dtype}, buffer={language}.sbuf)"
+    load = _load(kernel, repeated.load, place(whole))
+    edits = filled_before(kernel, repeated.loop, repeated.indices, declaration, load)
     for statement in (repeated.load, repeated.declaration):
         if statement is not None:
             edits.delete_lines(statement.start, statement.end)

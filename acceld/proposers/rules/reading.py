@@ -7,7 +7,7 @@ from functools import cached_property
 import libcst as cst
 
 from acceld.proposers.rules.parsing import SourceReader
-from acceld.proposers.rules.syntax import Access, Loop, Statement, flatten
+from acceld.proposers.rules.syntax import BINARY, Access, Binary, Loop, Statement, flatten
 
 
 class KernelModule(SourceReader):
@@ -163,6 +163,12 @@ class KernelModule(SourceReader):
             return first
         rows = first[0] if statement.op == "matmul" and self.text_of(statement, "transpose_x") != "True" else first[1]
         return (rows, rest[0][1]) if rest else None
+
+    def binary(self, statement: Statement) -> Binary | None:
+        """What ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)`` computes; None for other statements."""
+        if statement.op == "tensor_tensor":
+            return Binary(self.opname(statement.args.get("op")), "data1", "data2")
+        return Binary(statement.op, "x", "y") if statement.op in BINARY else None
 
     def mask(self, statement: Statement) -> str:
         """Text of a statement's mask; empty where there is none."""

@@ -11,7 +11,7 @@ from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import Finding, Rule, Variant
-from acceld.proposers.rules.syntax import UNARY, Statement
+from acceld.proposers.rules.syntax import UNARY, Access, Statement
 
 
 class ReduceInActivation(Rule):
@@ -77,7 +77,7 @@ def _pair(kernel: KernelModule, total: Statement) -> Statement | None:
     made = kernel.producer(total, data)
     if made is None or "reduce_op" in made.args or "reduce_res" in made.args:
         return None
-    if made.op != "activation" and not _squares(made) and not (_unary(made) and kernel.api == "nki_legacy"):
+    if _unary(made) and kernel.api != "nki_legacy":
         return None
     if total.target.name in kernel.ambiguous:
         return None
@@ -102,23 +102,23 @@ def _unary(made: Statement) -> bool:
     return made.op in UNARY and made.op != "reciprocal"
 
 
-def _squares(made: Statement) -> bool:
-    """Whether a statement multiplies a tile with itself."""
-    names = ("data1", "data2") if made.op == "tensor_tensor" else ("x", "y")
-    one, other = made.reads.get(names[0]), made.reads.get(names[1])
-    return made.op in ("multiply", "tensor_tensor") and one is not None and other is not None and one.same_as(other)
+def _squared(kernel: KernelModule, made: Statement) -> Access | None:
+    """The tile that a statement multiplies with itself."""
+    pair = kernel.binary(made)
+    if pair is None or pair.op != "multiply":
+        return None
+    one, other = made.reads.get(pair.left), made.reads.get(pair.right)
+    return one if one is not None and other is not None and one.same_as(other) else None
 
 
 def _activation(kernel: KernelModule, made: Statement) -> dict[str, str]:
     if made.op == "activation":
         names = ("op", "data", "bias", "scale")
         return {name: kernel.text(made.args[name]) for name in names if name in made.args}
-    if _squares(made):
-        if made.op == "tensor_tensor" and kernel.opname(made.args.get("op")) != "multiply":
-            return {}
-        operand = made.args["data1" if made.op == "tensor_tensor" else "x"]
-        return {"op": f"{prefix(kernel, 'language')}.square", "data": kernel.text(operand)}
-    if "x" not in made.args:
+    squared = _squared(kernel, made)
+    if squared is not None:
+        return {"op": f"{prefix(kernel, 'language')}.square", "data": kernel.text(squared.node)}
+    if not _unary(made) or "x" not in made.args:
         return {}
     return {"op": f"{prefix(kernel, 'language')}.{made.op}", "data": kernel.text(made.args["x"])}
 

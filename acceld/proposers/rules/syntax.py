@@ -109,6 +109,19 @@ class Access:
         return all(a.form is not None and a.form == b.form and a.extent == b.extent for a, b in pairs)
 
 
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """``left op right``, element by element; ``left`` and ``right`` are names of arguments."""
+
+    op: str
+    left: str
+    right: str
+
+    def other(self, argument: str) -> str | None:
+        """The operand beside ``argument``; None where that is no operand."""
+        return {self.left: self.right, self.right: self.left}.get(argument)
+
+
 @dataclass(slots=True, eq=False)
 class Loop:
     """A ``for`` over a range."""

@@ -9,9 +9,8 @@ from functools import partial
 import libcst as cst
 
 from acceld.model import Profile
-from acceld.proposers.rules.building import STEP, fresh, header, named_inside, prefix
-from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nests import around, inside, line_start
+from acceld.proposers.rules.building import filled_before, fresh, named_inside, prefix
+from acceld.proposers.rules.nests import around, inside
 from acceld.proposers.rules.reading import KernelModule
 from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 from acceld.proposers.rules.syntax import Access, Loop, Statement
@@ -112,17 +111,11 @@ def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
     variables = "".join(f"{loop.variable}, " for loop in hidden.indices)
     rows, columns = f"{language}.arange({hidden.depth})[:, None]", f"{language}.arange({hidden.rows})[None, :]"
     place = f"{name}[{variables}{rows}, {columns}]"
-    indent = hidden.outermost.indent
     shape = f"({trips}{language}.par_dim({hidden.depth}), {hidden.rows})"
     dtype = f"{hidden.operand.name}.dtype"
-    lines = [f"{indent}{name} = {language}.ndarray({shape}, dtype={dtype}, buffer={language}.sbuf)"]
-    deeper = indent
-    for loop in hidden.indices:
-        lines.append(f"{deeper}{header(kernel, loop)}")
-        deeper += STEP
-    lines.append(f"{deeper}{place} = {language}.copy({isa}.nc_transpose({kernel.text(hidden.argument)}))")
-    edits = Edits(kernel.source)
-    edits.insert(line_start(kernel, hidden.outermost), "\n".join(lines) + "\n")
+    declaration = f"{name} = {language}.ndarray({shape}, dtype={dtype}, buffer={language}.sbuf)"
+    transposed = f"{place} = {language}.copy({isa}.nc_transpose({kernel.text(hidden.argument)}))"
+    edits = filled_before(kernel, hidden.outermost, hidden.indices, declaration, transposed)
     first, last = kernel.span(hidden.argument)
     edits.replace(first, last, place)
     flag = hidden.statement.args.get("transpose_x")

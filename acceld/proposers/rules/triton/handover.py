@@ -1,4 +1,12 @@
-"""Whether what one launch stores is exactly what the next one loads, program by program and element by element."""
+"""Whether what one launch stores is exactly what the next one loads, program by program and element by element.
+
+Of these two, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` are proven to be the same elements in the same program, and ``h`` to be read
+nowhere else; so ``scale`` can go on with the value that ``product`` has::
+
+    h = torch.empty_like(x)
+    product[grid](x, w, h, n)      # tl.store(h_ptr + rows * 128 + cols, total, mask=rows < n)
+    scale[grid](h, out, n)         # tl.store(out_ptr + at, 2 * tl.load(h_ptr + at, mask=inside), mask=inside)
+"""
 
 from __future__ import annotations
 
@@ -64,45 +72,56 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
         return None
     made, taken = _Given(producer, first), _Given(consumer, second)
     arrays = _arrays(first, second)
-    stored: dict[str, ast.Call] = {}
-    for statement in walk(producer.body):
-        for access in _stores(statement):
-            parameter = _parameter(access, producer)
-            if statement not in producer.body or parameter in stored or made.host(parameter) not in arrays:
-                return None
-            stored[parameter] = access
-    if not stored or any(not _only_stored(producer, parameter) for parameter in stored):
-        return None
-    hosts = {made.host(parameter): parameter for parameter in stored}
-    if len(hosts) != len(stored):
-        return None
-    loaded: dict[str, str] = {}
-    limits: set[str] = set()
-    for access in accesses(consumer):
-        parameter = _parameter(access, consumer)
-        host = taken.host(parameter)
-        if called(access) == "tl.store":
-            limits.add(taken.expanded(mask(access)))
-            if host in hosts or not _fresh(first, host):
-                return None
-        elif host in hosts:
-            if parameter in loaded or sum(one.id == parameter for one in _reads(consumer)) != 1:
-                return None
-            store = stored[hosts[host]]
-            if taken.expanded(access.args[0]) != made.expanded(store.args[0]):
-                return None
-            if taken.expanded(mask(access)) != made.expanded(mask(store)):
-                return None
-            loaded[parameter] = hosts[host]
-    if _mixes(consumer, set(loaded)) or any(bare(access, one) is None for one, access in stored.items()):
-        return None
-    masks = {made.expanded(mask(one)) for one in stored.values()}
-    if set(loaded.values()) != set(stored) or len(masks) != 1 or limits != masks:
+    stored = _stored(producer, made, arrays)
+    loaded = _loaded(first, consumer, made, taken, stored) if stored else None
+    if loaded is None or _mixes(consumer, set(loaded)):
         return None
     kinds = {parameter: _kind(arrays[made.host(parameter)], made, stored) for parameter in stored}
     if any(kind is None for kind in kinds.values()):
         return None
     return _named(first, second, (made, taken), arrays, loaded, {one: kind or "" for one, kind in kinds.items()})
+
+
+def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
+    """The one store to each array, by parameter, under one mask; nothing where the kernel stores in any other way."""
+    stored: dict[str, ast.Call] = {}
+    for statement in walk(producer.body):
+        for access in _stores(statement):
+            parameter = _parameter(access, producer)
+            if statement not in producer.body or parameter in stored or made.host(parameter) not in arrays:
+                return {}
+            stored[parameter] = access
+    alone = all(_only_stored(producer, one) and bare(access, one) is not None for one, access in stored.items())
+    masks = {made.expanded(mask(access)) for access in stored.values()}
+    hosts = {made.host(parameter) for parameter in stored}
+    return stored if alone and len(masks) == 1 and len(hosts) == len(stored) else {}
+
+
+def _loaded(
+    first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
+) -> dict[str, str] | None:
+    """The producer's parameter by the consumer's, where every load is of exactly the elements that were stored, and
+    every store goes under the same mask to an array that the producer does not see; None where not."""
+    hosts = {made.host(parameter): parameter for parameter in stored}
+    limit = made.expanded(mask(next(iter(stored.values()))))
+    loaded: dict[str, str] = {}
+    stores = 0
+    for access in accesses(consumer):
+        parameter = _parameter(access, consumer)
+        host = taken.host(parameter)
+        if called(access) == "tl.store":
+            stores += 1
+            if host in hosts or taken.expanded(mask(access)) != limit or not _fresh(first, host):
+                return None
+        elif host in hosts:
+            if parameter in loaded or sum(one.id == parameter for one in _reads(consumer)) != 1:
+                return None
+            if taken.expanded(access.args[0]) != made.expanded(stored[hosts[host]].args[0]):
+                return None
+            if taken.expanded(mask(access)) != limit:
+                return None
+            loaded[parameter] = hosts[host]
+    return loaded if stores and set(loaded.values()) == set(stored) else None
 
 
 class _Given:
