@@ -205,7 +205,13 @@ OPS: dict[str, OpSpec] = {
         "gather along the free axis inside groups of sixteen partitions",
     ),
     "gather": _op("dst", "data index", "", "dst", "dst[p, i] = data[p, index[p, i]]"),
-    "topk": _op("values index", "data", "n", "src", "n greatest, ascending, and their positions"),
+    "topk": _op(
+        "values index",
+        "data",
+        "n",
+        "src",
+        "the greatest of the first n elements of each sixteen partitions, ascending, and their positions, in all sixteen rows",
+    ),
     "nonzero_with_count": _op("dst", "data", "index_offset padding", "src", "positions of non-zeros, then their count"),
     "sequence_bounds": _op("dst", "data", "", "dst", "start and end of each segment id"),
     # random numbers

@@ -292,6 +292,7 @@ def namespace() -> dict[str, object]:
         "range": _unrolled("nl.range"),
         "NKIObject": NKIObject,
         "NkiTensor": NkiTensor,
+        "bypass": "bypass",
         "sbuf": memory.SBUF,
         "psum": memory.PSUM,
         "hbm": memory.HBM,
@@ -314,7 +315,8 @@ def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
 class NKIObject:
     """Base of a kernel's own classes: its fields may be set by name.
 
-    Under ``@dataclass`` every plain class attribute is a field here, also one without an annotation.
+    Under ``@dataclass`` every plain class attribute is a field here, also one without an annotation, and a field
+    without a value is None where the caller gives none.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -325,6 +327,9 @@ class NKIObject:
             for name, value in vars(cls).items()
             if not name.startswith("_") and name not in typed and (value is None or isinstance(value, PLAIN_VALUES))
         ]
+        for name in typed:
+            if name not in vars(cls):
+                setattr(cls, name, None)
         if plain:
             cls.__annotations__ = {**typed, **dict.fromkeys(plain, Any)}
 

@@ -21,7 +21,6 @@ from acceld.nki.frontend.state import current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, Space
 
-
 TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
 """The axes of ``dma_transpose`` by rank."""
 

@@ -172,7 +172,11 @@ def nc_n_gather(dst: object, data: object, indices: object, name: str | None = N
 
 
 def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
-    """The n greatest values, ascending, and their positions."""
+    """The greatest of the n elements of each sixteen partitions, as many as val_dst has columns, and their positions."""
+    trace = current()
+    trace.builder.notice(
+        trace.line(), "topk: it is not documented which rows get a group's result; all sixteen do here"
+    )
     dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]
     emit("topk", Engine.GPSIMD, dsts, [operand(src, "src", "topk")], n=int(n))
 

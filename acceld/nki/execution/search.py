@@ -140,38 +140,36 @@ def match_replace8(context: Context) -> Step:
 
 
 def topk(context: Context) -> Step:
-    """The n greatest elements, ascending, and their positions: of each group of sixteen partitions, counted along
-    the partitions first, where the destination has n elements a group; of each partition otherwise."""
+    """The greatest of the first n elements of each sixteen partitions, counted along the partitions first, ascending,
+    and their positions; each of the sixteen rows of the destinations gets them."""
     data = context.src(0)
     values_out, index_out = context.dst(0, arranged=False), context.dst(1, arranged=False)
-    wanted = context.attr("n")
+    active = context.attr("n")
+    line = context.instruction.line
 
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window)
-        shape = values_out.shape
-        per_row = int(np.prod(shape[1:], dtype=np.int64))
-        groups = values.shape[0] // _GROUP
-        if values.shape[0] % _GROUP or not groups or wanted != shape[0] * per_row // groups:
-            groups = values.shape[0]
-        flat = values.reshape(groups, values.shape[0] // groups, -1).transpose(0, 2, 1).reshape(groups, -1)
-        count = per_row * shape[0] // groups
-        if count > flat.shape[1]:
-            crash(f"the {count} greatest of {flat.shape[1]} elements", "free_size", context.instruction.line)
-        order = np.argsort(flat, axis=1, kind="stable")[:, flat.shape[1] - count :]
-        picked = np.take_along_axis(flat, order, axis=1)
-        values_out.put(env, window, _by_group(picked, shape, groups))
-        index_out.put(env, window, _by_group(order, shape, groups))
+        count = int(np.prod(values_out.shape[1:], dtype=np.int64))
+        if values.shape[0] % _GROUP or values_out.shape[0] != values.shape[0]:
+            crash("topk works on groups of sixteen partitions", "partition_group", line)
+        if not isinstance(active, int) or not count <= active <= _GROUP * values.shape[1]:
+            crash(f"the {count} greatest of n = {active} elements of {_GROUP * values.shape[1]}", "free_size", line)
+        snakes = (
+            values.reshape(-1, _GROUP, values.shape[1])
+            .transpose(0, 2, 1)
+            .reshape(-1, values.size // len(values) * _GROUP)
+        )
+        order = np.argsort(snakes[:, :active], axis=1, kind="stable")[:, active - count :]
+        picked = np.take_along_axis(snakes, order, axis=1)
+        for out, found in ((values_out, picked), (index_out, order)):
+            out.put(env, window, np.repeat(found, _GROUP, axis=0).reshape(out.shape))
 
     return run
 
 
-def _by_group(values: Array, shape: tuple[int, ...], groups: int) -> Array:
-    rows = shape[0] // groups
-    return np.asarray(values.reshape(groups, -1, rows).transpose(0, 2, 1).reshape(shape))
-
-
 def nonzero_with_count(context: Context) -> Step:
-    """Positions of the non-zero elements of each row, padded, then how many there are."""
+    """Positions of the non-zero elements, padded, then how many there are: of the first row of each GpSimd core's
+    sixteen; the other rows stay as they are."""
     data, dst = context.src(0), context.dst(0, arranged=False)
     offset_attr, padding_attr = context.attr("index_offset", 0), context.attr("padding", -1)
     offset = offset_attr if isinstance(offset_attr, int) else 0
@@ -179,8 +177,9 @@ def nonzero_with_count(context: Context) -> Step:
 
     def run(env: Env, window: Window) -> None:
         values = _rows(data, env, window)
-        out = np.full((values.shape[0], values.shape[1] + 1), padding, np.int64)
-        for row in range(values.shape[0]):
+        out = np.array(_integers(dst, env, window).reshape(values.shape[0], -1))
+        for row in range(0, values.shape[0], _GROUP):
+            out[row] = padding
             found = np.flatnonzero(values[row])
             out[row, : found.size] = found + offset
             out[row, -1] = found.size

@@ -65,8 +65,9 @@ def test_a_mask_and_an_unknown_option_are_refused_by_name() -> None:
         traced("nl.store(out, nl.softmax(tile, -1, compute_dtype=nl.float32))")
 
 
-def test_ranges_take_their_bounds_by_name() -> None:
-    body = "for i in nl.affine_range(start=0, stop=64, step=32):\n    nisa.dma_copy(out[:, i : i + 32], tile[:, i : i + 32])"
+@pytest.mark.parametrize("name", ["affine_range", "sequential_range", "static_range", "dynamic_range"])
+def test_ranges_take_their_bounds_by_name(name: str) -> None:
+    body = f"for i in nl.{name}(start=0, stop=64, step=32):\n    nisa.dma_copy(out[:, i : i + 32], tile[:, i : i + 32])"
     assert np.array_equal(ran(body), X)
 
 
