@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 from acceld.model import (
     Attempt,
@@ -188,3 +190,19 @@ async def small_run(store: Store, spec: RunSpec = SPEC) -> Run:
     await store.select_beam(run.id, 1, [fast.id, baseline.id], fast.id)
     await store.set_run_state(run.id, RunState.FINISHED, "1 iterations done")
     return await store.run(run.id)
+
+
+async def fill(database: Path, runs: int = 1) -> None:
+    """A new database with finished runs."""
+    store = await asyncio.to_thread(Store.open, database)
+    for _ in range(runs):
+        await small_run(store)
+    await store.close()
+
+
+def state_with_runs(parent: Path, runs: int = 1) -> Path:
+    """A state folder in ``parent`` with finished runs."""
+    folder = parent / ".acceld"
+    folder.mkdir(parents=True, mode=0o700)
+    asyncio.run(fill(folder / "acceld.db", runs))
+    return folder

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer
-from store.database import Store
-from tests.store.records import small_run
+from tests.store.records import fill
 from tui.app import ConsoleApp
 from tui.screens.candidate import CandidateScreen
 
 
 async def test_every_screen_draws_what_the_daemon_stored(tmp_path: Path) -> None:
     database = tmp_path / "acceld.db"
-    store = await asyncio.to_thread(Store.open, database)
-    await small_run(store)
-    await store.close()
+    await fill(database)
     async with HistoryServer(database) as server:
         client = HttpClient(socket_path=server.socket_path, token=server.token)
         client.read_only = True

@@ -5,7 +5,6 @@ The history is made beforehand and its clock times stand still, so the daemon ha
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -17,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from store.database import Store
-from tests.store.records import small_run
+from tests.store.records import state_with_runs
 
 GOLDENS = Path(__file__).parent / "terminal"
 TMUX = shutil.which("tmux")
@@ -62,15 +60,7 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """The console of a daemon with one finished run, at 80x24."""
     folder = tmp_path / "project"
-    home = folder / ".acceld"
-    home.mkdir(parents=True, mode=0o700)
-
-    async def fill() -> None:
-        store = await asyncio.to_thread(Store.open, home / "acceld.db")
-        await small_run(store)
-        await store.close()
-
-    asyncio.run(fill())
+    state_with_runs(folder)
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -15,23 +14,12 @@ import pytest
 from acceld.cli.history import moment
 from acceld.cli.main import COMMANDS, main
 from acceld.errors import UsageError
-from store.database import Store
-from tests.store.records import small_run
+from tests.store.records import state_with_runs
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("state") / ".acceld"
-    folder.mkdir(mode=0o700)
-
-    async def fill() -> None:
-        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
-        await small_run(store)
-        await small_run(store)
-        await store.close()
-
-    asyncio.run(fill())
-    return folder
+    return state_with_runs(tmp_path_factory.mktemp("state"), 2)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -138,3 +126,22 @@ def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
     assert main(["best", "r1", "--apply", str(file), "--home", str(home)]) == 2
     assert "no drop-in" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["mine.py"] and file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["costs", "r9"], "there is no run r9\n  acceld runs lists them"),
+        (["show", "c99"], "there is no candidate c99\n  acceld tree r12 lists those of a run"),
+        (["tree", "q"], "'q' is no run\n  one is written r12; acceld runs lists them"),
+        (["runs", "--state", "idle"], "invalid choice: 'idle'"),
+        (["query", "select 1", "--limit", "0"], "argument --limit: 0 is less than 1\n  acceld query --help"),
+        (["optimize", "silu", "--budget-usd", "-1"], "argument --budget-usd: -1 is less than 0"),
+    ],
+)
+def test_what_can_not_be_is_said_in_a_line_with_what_to_do(
+    home: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main([*words, "--home", str(home)]) == 2
+    told = capsys.readouterr()
+    assert said in told.err and "usage:" not in told.err and not told.out

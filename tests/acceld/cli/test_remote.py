@@ -14,9 +14,8 @@ from acceld.cli.attach import tunnel
 from acceld.errors import DaemonError, UsageError
 from acceld.home import DaemonLock, Home
 from acceld.http.server import Server
-from store.database import Store
 from store.reader import HistoryFile
-from tests.store.records import small_run
+from tests.store.records import fill
 
 SSH = '''#!{python}
 """Plays ssh: the host is a folder below REMOTE; a command runs there, and -L forwards one socket to another."""
@@ -74,9 +73,7 @@ async def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     home = Home(folder / ".acceld")
     home.prepare()
-    store = await asyncio.to_thread(Store.open, home.database)
-    await small_run(store)
-    await store.close()
+    await fill(home.database)
     lock, history = DaemonLock(home), HistoryFile(home.database)
     server = Server(history, None, socket_path=home.socket(), token=lock.new_token())
     await server.start()

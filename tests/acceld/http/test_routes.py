@@ -21,13 +21,6 @@ from tests.store import records
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 
 
-async def filled(path: Path) -> None:
-    """A database with one finished run."""
-    store = await asyncio.to_thread(Store.open, path)
-    await records.small_run(store)
-    await store.close()
-
-
 def client_of(server: HistoryServer) -> HttpClient:
     """A client of a history server."""
     return HttpClient(socket_path=server.socket_path, token=server.token)
@@ -55,7 +48,7 @@ async def test_a_run_that_a_daemon_left_is_stopped_and_can_be_asked_for(tmp_path
 
 async def test_every_reading_route_answers_without_a_daemon(tmp_path: Path) -> None:
     path = tmp_path / "acceld.db"
-    await filled(path)
+    await records.fill(path)
     async with HistoryServer(path) as server:
         client = client_of(server)
         assert (await client.hello())["read_only"] is True
@@ -83,7 +76,7 @@ async def test_every_reading_route_answers_without_a_daemon(tmp_path: Path) -> N
 
 async def test_examples_in_the_protocol_have_the_keys_that_are_answered(tmp_path: Path) -> None:
     path = tmp_path / "acceld.db"
-    await filled(path)
+    await records.fill(path)
     async with HistoryServer(path) as server:
         client = client_of(server)
         run = (await client.get("/v1/runs"))["runs"][0]

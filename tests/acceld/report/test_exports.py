@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -14,23 +13,13 @@ from acceld.cli.main import main
 from acceld.model import FLASHINFER_STATUS
 from acceld.report.imports import flashinfer
 from acceld.report.scrub import scrubbed
-from store.database import Store
-from tests.store.records import small_run
+from tests.store.records import state_with_runs
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A state folder with one finished run: a win of 80 us over 100, a failure, an attempt without code."""
-    folder = tmp_path_factory.mktemp("state") / ".acceld"
-    folder.mkdir(mode=0o700)
-
-    async def fill() -> None:
-        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
-        await small_run(store)
-        await store.close()
-
-    asyncio.run(fill())
-    return folder
+    return state_with_runs(tmp_path_factory.mktemp("state"))
 
 
 def exported(home: Path, folder: Path, kind: str) -> list[dict[str, Any]]:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from acceld.cli.main import main
-from store.database import Store
-from tests.store.records import small_run
+from tests.store.records import state_with_runs
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A state folder with one finished run."""
-    folder = tmp_path / ".acceld"
-    folder.mkdir(mode=0o700)
-
-    async def fill() -> None:
-        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
-        await small_run(store)
-        await store.close()
-
-    asyncio.run(fill())
-    return folder
+    return state_with_runs(tmp_path)
 
 
 def exported(home: Path, kind: str) -> Path:
