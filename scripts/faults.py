@@ -24,8 +24,11 @@ sys.path.insert(0, str(ROOT))
 
 from acceld.client import Client
 from acceld.home import DaemonLock, Home
+from acceld.http.client import HttpClient
+from acceld.http.server import Server
 from store.database import Store
 from store.maintenance import backup, check, size_bytes
+from tests.faults import jobs
 from tests.faults.harness import client_of, fill_disk, kill_daemons, kill_migrations, kill_writers, start
 from tests.faults.power import cut_power
 from tests.store import records
@@ -74,6 +77,68 @@ def kill_the_real_daemon(folder: Path, rounds: int) -> Result:
     )
     told = {"kills": kills, "state": ended, "repeated": repeated, "survivors": survivors, "slowest_end_s": slowest_s}
     return ended == "finished" and not repeated and not survivors and slowest_s < 2 and not report.problems, told
+
+
+def kill_jobs(folder: Path, rounds: int) -> Result:
+    """Zygotes, supervisors and workers killed at random while they judge."""
+    found = asyncio.run(jobs.kill_jobs(rounds))
+    told = vars(found) | {"ends": dict(found.ends)}
+    return not found.wrong and not found.left and found.descriptors <= 2, told
+
+
+def end_trees(folder: Path, rounds: int) -> Result:
+    """Trees of six that ignore signals and leave their session, ended."""
+    slowest_s = asyncio.run(jobs.end_trees(max(5, rounds // 4)))
+    return slowest_s <= 0.25, {"trees": max(5, rounds // 4), "slowest_s": slowest_s}
+
+
+def set_off_bombs(folder: Path, rounds: int) -> Result:
+    """Memory, forks, processor time and output without end, beside honest jobs."""
+    found = asyncio.run(jobs.set_off_bombs(max(2, rounds // 20)))
+    ended = not any("status 0" in text for text in found.ends.values())
+    return ended and not found.neighbor_failures and found.grown_bytes < 64 << 20, vars(found)
+
+
+def stall_a_listener(folder: Path, rounds: int) -> Result:
+    """A listener that takes nothing beside four that do: memory, and that the four miss nothing."""
+    events, size = 300 * max(50, rounds), 1000
+
+    async def go() -> dict[str, Any]:
+        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
+        server = Server(store, None, socket_path=folder / "s", token="t" * 64)
+        await server.start()
+        reader, writer = await asyncio.open_unix_connection(str(folder / "s"))
+        writer.write(
+            b"GET /v1/events?after=0 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+            b"Authorization: Bearer " + b"t" * 64 + b"\r\n\r\n"
+        )
+        await reader.readline()  # and now it reads no more
+
+        async def listen() -> int:
+            client, seen, missed = HttpClient(socket_path=folder / "s", token="t" * 64), 0, 0
+            async for batch in client.events(0):
+                missed += sum(event.seq != seen + 1 + place for place, event in enumerate(batch))
+                seen = batch[-1].seq
+                if seen >= events:
+                    break
+            await client.close()
+            return missed
+
+        listeners = [asyncio.create_task(listen()) for _ in range(4)]
+        grown, before = 0, 0
+        for _ in range(events // 500):
+            await asyncio.gather(*(store.notice(None, "info", "x" * size) for _ in range(500)))
+            before = before or _rss(os.getpid())  # what the first page of events takes is not growth
+            grown = max(grown, _rss(os.getpid()) - before)
+        missed = sum(await asyncio.gather(*listeners))
+        writer.close()
+        await server.stop()
+        await store.close()
+        return {"events": events, "bytes": events * size, "grown_bytes": grown, "missed": missed}
+
+    told = asyncio.run(go())
+    return told["grown_bytes"] < 32 << 20 and not told["missed"], told
 
 
 def look_for_keys(folder: Path, rounds: int) -> Result:
@@ -224,7 +289,11 @@ FAULTS: dict[str, tuple[Callable[..., Result], ...]] = {
     "F01": (kill_a_writer, kill_a_daemon, kill_the_real_daemon),
     "F02": (cut_the_power,),
     "F03": (fill_the_disk,),
+    "F05": (kill_jobs,),
+    "F06": (end_trees,),
+    "F07": (set_off_bombs,),
     "F14": (look_for_keys,),
+    "F15": (stall_a_listener,),
     "F16": (start_together,),
     "F17": (migrate_killed,),
     "F18": (copy_under_load,),

@@ -11,6 +11,11 @@ def echo(request: bytes, reply: int) -> None:
     os.write(reply, request)
 
 
+def nap(request: bytes, reply: int) -> None:
+    time.sleep(0.1)
+    os.write(reply, request)
+
+
 def leave_at_once(request: bytes, reply: int) -> None:
     os._exit(0)
 
