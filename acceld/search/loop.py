@@ -105,6 +105,8 @@ class Search:
             await self._start()
             while self.iteration < self.schedule.iterations:
                 await self._checkpoint()
+                if (left_s := self._left_s()) is not None and left_s <= 0:
+                    raise self._out_of_time()
                 self.iteration += 1
                 await self._iterate()
                 await self._check_stop()
@@ -117,13 +119,18 @@ class Search:
         return state
 
     async def _checkpoint(self) -> None:
-        """Wait while paused; leave when cancelled or out of time."""
+        """Wait while paused; leave when cancelled."""
         await self.control.running.wait()
         if self.control.cancelled:
             raise RunEnded(RunState.CANCELLED, "cancelled")
+
+    def _left_s(self) -> float | None:
+        """Time until the limit; None without one."""
         limit = self.parameters.time_limit_s
-        if limit is not None and time.monotonic() - self._started > limit:
-            raise RunEnded(RunState.FINISHED, f"the time limit of {limit:g} s was reached")
+        return None if limit is None else limit - (time.monotonic() - self._started)
+
+    def _out_of_time(self) -> RunEnded:
+        return RunEnded(RunState.FINISHED, f"the time limit of {self.parameters.time_limit_s:g} s was reached")
 
     async def _start(self) -> None:
         """Judge the baseline, or take up what an earlier daemon left."""
@@ -180,13 +187,19 @@ class Search:
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
         before = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         children: list[Candidate] = []
-        async with asyncio.TaskGroup() as tasks:
-            for place, parent in enumerate(parents):
-                for index in range(self.schedule.plans):
-                    tasks.create_task(
-                        self._branch(parent, place, index, before[parent.id], insights, children),
-                        name=f"r{run.id} iteration {self.iteration} parent {place} plan {index}",
-                    )
+        try:
+            async with asyncio.timeout(self._left_s()), asyncio.TaskGroup() as tasks:
+                for place, parent in enumerate(parents):
+                    for index in range(self.schedule.plans):
+                        tasks.create_task(
+                            self._branch(parent, place, index, before[parent.id], insights, children),
+                            name=f"r{run.id} iteration {self.iteration} parent {place} plan {index}",
+                        )
+        except TimeoutError:
+            # What was judged in time is chosen from; only then does the run end.
+            await self._checkpoint()
+            await self._select(parents, sorted(children, key=lambda child: child.order))
+            raise self._out_of_time() from None
         children.sort(key=lambda child: child.order)
         await self._checkpoint()
         children = await self._select(parents, children)

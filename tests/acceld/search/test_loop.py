@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.model import RunState, Status
+from acceld.evaluate.base import EvaluationRequest
+from acceld.model import Evaluation, Gate, RunState, Status
 from acceld.search.control import RunControl
 from acceld.search.outcome import outcome
 from store.database import Store
@@ -136,6 +137,29 @@ async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMa
     await search_for(run, ScriptedJudge(), ListedProposer([1.5, 1.2])).run()
     record = await store.run(run.id)
     assert record.iteration == 2 and "no better kernel in 2 iterations" in record.message
+
+
+async def test_a_time_limit_ends_an_iteration_and_what_was_judged_until_then_is_chosen_from(
+    store: Store, search_for: SearchMaker
+) -> None:
+    class Stuck(ScriptedJudge):
+        """Never ends with the kernel of 50 us."""
+
+        async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+            if "50.0" in request.kernel.text:
+                await asyncio.sleep(600)
+            return await super().evaluate(request)
+
+    run = await new_run(store, iterations=3, time_limit_s=1.0)
+    assert await search_for(run, Stuck(), ListedProposer([0.8, 0.5, 0.9])).run() is RunState.FINISHED
+    record = await store.run(run.id)
+    assert record.message == "the time limit of 1 s was reached"
+    assert await best_latency(store, run.id) == 80.0, "judged in time, and strictly before it became best"
+    best = await store.candidate(record.best or 0)
+    assert best.evaluation is not None and best.evaluation.gate is Gate.STRICT
+    late = await new_run(store, time_limit_s=0.0)
+    assert await search_for(late, ScriptedJudge(), ListedProposer(FACTORS)).run() is RunState.FINISHED
+    assert await best_latency(store, late.id) == 100.0
 
 
 async def test_pause_waits_and_cancel_ends(store: Store, search_for: SearchMaker) -> None:
