@@ -86,6 +86,22 @@ def test_of_daemons_started_together_one_serves(tmp_path: Path) -> None:
     assert not home.is_served()
 
 
+def test_a_key_is_nowhere_even_where_somebody_writes_it(tmp_path: Path) -> None:
+    home, canary = Home(tmp_path / ".acceld"), f"sk-canary-{os.urandom(16).hex()}"
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    environment["OPENAI_API_KEY"] = canary
+    daemon = start("tests.acceld.daemon.scripted", "--home", str(home.path), environment=environment)
+    client = client_of(home)
+    run = client.send("POST", "/v1/runs", {"workload": "silu", "preset": "quick", "name": f"with {canary}"})["id"]
+    told = [client.get(f"/v1/runs/{run}"), Path(f"/proc/{daemon.pid}/cmdline").read_bytes()]
+    assert "[key " in str(told)
+    daemon.kill()
+    daemon.communicate(timeout=30)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert home.database in files
+    assert not any(canary in str(one) for one in (*told, *(path.read_bytes() for path in files)))
+
+
 @pytest.mark.parametrize(
     ("limit_bytes", "said"), [(16, "can not write .*token"), (33_000, "acceld.db can not be written")]
 )

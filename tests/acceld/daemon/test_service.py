@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +40,23 @@ async def begun(client: HttpClient, run: int) -> dict[str, Any]:
                 row: dict[str, Any] = await client.get(f"/v1/runs/{run}")
                 return row
     raise AssertionError("the run did not begin")
+
+
+async def test_a_clock_that_goes_back_an_hour_ends_no_run(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time
+    async with serving(home) as (_, client):
+        run = (await client.send("POST", "/v1/runs", QUICK))["id"]
+        await begun(client, run)
+        monkeypatch.setattr(time, "time", lambda: real() - 3600)
+        assert (await ended(client, run))["state"] == "finished"
+        told = await client.get(f"/v1/runs/{run}/outcome")
+        assert told["improved"] and told["elapsed_s"] >= 0
+        last, seqs = (await client.get("/v1/hello"))["last_seq"], list[int]()
+        async for batch in client.events(0):
+            seqs += [event.seq for event in batch]
+            if seqs[-1] >= last:
+                break
+        assert seqs == list(range(1, len(seqs) + 1))
 
 
 async def test_a_submitted_run_goes_to_its_end_and_is_told_event_by_event(home: Home) -> None:
