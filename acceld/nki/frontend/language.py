@@ -50,6 +50,17 @@ def binary(name: str) -> Callable[..., Tensor]:
     return call
 
 
+def _remainder(name: str) -> Callable[..., Tensor]:
+    """``nl.mod`` and ``nl.fmod``, whose ``dtype`` and ``mask`` may also stand third and fourth."""
+    shared = binary(name)
+
+    def call(x: object, y: object, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
+        return shared(x, y, dtype=dtype, mask=mask)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
 def _reduction(name: str, op: str) -> Callable[..., Tensor]:
     def call(
         x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False, **kwargs: Any
@@ -282,7 +293,7 @@ def namespace() -> dict[str, object]:
     functions = [
         *FUNCTIONS,
         *(unary(name) for name in UNARY),
-        *(binary(name) for name in BINARY),
+        *(_remainder(name) if name in ("mod", "fmod") else binary(name) for name in BINARY),
         *(_reduction(name, op) for name, op in REDUCTIONS.items()),
     ]
     names: dict[str, object] = {function.__name__: checked("nl", function) for function in functions}

@@ -343,6 +343,79 @@ def test_engines_are_the_documented_ones(trace_kernel: Any, random: Any, express
     assert [i.engine for i, _ in program.walk()][2] is engine
 
 
+def gelu_by_sigmoid(v: Any) -> Any:
+    return v * sigmoid(1.702 * v)
+
+
+def slope(function: Any, v: Any) -> Any:
+    return (function(v + 1e-6) - function(v - 1e-6)) / 2e-6
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("nl.gelu_apprx_sigmoid(a)", gelu_by_sigmoid),
+        ("nl.gelu_apprx_tanh(a)", lambda v: v / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (v + 0.044715 * v**3)))),
+        ("nl.gelu_dx(a)", lambda v: slope(lambda u: u / 2 * (1 + erf(u / np.sqrt(2))), v)),
+        ("nl.silu_dx(a)", lambda v: slope(lambda u: u * sigmoid(u), v)),
+        ("nl.logical_not(nl.floor(nl.abs(a)))", lambda v: np.abs(v) < 1),
+        ("nl.dropout(a, rate=0.0)", lambda v: v),
+        ("nisa.dropout(a, prob=1.0)", lambda v: 0 * v),
+        ("nl.expand_dims(a, 1).reshape((128, 512))", lambda v: v),
+        ("nl.mod(a, b, np.float32)", lambda v: np.mod(v, 2.0)),
+        ("nisa.range_select(on_true_tile=a, comp_op0=np.greater_equal, comp_op1=np.less, bound0=b[:, 0:1], bound1=b[:, 0:1] * 3.0, on_false_value=-5.0)",
+         lambda v: np.where((np.arange(512) >= 2) & (np.arange(512) < 6), v, -5)),
+        ("nisa.local_gather(a, nl.full((128, 32), 7, nl.uint16))", lambda v: np.repeat(v[:, 7:8], 512, 1)),
+    ],
+)  # fmt: skip
+def test_functions_that_kernels_seldom_use(run_kernel: Any, expression: str, expected: Any) -> None:
+    x = np.random.default_rng(5).uniform(-3, 3, (128, 512)).astype(np.float32)
+    got = run_kernel(kernel(stored(expression)), x, np.full_like(x, 2), chip="trn2")
+    np.testing.assert_allclose(got, expected(x.astype(np.float64)), rtol=2e-5, atol=2e-6)
+
+
+def test_ready_made_grids_cover_the_tiles_of_a_product(run_kernel: Any, random: Any) -> None:
+    body = """
+p, f = nl.gemm_grid()
+rows, columns = nl.gemm_stationary_grid()
+nl.device_print("a tile", nl.load(x[p, f]), mask=p < 3)
+nl.store(out[p, f], nl.load(x[p, f]) + 1.0)
+nl.store(out[rows, columns], nl.load(x[rows, columns]) - 1.0)
+"""
+    x = random(128, 512)
+    expected = x + 1
+    expected[:, :128] = x[:, :128] - 1
+    assert np.array_equal(run_kernel(kernel(body, arguments="x"), x), expected)
+
+
+def test_random_tiles_follow_their_seed_and_segments_have_bounds(run_kernel: Any) -> None:
+    x = np.zeros((16, 8), np.float32)
+    drawn = [
+        run_kernel(kernel(f"nl.random_seed({seed})\nnl.store(out, nl.rand((16, 8)))", arguments="x"), x)
+        for seed in (3, 3, 4)
+    ]
+    assert np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[0], drawn[2])
+    ids = np.array([[1, 1, 0, 2, 2, 2]], np.int32)
+    bounds = "nl.store(out, nisa.sequence_bounds(segment_ids=nl.load(x)))"
+    got = run_kernel(kernel(bounds, arguments="x", shape="(1, 2, 6)", dtype="nl.int32"), ids)
+    assert got.tolist() == [[[0, 0, 6, 3, 3, 3], [2, 2, -1, 6, 6, 6]]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nisa.select_reduce(dst=a, predicate=b, on_true=a, on_false=0.0, dtype=nl.bfloat16)",
+        "nisa.tensor_copy_predicated(src=b, dst=a, predicate=b, dtype=nl.bfloat16)",
+        "nisa.nc_stream_shuffle(b, a, list(range(32)), dtype=nl.bfloat16)",
+    ],
+)
+def test_a_dtype_beside_a_destination_of_another_type_is_refused(trace_kernel: Any, random: Any, line: str) -> None:
+    with pytest.raises(LegalityError, match="its dst is float32") as caught:
+        trace_kernel(kernel(f"a, b = nl.load(x), nl.load(y)\n{line}"), random(128, 8), random(128, 8))
+    assert caught.value.rule == "dtype"
+
+
 @pytest.mark.parametrize(
     ("line", "rule", "part"),
     [
