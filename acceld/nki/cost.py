@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from acceld.chips import ChipSpec
+from acceld.chips import DMA_DESCRIPTOR_US, ChipSpec
 from acceld.nki.errors import MissingRule
 from acceld.nki.ops import DTYPE_BYTES
 from acceld.nki.params import TimelineParams
@@ -59,7 +59,7 @@ class CostModel:
     ) -> Cost:
         """Cost of ``instruction`` on ``engine``. ``shape`` is its iteration space inside the mask.
 
-        ``handed_over``: a tensor-tensor operand the compiler leaves in PSUM for it.
+        ``handed_over``: the compiler leaves a tensor-tensor's operand, or a broadcast's result, in PSUM.
         """
         op = instruction.op
         if op in DMA_OPS:
@@ -75,7 +75,7 @@ class CostModel:
         if op == "transpose" and engine is Engine.TENSOR:
             return self._transpose(instruction)
         if op == "broadcast_partition":
-            return self._broadcast(instruction, shape)
+            return self._broadcast(instruction, shape, handed_over)
         return Cost(engine, self._elementwise(instruction, engine, shape, handed_over))
 
     def dtype(self, access: Access) -> str:
@@ -106,7 +106,7 @@ class CostModel:
         """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
-        one = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
+        one = DMA_DESCRIPTOR_US + row_bytes / chip.dma_stream_bytes_per_us
         one = max(one, slower * row_bytes / chip.dma_long_row_bytes_per_us)
         return descriptors * one / chip.dma_engines
 
@@ -185,7 +185,7 @@ class CostModel:
         flops = 2 * partitions * free * partitions * (2 if wide else 1)
         return Cost(Engine.TENSOR, self._passes_us(passes, partitions), passes, flops, flops)
 
-    def _broadcast(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
+    def _broadcast(self, instruction: Instruction, shape: tuple[int, ...], handed_over: bool) -> Cost:
         dst = instruction.dsts[0]
         partitions, free = shape[0], prod(shape[1:])
         wide = self.dtype(dst) == "float32"
@@ -193,7 +193,7 @@ class CostModel:
         pieces = ceil(free / MATMUL_COLUMNS)
         busy = self._passes_us(passes, min(free, MATMUL_COLUMNS)) * pieces
         copies = self._scalar_us(ceil(free / pieces)) * pieces
-        in_psum = self.buffers[dst.buffer].space is Space.PSUM
+        in_psum = handed_over or self.buffers[dst.buffer].space is Space.PSUM
         return Cost(
             Engine.TENSOR,
             busy,

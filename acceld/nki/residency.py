@@ -113,9 +113,23 @@ class _Planner:
         """Freed bytes of loads of which other pieces are still in SBUF."""
         self.owed = 0.0
         """Bytes taken although none were released yet."""
-        self.psum_released: deque[list[float]] = deque([[float(chip.psum_bytes_per_partition), -1.0]])
+        self.psum_released = self._psum_shares(stream, chip)
+        """Of each line that writes PSUM, the space it may use."""
         self.psum_used = 0.0
         self.now = -1
+
+    def _writer(self, value: int) -> int:
+        return self.stream.templates[self.stream.value_event[value]].instruction.line
+
+    def _psum_shares(self, stream: Stream, chip: ChipSpec) -> dict[int, deque[list[float]]]:
+        """Space to rotate in for each line that writes PSUM: all of it for one line, half for each of several.
+
+        Lines do not wait for each other's readers: compilers give tiles banks by name, and who allocates PSUM in a
+        kernel does too.
+        """
+        lines = {self._writer(value) for value, space in enumerate(stream.value_space) if space is Space.PSUM}
+        banks = max(chip.psum_banks // 2, chip.psum_banks // max(1, len(lines)))
+        return {line: deque([[float(banks * chip.psum_bank_bytes), -1.0]]) for line in lines}
 
     def _uses(self) -> list[list[int]]:
         """For each value its events in order: 2 x event for a use, 2 x event + 1 for a repeat of its definition."""
@@ -332,7 +346,7 @@ class _Planner:
             self._give_back(value, size, operation)
         elif where is Space.PSUM:
             self.psum_used -= size
-            self.psum_released.append([size, float(operation)])
+            self.psum_released[self._writer(value)].append([size, float(operation)])
 
     def _give_back(self, value: int, size: float, operation: int) -> None:
         """Free space for others; that of a load's pieces at once, when the last of them is out."""
@@ -359,7 +373,7 @@ class _Planner:
             waits.append(self.machine.add(INDEX[Engine.VECTOR], busy, tuple(waits), line, "psum_spill"))
         self.resident[value] = 1
         self.machine.psum_peak = max(self.machine.psum_peak, self.psum_used)
-        _take(self.psum_released, size, waits)
+        _take(self.psum_released[self._writer(value)], size, waits)
 
     def _allocate(self, value: int, waits: list[int]) -> None:
         size = self.stream.value_bytes[value]

@@ -13,7 +13,7 @@ from acceld.nki.cells import CellAccess, Grid, cell_access, make_grids, values
 from acceld.nki.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
 from acceld.nki.flow import reads_destination
 from acceld.nki.ops import DTYPE_BYTES, OPS
-from acceld.nki.program import Access, Affine, Engine, Instruction, Loop, Pattern, Program, Space
+from acceld.nki.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
 
 Engines = Callable[[Instruction, CostModel], Engine]
 """Places an instruction on an engine."""
@@ -94,13 +94,14 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
                 accesses[access.buffer].append(access)
     grids = make_grids(program.buffers, accesses, full)
     handed = _handed_over(program, model, nodes, place)
+    varying = _varying(nodes)
     interned: dict[object, int] = {}
     costs: dict[object, Cost] = {}
     templates: dict[int, Template] = {}
     for number, (node, loops) in enumerate(nodes):
         space = tuple((loop.id, trips[loop.id]) for loop in loops)
         templates[number] = _template(
-            number, node, loops, space, program, model, place, grids, written, interned, costs, handed
+            number, node, loops, space, program, model, place, grids, written, interned, costs, handed, varying
         )
     return Prepared(program, templates, grids, trips)
 
@@ -129,6 +130,7 @@ def _template(
     interned: dict[object, int],
     cost_table: dict[object, Cost],
     handed: set[int],
+    varying: Mapping[int, set[int]],
 ) -> Template:
     executions = prod(trips for _, trips in space)
     clears = node.op == "memset" and bool(node.attr("lazy"))
@@ -196,7 +198,8 @@ def _template(
         number, node, engine, costs, variants, reads, writes, inputs, signature,
         accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
-        merged_within=_merged_within(node, loops, model) if node.op in DMA_OPS and not store else (),
+        merged_within=_merged_within(node, loops, model) if node.op in DMA_OPS and not store
+        else _computed_within(node, engine, costs[0], model, varying),
         positions=_positions(node, space, keeps),
     )  # fmt: skip
 
@@ -230,6 +233,37 @@ def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel)
         return ()
     scope = model.buffers[dst.buffer].scope
     inner = max((depth for depth, loop in enumerate(scope, start=1) if loop in varies), default=0)
+    return scope[:inner]
+
+
+def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:
+    """For each buffer the loops its contents depend on."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for node, _ in nodes:
+        loops = {loop for pattern in node.mask for loop, _ in pattern.base.terms}
+        for access in node.accesses:
+            loops |= {loop for start in access.start for loop, _ in start.terms}
+        for src in node.srcs:
+            if isinstance(src, Access):
+                loops |= found[src.buffer]
+        for dst in node.dsts:
+            found[dst.buffer] |= loops
+    return found
+
+
+def _computed_within(
+    node: Instruction, engine: Engine, cost: Cost, model: CostModel, varying: Mapping[int, set[int]]
+) -> tuple[int, ...]:
+    """Loops of which ``node`` computes its tile in every iteration, even one it has computed before.
+
+    A tile that changes in an inner loop is not kept for the next iteration of a loop around, where to compute it takes
+    less time than to start a transfer.
+    """
+    if engine not in (Engine.VECTOR, Engine.SCALAR) or cost.busy_us >= model.params.dma_latency_us or not node.dsts:
+        return ()
+    scope = model.buffers[node.dsts[0].buffer].scope
+    loops = varying.get(node.dsts[0].buffer, set())
+    inner = max((depth for depth, loop in enumerate(scope, start=1) if loop in loops), default=0)
     return scope[:inner]
 
 
@@ -344,17 +378,18 @@ def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] 
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> set[int]:
-    """Tensor-tensors one operand of which comes straight from an unplaced tensor_scalar on the scalar engine.
+    """What the legacy compiler leaves in PSUM: results without another reader that fit a bank, and who reads them.
 
-    Such an operand has no other reader and fits a PSUM bank; the legacy compiler passes it through PSUM.
+    Those of unplaced tensor_scalars on the scalar engine, and broadcasts to all partitions; in a sequential loop the
+    latter are copied to SBUF (the one measured kernel that has such a loop says so).
     """
     if model.params.small_operand_elements == 0:
         return set()
-    writers: dict[int, list[Instruction]] = defaultdict(list)
+    writers: dict[int, list[int]] = defaultdict(list)
     readers: dict[int, list[int]] = defaultdict(list)
     for number, (node, _) in enumerate(nodes):
         for dst in node.dsts:
-            writers[dst.buffer].append(node)
+            writers[dst.buffer].append(number)
         for src in node.srcs:
             if isinstance(src, Access):
                 readers[src.buffer].append(number)
@@ -365,13 +400,20 @@ def _handed_over(
         for src in node.srcs:
             if not isinstance(src, Access) or len(readers[src.buffer]) != 1 or len(writers[src.buffer]) != 1:
                 continue
-            writer = writers[src.buffer][0]
+            made = writers[src.buffer][0]
+            writer = nodes[made][0]
             small = prod(src.shape[1:]) * 4 <= model.chip.psum_bank_bytes
-            if (
+            scaled = (
                 writer.op == "tensor_scalar"
                 and writer.engine is Engine.UNKNOWN
-                and small
                 and place(writer, model) is Engine.SCALAR
-            ):
+            )
+            if small and scaled:
                 found.add(number)
+            elif (
+                small
+                and writer.op == "broadcast_partition"
+                and not any(loop.kind is LoopKind.SEQUENTIAL for loop in nodes[made][1])
+            ):
+                found |= {number, made}
     return found

@@ -29,6 +29,9 @@ MAX_EVENTS = 200_000
 MOST_EVENTS = 500_000
 """Executions that can be unrolled in full within a minute or two."""
 
+DATA_DEPENDENT = "data_dependent"
+"""What a program is bound by whose trips are known only at run time, and the kind of its prediction."""
+
 FIGURE_CLASS: Mapping[str, str] = {
     "latency_us": "predicted",
     "engines": "modelled",
@@ -106,6 +109,7 @@ class Timeline:
     critical_path: tuple[PathStep, ...]
     dearest_lines: tuple[DearLine, ...]
     bound: str
+    """What it waits for, in a few words; ``data_dependent`` where there is no latency."""
     warnings: tuple[str, ...]
     prediction: uncertainty.Prediction
     data_dependent: bool
@@ -276,7 +280,7 @@ def _assemble(
         pe_passes=written.passes,
         critical_path=_critical_path(run.machine, run.schedule),
         dearest_lines=_dearest(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
-        bound=_bound(engines, latency, written.descriptors),
+        bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
         warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
         prediction=uncertainty.prediction(
             api=program.api, chip=chip.name, dtypes=dtypes, dynamic=dynamic or indirect, has_latency=known
@@ -386,15 +390,3 @@ def _warnings(program: Program, machine: Machine, rows: Mapping[int, int], exten
     if extended:
         found.append("very many executions: figures are extended linearly from a part of them")
     return tuple(found)
-
-
-def presentation(line: Timeline) -> str:
-    """One line for people: ``≈ 1.19 ms sim trn1 ±12 % (legacy)``."""
-    generation = "legacy" if line.model == "compiler_legacy" else "current"
-    if line.latency_us is None:
-        return f"latency depends on data (sim {line.chip}, {generation})"
-    us = line.latency_us
-    value = f"{us / 1000:.3g} ms" if us >= 1000 else f"{us:.3g} µs"
-    interval = line.prediction.interval_percent
-    doubt = "unvalidated" if interval is None else f"±{interval:.0f} %"
-    return f"≈ {value} sim {line.chip} {doubt} ({generation})"

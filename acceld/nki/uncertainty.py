@@ -69,24 +69,3 @@ def prediction(*, api: str, chip: str, dtypes: frozenset[str], dynamic: bool, ha
     if inside and has_latency:
         return Prediction(kind, ABSOLUTE_PERCENT, VALIDATED_ON)
     return Prediction(kind, None, UNVALIDATED)
-
-
-def paired_band_percent(change: ChangeClass | str) -> float:
-    """Percent within which the latencies of parent and child are a tie."""
-    return PAIRED_PERCENT[ChangeClass(change)]
-
-
-def is_tie(parent_us: float, child_us: float, change: ChangeClass | str = ChangeClass.MIXED) -> bool:
-    """Whether two simulated latencies can not be told apart."""
-    low, high = sorted((parent_us, child_us))
-    return high <= low * (1 + paired_band_percent(change) / 100)
-
-
-def speedup_range(
-    parent_us: float, child_us: float, change: ChangeClass | str = ChangeClass.MIXED
-) -> tuple[float, float] | None:
-    """Least and greatest plausible speed-up, None for a tie."""
-    if is_tie(parent_us, child_us, change):
-        return None
-    ratio, band = parent_us / child_us, 1 + paired_band_percent(change) / 100
-    return ratio / band, ratio * band

@@ -2,7 +2,7 @@
 
 import pytest
 
-from acceld.chips import CHIPS
+from acceld.chips import CHIPS, DMA_DESCRIPTOR_US
 from acceld.nki.compiler_current import place as place_current
 from acceld.nki.compiler_legacy import place
 from acceld.nki.cost import Cost, CostModel
@@ -62,10 +62,17 @@ def test_longer_rows_move_the_same_bytes_sooner() -> None:
     assert model.transfer_us(128, 4096) < model.transfer_us(256, 2048) < model.transfer_us(1024, 512)
 
 
+def test_a_short_row_costs_its_descriptor_and_little_else() -> None:
+    model = CostModel(CHIPS["trn1"], LEGACY, ())
+    assert model.transfer_us(1, 4) * CHIPS["trn1"].dma_engines == pytest.approx(DMA_DESCRIPTOR_US, rel=0.02)
+    rates = {size: size / model.transfer_us(1, size) for size in (1024, 4096)}
+    assert rates[1024] / rates[4096] == pytest.approx(259 / 354, rel=0.08)  # as published for trn2
+
+
 def test_on_trn1_long_rows_of_sixteen_bit_elements_saturate_early() -> None:
     model = CostModel(CHIPS["trn1"], LEGACY, ())
     assert model.transfer_us(128, 256, itemsize=2) == model.transfer_us(128, 256)
-    long = model.transfer_us(128, 8192, itemsize=2) / model.transfer_us(128, 8192)
+    long = model.transfer_us(128, 65536, itemsize=2) / model.transfer_us(128, 65536)
     assert long == pytest.approx(LEGACY.narrow_transfer_factor)
 
 

@@ -10,8 +10,9 @@ from acceld.nki import timeline as timeline_module
 from acceld.nki.errors import MissingRule
 from acceld.nki.params import CURRENT, FITTED, LEGACY, TimelineParams
 from acceld.nki.program import Engine, LoopKind, Program, Role
-from acceld.nki.timeline import FIGURE_CLASS, Timeline, presentation, timeline
+from acceld.nki.timeline import FIGURE_CLASS, Timeline, timeline
 from acceld.nki.trace_export import chrome_trace
+from acceld.nki.uncertainty import ABSOLUTE_PERCENT
 from tests.acceld.nki.tiles import Writer, tile, times
 
 ROW = 128 * 512 * 4
@@ -205,7 +206,7 @@ def test_a_dynamic_loop_has_no_latency_unless_its_trips_are_declared() -> None:
     program = w.done("nki", "trn2")
     unknown = timeline(program)
     assert unknown.data_dependent and unknown.latency_us is None
-    assert "depends on data" in presentation(unknown)
+    assert unknown.bound == unknown.to_json()["prediction"]["class"] == "data_dependent"
     few, many = (timeline(program, replace(CURRENT, dynamic_trips=n)) for n in (10, 50))
     assert latency(few) < latency(many)
 
@@ -222,10 +223,8 @@ def test_long_programs_are_extended_linearly(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_validated_latency_has_an_interval_and_others_say_unvalidated() -> None:
     inside, outside = timeline(streaming(8)), timeline(streaming(8, chip="trn2", api="nki"))
-    assert presentation(inside).startswith("≈ ") and "sim trn1 ±" in presentation(inside)
-    assert "(legacy)" in presentation(inside)
-    assert "unvalidated (current)" in presentation(outside)
-    assert outside.prediction.interval_percent is None
+    assert inside.prediction.validated and inside.prediction.interval_percent == ABSOLUTE_PERCENT
+    assert outside.prediction.validated_on == "unvalidated" and outside.prediction.interval_percent is None
 
 
 def test_json_and_trace_can_be_written() -> None:
