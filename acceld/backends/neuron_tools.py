@@ -33,7 +33,8 @@ def state(name, module):
                for p in (found.files or []))
     return {"version": found.version, "real": bool(real)}
 print(json.dumps({n: state(n, d) for n, d in
-    [("neuronx-cc", "neuronxcc"), ("nki", "nki"), ("torch-neuronx", "torch_neuronx"), ("nrtpy", "nrtpy")]}))
+    [("neuronx-cc", "neuronxcc"), ("nki", "nki"), ("torch-neuronx", "torch_neuronx"), ("nrtpy", "nrtpy"),
+     ("spike", "spike")]}))
 """
 
 

@@ -90,6 +90,34 @@ def test_without_neuron_the_command_says_what_to_install(
     assert not (tmp_path / "report.json").exists()
 
 
+def test_aws_environments_are_found_by_themselves_and_asked_what_they_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acceld.backends.neuron_tools.VENVS", tmp_path)
+    held = {
+        "neuronx-cc": ("neuronxcc/driver.py", "2.21.1"),
+        "spike": ("spike/_core.so", "0.2"),
+        "nki": ("x.txt", "0.1"),
+    }
+    packages = tmp_path / "packages"
+    for name, (file, version) in held.items():
+        told = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+        told.mkdir(parents=True)
+        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (told / "RECORD").write_text(f"{file},,\n")
+    python = tmp_path / "aws_neuronx_venv_pytorch_2_7" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    tools = find_neuron()
+    assert tools.pythons == (str(python),)
+    assert {one.name: one.real for one in tools.packages} == {"neuronx-cc": True, "spike": True, "nki": False}
+    found = find_toolchain("nki_legacy", found=tools)
+    assert (found.compile_python, found.runner_python) == (str(python), str(python))
+    with pytest.raises(DeviceError, match=r"nki 0\.1 \(placeholder\)"):
+        find_toolchain("nki", found=tools)
+
+
 def test_the_interpreter_with_the_real_package_is_taken_and_placeholders_are_not() -> None:
     packages = (
         NeuronPackage("neuronx-cc", "1.0", False, "/a/python"),
