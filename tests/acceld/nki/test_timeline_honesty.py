@@ -7,7 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.nki.program import Affine, Engine, Instruction, Loop, Node, Pattern, Program
+from acceld.nki.program import (
+    Access,
+    Affine,
+    Engine,
+    Indirect,
+    Instruction,
+    Loop,
+    Node,
+    Pattern,
+    Program,
+    TileDim,
+)
 from acceld.nki.timeline import Timeline, timeline
 from acceld.nki.tracing import TensorSpec, trace
 
@@ -117,3 +128,99 @@ def kernel(x):
     turned = trace(_HEAD + source.replace("INDEX", "f, p"), [TensorSpec((256, 128), "float32")])
     assert timeline(straight).dma_descriptors == {1024: 256}
     assert timeline(turned).dma_descriptors == {4: 128 * 256, 1024: 128}
+
+
+_LEVELS = """
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+    tile = nl.load(x[p, f])
+    best = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.sequential_range(8):
+        best[p, f] = nl.maximum(best[p, f], nl.exp(WORK))
+    nl.store(out[p, f], value=best)
+    return out
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "nisa.tensor_scalar(data=tile, op0=nl.minimum, operand0=i)",
+        "nisa.affine_select(pred=(f >= 64 * i), on_true_tile=tile[p, f], on_false_value=0.0)",
+        "nl.add(tile, nisa.iota(0 * p + f + i, dtype=nl.float32))",
+    ],
+)
+def test_work_that_only_the_loop_variable_tells_apart_is_done_in_each_iteration(work: str) -> None:
+    program = trace(_HEAD + _LEVELS.replace("WORK", work), [TensorSpec((128, 512), "float32")])
+    same = trace(_HEAD + _LEVELS.replace("WORK", "tile"), [TensorSpec((128, 512), "float32")])
+    assert timeline(program).engines["scalar"] >= 8 * timeline(same).engines["scalar"] > 0
+
+
+def test_transfers_are_priced_by_what_is_contiguous_in_one_order_at_both_ends() -> None:
+    program = trace(_HEAD + _LEVELS.replace("WORK", "tile"), [TensorSpec((128, 512), "float32")])
+
+    def priced(change: Callable[[Access], Access]) -> int:
+        def load(node: Instruction) -> tuple[Instruction, ...]:
+            source = node.srcs[0] if node.srcs else None
+            if node.op != "dma_copy" or not isinstance(source, Access) or source.buffer not in program.inputs:
+                return (node,)
+            return (replace(node, srcs=(change(source),)),)
+
+        found = timeline(replace(program, registers=1, body=changed(program.body, load)))
+        return min(found.dma_descriptors)
+
+    def backwards(source: Access) -> Access:
+        columns = replace(source.dims[1], steps=(0, -1))
+        return replace(source, start=(source.start[0], Affine(511)), dims=(source.dims[0], columns))
+
+    def with_an_axis(source: Access) -> Access:
+        return replace(source, dims=(source.dims[0], TileDim(4, (0, 128)), TileDim(128, (0, 1))))
+
+    def columns_first(source: Access) -> Access:
+        return replace(source, dims=(source.dims[0], TileDim(128, (0, 1)), TileDim(4, (0, 128))))
+
+    def from_a_register(source: Access) -> Access:
+        return replace(backwards(source), indirect=(Indirect(0, register=0),))
+
+    changes = (lambda source: source, with_an_axis, backwards, columns_first, from_a_register)
+    assert [priced(change) for change in changes] == [2048, 2048, 4, 4, 4]
+
+
+def test_sbuf_holds_no_more_for_being_touched_in_small_pieces() -> None:
+    source = """
+def kernel(x):
+    out = nl.ndarray((128, 98304), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f, c = nl.arange(128)[:, None], nl.arange(512)[None, :], nl.arange(8)[None, :]
+    tiles = nl.ndarray((192, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for i in nl.affine_range(192):
+        tiles[i, p, f] = nl.load(x[p, 512 * i + f])
+    nl.store(out[p, c], value=nl.copy(tiles[0, p, 8 + c]))
+    for i in nl.affine_range(192):
+        nl.store(out[p, 512 * i + f], value=nl.exp(tiles[i, p, f]))
+    return out
+"""
+    found = timeline(trace(_HEAD + source, [TensorSpec((128, 98304), "float32")]))
+    assert found.sbuf_peak_bytes_per_partition <= 192 * 1024
+    assert found.hbm_read_bytes > 1.3 * 128 * 98304 * 4
+
+
+def test_gpsimd_gains_nothing_beside_the_vector_engine_where_they_share_a_port() -> None:
+    source = """
+def kernel(x):
+    out = nl.ndarray((128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(4096)[None, :]
+    tile = nl.load(x[p, f])
+    one = nisa.tensor_scalar(data=tile, op0=nl.add, operand0=1.0, engine=nisa.vector_engine)
+    two = nisa.tensor_scalar(data=tile, op0=nl.add, operand0=2.0, engine=nisa.ENGINE)
+    nl.store(out[p, f], value=nisa.tensor_tensor(one, two, op=nl.multiply))
+    return out
+"""
+    both, one = (
+        timeline(trace(_HEAD + source.replace("ENGINE", engine), [TensorSpec((128, 4096), "float32")]))
+        for engine in ("gpsimd_engine", "vector_engine")
+    )
+    spared = one.engines["vector"] - both.engines["vector"]
+    assert both.latency_us is not None
+    assert one.latency_us is not None
+    assert one.latency_us - both.latency_us < spared / 2
