@@ -24,6 +24,9 @@ TITLES: Mapping[str, str] = {
     "ablation": "What each part adds",
     "pairs": "Speed-ups of one version over another",
     "tutorial": f"bfloat16 product [4096, 8192] x [8192, 8192] in four forms ({TUTORIAL_SOURCE})",
+    "held_out": "Other kernels with published latencies (trn1; figures of tests are limits, not measurements)",
+    "held_out_summary": "These kernels by group. No constant was fitted to them; mamba, pooling and the allocated attention "
+    "suggested structure",
     "later": "Later chips (unvalidated)",
     "fitted": "Fitted constants",
     "robustness": "Leave-one-out error with each fitted constant changed",
