@@ -14,7 +14,7 @@ from acceld.cli.numbers import count, natural
 from acceld.cli.output import print_json, print_table, say
 from acceld.errors import UsageError
 from acceld.events import EventKind
-from acceld.model import RunState, waits_for_budget
+from acceld.model import PRESETS, RunState, waits_for_budget
 from acceld.targets import APIS, CHIPS, TARGETS
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ FORWARDED = ("workload", "entry", "proposer", "preset", "chip", "api", "backend"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to search on, what to vary, and what each run may cost."""
-    parser.add_argument("target", metavar="WORKLOAD|KERNEL.py")
+    parser.add_argument("target", metavar="WORKLOAD|KERNEL.py", help="a workload, or a kernel file with --workload")
     parser.add_argument(
         "--vary",
         nargs="+",
@@ -47,12 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--proposer", choices=("rules", "llm"))
-    parser.add_argument("--preset", choices=("quick", "standard", "paper"))
-    parser.add_argument("--chip", choices=CHIPS)
-    parser.add_argument("--api", choices=APIS)
-    parser.add_argument("--backend", choices=tuple(TARGETS))
-    parser.add_argument("--seed", type=natural)
+    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
+    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
+    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
+    parser.add_argument("--backend", choices=tuple(TARGETS), help="what judges them (default: as acceld.toml says)")
+    parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
     parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -62,8 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.cli.connect import connected
     from acceld.search.ablation import parse_cost, parse_vary, variants, without_effect
 
-    if arguments.repeats < 1:
-        raise UsageError("--repeats must be at least 1")
     vary, cost = parse_vary(arguments.vary), parse_cost(arguments.budget)
     place = _place(arguments.output)
     spec = _specification(arguments)

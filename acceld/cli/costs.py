@@ -18,7 +18,7 @@ FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tok
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, and how to group."""
     parser.add_argument("run", nargs="?", metavar="r12", help="one run; default: all of them")
-    parser.add_argument("--by", choices=BY, default="role")
+    parser.add_argument("--by", choices=BY, default="role", help="what a line is (default: role)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

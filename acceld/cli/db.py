@@ -19,7 +19,9 @@ _UNITS_S = {"h": 3600, "d": 86400, "w": 604800, "m": 2629800}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to do."""
-    parser.add_argument("what", choices=("backup", "check", "restore", "vacuum", "prune", "path", "migrations"))
+    parser.add_argument(
+        "what", choices=("backup", "check", "restore", "vacuum", "prune", "path", "migrations"), help="what to do"
+    )
     parser.add_argument("target", nargs="?", metavar="FILE", help="backup: where the copy goes; restore: the copy")
     parser.add_argument("--quick", action="store_true", help="check: leave out the slow part of the integrity check")
     parser.add_argument("--older", metavar="SPAN", help="prune: runs that ended so long ago, such as 30d, 12h, 6m")

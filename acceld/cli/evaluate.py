@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Input, output and what the lines do not say."""
     parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
     parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
-    parser.add_argument("--backend", choices=tuple(TARGETS))
-    parser.add_argument("--api", choices=APIS)
-    parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--backend", choices=tuple(TARGETS), help="what judges them (default: as acceld.toml says)")
+    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
+    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
     parser.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
     parser.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="requests at the same time (default 8)")

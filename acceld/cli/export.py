@@ -20,7 +20,7 @@ FORMATS = ("pairs", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashin
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which runs, as what, and where to."""
     parser.add_argument("runs", nargs="*", metavar="r12", help="default: every run that ended")
-    parser.add_argument("--format", choices=FORMATS, required=True)
+    parser.add_argument("--format", choices=FORMATS, required=True, help="docs/reports.md describes each")
     parser.add_argument("--workload", help="runs of this workload only")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new folder")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")

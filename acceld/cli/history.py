@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--search", metavar="WORDS", help="plans, insights and errors with these words")
     parser.add_argument("--workload", default="", help="this workload only, with or without its family")
-    parser.add_argument("--chip", default="", help="trn1, trn2 or trn3")
+    parser.add_argument("--chip", default="", help="runs for this chip only")
     parser.add_argument("--model", default="", help="runs that asked this model")
     parser.add_argument("--since", default="", metavar="WHEN", help="such as 7d, 12h or 2026-11-01")
     parser.add_argument(

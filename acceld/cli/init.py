@@ -30,10 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reference", metavar="REF.py", help="numpy oracle: forward, and optionally get_inputs")
     parser.add_argument("--entry", default="", help="name of the kernel function")
     parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
-    parser.add_argument("--lnc", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
     parser.add_argument("--mutates", action="append", default=[], metavar="NAME", help="an argument the kernel writes")
-    parser.add_argument("--chip", choices=SIMULATED_CHIPS)
-    parser.add_argument("--api", choices=TARGETS[SIMULATOR].apis)
+    parser.add_argument("--chip", choices=SIMULATED_CHIPS, help="the chip (default: as acceld.toml says)")
+    parser.add_argument(
+        "--api", choices=TARGETS[SIMULATOR].apis, help="what kernels are written for (default: as acceld.toml says)"
+    )
     parser.add_argument("-o", "--output", metavar="DIR", help="the folder to write (default: ./<kernel's name>)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

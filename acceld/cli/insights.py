@@ -13,7 +13,7 @@ from acceld.cli.output import print_json, print_json_lines, print_pairs, print_t
 from acceld.client import Client
 from acceld.home import find_home
 
-TEXTS = ("title", "strategy", "slow", "fast")
+TEXTS = {"title": "its title", "strategy": "its strategy", "slow": "its slow kernel", "fast": "its fast kernel"}
 """What a person may write anew."""
 
 MARKS = ("pin", "unpin", "mute", "unmute", "withdraw", "delete")
@@ -28,13 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", metavar="r12", help="insights of this run only")
     parser.add_argument("--chip", help="insights for this chip only")
     parser.add_argument("--search", metavar="WORDS", help="insights with these words")
-    parser.add_argument("--limit", type=count, default=50, metavar="N")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="rows at most (default 50)")
     change = parser.add_mutually_exclusive_group()
     for mark in MARKS:
         change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=f"{mark} it")
     edit = parser.add_argument_group("edit", "what a person writes instead")
-    for text in TEXTS:
-        edit.add_argument(f"--{text}", metavar="TEXT", help=f"its {text}")
+    for name, what in TEXTS.items():
+        edit.add_argument(f"--{name}", metavar="TEXT", help=what)
     edit.add_argument("--tags", metavar="A,B", help="operator tags it applies to")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")

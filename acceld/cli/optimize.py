@@ -47,22 +47,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument("--proposer", choices=("rules", "llm"))
-    parser.add_argument("--preset", choices=tuple(PRESETS))
-    parser.add_argument("--iterations", type=count, metavar="N")
+    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
+    parser.add_argument("--iterations", type=count, metavar="N", help="at most so many")
     parser.add_argument("--beam", type=count, metavar="B", help="candidates kept between iterations")
     parser.add_argument("--plans", type=count, metavar="N", help="plans a parent")
     parser.add_argument("--attempts", type=count, metavar="K", help="attempts a plan")
-    parser.add_argument("--chip", choices=CHIPS)
-    parser.add_argument("--api", choices=APIS)
-    parser.add_argument("--backend", choices=tuple(TARGETS))
+    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
+    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
+    parser.add_argument("--backend", choices=tuple(TARGETS), help="what judges them (default: as acceld.toml says)")
     parser.add_argument(
         "--screen", choices=("off", "simulator"), help="on a device: skip what the simulator finds clearly slower"
     )
-    parser.add_argument("--strategy", choices=("beam", "best_of_n", "reflexion", "random"))
-    parser.add_argument("--memory", choices=("off", "fifo", "random", "value"))
-    parser.add_argument("--fixer-steps", type=natural, metavar="N")
-    parser.add_argument("--seed", type=natural)
+    parser.add_argument(
+        "--strategy", choices=("beam", "best_of_n", "reflexion", "random"), help="how parents are chosen"
+    )
+    parser.add_argument(
+        "--memory", choices=("off", "fifo", "random", "value"), help="which insights the planner is shown"
+    )
+    parser.add_argument("--fixer-steps", type=natural, metavar="N", help="repairs of a failed candidate")
+    parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
     parser.add_argument(
         "--patience", type=natural, metavar="N", help="stop after N iterations without progress; 0 never"
     )
@@ -76,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-planner", action="store_true", help="the executor works straight from the kernel, without plans"
     )
     parser.add_argument("--budget-usd", type=amount, metavar="USD", help="cap on what models may cost")
-    parser.add_argument("--time-limit-s", type=span, metavar="S")
+    parser.add_argument("--time-limit-s", type=span, metavar="S", help="end after S seconds")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument("--name", default="", help="a name for the run")
     parser.add_argument("--dry-run", action="store_true", help="print what it would take, and start nothing")

@@ -49,8 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--entry", default="", help="name of the kernel function")
     parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
     parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
-    parser.add_argument("--chip", choices=SIMULATED_CHIPS)
-    parser.add_argument("--api", choices=TARGETS[SIMULATOR].apis)
+    parser.add_argument("--chip", choices=SIMULATED_CHIPS, help="the chip (default: as acceld.toml says)")
+    parser.add_argument(
+        "--api", choices=TARGETS[SIMULATOR].apis, help="what kernels are written for (default: as acceld.toml says)"
+    )
     parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
     parser.add_argument("--latency-only", action="store_true", help="do not run it on data")
     parser.add_argument("--ir", action="store_true", help="print the traced program instead")

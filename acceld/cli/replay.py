@@ -11,7 +11,7 @@ from acceld.cli.output import print_json, print_pairs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run."""
-    parser.add_argument("run", metavar="r12")
+    parser.add_argument("run", metavar="r12", help="the run")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -16,9 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to list."""
     parser.add_argument("--workload", help="runs of this workload only")
     parser.add_argument(
-        "--state", choices=(*(state.value for state in RunState), STOPPED), help="runs that stand so; stopped: under way when the daemon ended"
+        "--state",
+        choices=(*(state.value for state in RunState), STOPPED),
+        help="runs that stand so; stopped: under way when the daemon ended",
     )
-    parser.add_argument("--limit", type=count, default=20, metavar="N")
+    parser.add_argument("--limit", type=count, default=20, metavar="N", help="rows at most (default 20)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -15,10 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run, or a candidate of one."""
     name = parser.prog.split()[-1]
     if name in ("pin", "veto"):
-        parser.add_argument("candidate", metavar="c345")
+        parser.add_argument("candidate", metavar="c345", help="the candidate")
         parser.add_argument("--off", action="store_true", help=f"take an earlier {name} back")
     else:
-        parser.add_argument("run", metavar="r12")
+        parser.add_argument("run", metavar="r12", help="the run")
     if name == "hint":
         parser.add_argument("text", help="such as: 'try keeping the weights in SBUF across row tiles'")
     parser.add_argument("--json", action="store_true", help="print JSON")

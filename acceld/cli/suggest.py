@@ -17,9 +17,11 @@ from acceld.workloads import workload
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The kernel."""
-    parser.add_argument("kernel", metavar="KERNEL.py|KERNEL.c|WORKLOAD")
-    parser.add_argument("--chip", choices=CHIPS)
-    parser.add_argument("--api", choices=APIS)
+    parser.add_argument(
+        "kernel", metavar="KERNEL.py|KERNEL.c|WORKLOAD", help="a kernel file, or a workload for its baseline"
+    )
+    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
+    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -17,7 +17,7 @@ SHOWN = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, how much of it, and the form."""
-    parser.add_argument("run", metavar="r12")
+    parser.add_argument("run", metavar="r12", help="the run")
     parser.add_argument("--all", action="store_true", help=f"every candidate, not the {SHOWN} best of each parent")
     form = add_forms(parser)
     form.add_argument("--dot", action="store_true", help="for Graphviz")

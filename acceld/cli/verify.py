@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
     parser.add_argument("--backend", choices=tuple(TARGETS), help="with --on device: default by the run's API")
-    parser.add_argument("--chip", choices=CHIPS)
-    parser.add_argument("--api", choices=APIS)
+    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
+    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
     parser.add_argument("--backend", choices=tuple(TARGETS), help="where the daemon measures what passes")
-    parser.add_argument("--chip", choices=CHIPS)
-    parser.add_argument("--api", choices=APIS)
+    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
+    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
     parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
     parser.add_argument(
         "--usd-per-save", type=amount, default=0.5, metavar="USD", help="cap of a search (default 0.50)"

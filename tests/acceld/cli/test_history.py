@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from acceld.cli.history import moment
-from acceld.cli.main import COMMANDS, main
+from acceld.cli.main import COMMANDS, main, parser_of
 from acceld.errors import UsageError
 from tests.store.records import state_with_runs
 
@@ -145,3 +145,9 @@ def test_what_can_not_be_is_said_in_a_line_with_what_to_do(
     assert main([*words, "--home", str(home)]) == 2
     told = capsys.readouterr()
     assert said in told.err and "usage:" not in told.err and not told.out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_argument_says_what_it_is(command: str) -> None:
+    silent = [action.option_strings or action.dest for action in parser_of(command)._actions if not action.help]
+    assert not silent
