@@ -142,20 +142,21 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
 
 async def test_a_lost_daemon_gives_a_banner_and_the_console_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     class Flaky(CannedClient):
-        breaks = 1
+        down = True
 
         async def events(self, after: int) -> AsyncIterator[list[Event]]:
-            if self.breaks:
-                self.breaks -= 1
+            if self.down:
                 raise DaemonError("no answer")
             async for batch in super().events(after):
                 yield batch
 
-    monkeypatch.setattr("tui.app.RETRY_S", (1.0,))
-    app = console(client=Flaky())
+    monkeypatch.setattr("tui.app.RETRY_S", (0.1,))
+    client = Flaky()
+    app = console(client=client)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "disconnected (no answer)" in app.banner)
         await until(pilot, lambda: bool(app.screen.query_one("#banner").display))
+        client.down = False
         await until(pilot, lambda: app.banner == "")
 
 

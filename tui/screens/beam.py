@@ -41,6 +41,7 @@ class BeamScreen(ConsoleScreen):
     """Candidates as they were derived from each other, with the path to the best."""
 
     NAME = "beam"
+    AUTO_FOCUS: ClassVar[str | None] = "#tree"
     WANTS = frozenset({"run"})
     FILTERS = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -79,7 +80,6 @@ class BeamScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.query_one("#tree").focus()
         self.query_one("#change").can_focus = False
         self.query_one("#now").border_title = "Now"
 

@@ -13,7 +13,7 @@ from textual.containers import Container
 from acceld import figures
 from acceld.model import Status
 from tui.palette import said
-from tui.screens.base import ConsoleScreen
+from tui.screens.in_view import CandidateInView
 from tui.widgets.bars import bar, fitted
 from tui.widgets.code import colored, diff_lines
 from tui.widgets.frame import Line, Panel
@@ -24,11 +24,11 @@ VIEWS = ("source", "diff", "plan", "checks", "calls", "insights", "lineage")
 AGAINST = ("parent", "baseline", "best")
 
 
-class CandidateScreen(ConsoleScreen):
+class CandidateScreen(CandidateInView):
     """Everything known of one candidate."""
 
     NAME = "candidate"
-    WANTS = frozenset({"run"})
+    AUTO_FOCUS: ClassVar[str | None] = "#lines"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "view(1)", "Next view", id="candidate.next", priority=True),
         Binding("shift+tab", "view(-1)", "Back", show=False, id="candidate.previous", priority=True),
@@ -47,8 +47,6 @@ class CandidateScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.facts: Mapping[str, Any] = {}
-        self._asked: tuple[int | None, int] = (None, -1)
         self._view = "source"
         self._against = "parent"
         self._other: tuple[str, str] = ("", "")
@@ -61,26 +59,8 @@ class CandidateScreen(ConsoleScreen):
                 yield Line(self._views, id="views")
                 yield LineList(id="lines", empty="Nothing here.")
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one("#lines").focus()
-
-    def show(self) -> None:
-        number, run = self.console_app.candidate, self.run_view
-        if number is None and run is not None and run.best:
-            number = self.console_app.candidate = run.best.candidate
-        if number is None:
-            self.query_one("#lines", LineList).show((), self._line)
-            return
-        node = run.candidates.get(number) if run else None
-        wanted = (number, node.verdict_seq if node else -1)
-        if wanted != self._asked:
-            self._asked = wanted
-            self.fetch(f"/v1/candidates/{number}", self._take)
-        self.query_one("#details").refresh()
-
-    def _take(self, facts: Mapping[str, Any]) -> None:
-        self.facts = facts
+    def take(self, facts: Mapping[str, Any]) -> None:
+        super().take(facts)
         self._other = ("", "")
         self._draw_view()
 
@@ -164,7 +144,7 @@ class CandidateScreen(ConsoleScreen):
         return [title, said(head, palette.muted), Text(""), *self._prose(facts.get("plan_text") or "")]
 
     def _checks_lines(self) -> list[Text]:
-        palette, record = self.palette, self.facts.get("evaluation_record") or {}
+        palette, record = self.palette, self.evaluation
         lines = []
         if record.get("failure_rule"):
             where = f" at line {record['failure_line']}" if record.get("failure_line") else ""
@@ -232,8 +212,7 @@ class CandidateScreen(ConsoleScreen):
         palette, facts = self.palette, self.facts
         if not facts:
             return said("Choose a candidate on the Beam screen.", palette.muted)
-        record = facts.get("evaluation_record") or {}
-        profile = record.get("profile") or {}
+        record, profile = self.evaluation, self.profile
         status = Status(facts["status"]) if facts.get("status") else None
         text = Text()
         text.append(f"c{facts['id']} ", palette.accent)

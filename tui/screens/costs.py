@@ -36,6 +36,7 @@ class CostsScreen(ConsoleScreen):
     """Money, by role and model."""
 
     NAME = "costs"
+    AUTO_FOCUS: ClassVar[str | None] = "#models"
     WANTS = frozenset({"run"})
     BINDINGS: ClassVar[list[BindingType]] = []
 
@@ -48,10 +49,6 @@ class CostsScreen(ConsoleScreen):
         yield Panel(self._head, id="money")
         with Container(id="split"):
             yield LineList(id="models", pointer=False, empty="No model was called: rewrite rules cost nothing.")
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one("#models").focus()
 
     def show(self) -> None:
         run = self.run_view

@@ -21,6 +21,7 @@ class LogsScreen(ConsoleScreen):
     """Events by time."""
 
     NAME = "logs"
+    AUTO_FOCUS: ClassVar[str | None] = "#log"
     WANTS = frozenset({"log"})
     FILTERS = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,9 +46,7 @@ class LogsScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        log = self.query_one("#log", LineList)
-        log.follow(True)
-        log.focus()
+        self.query_one("#log", LineList).follow(True)
 
     def show(self) -> None:
         log = self.query_one("#log", LineList)

@@ -36,6 +36,7 @@ class MemoryScreen(ConsoleScreen):
     """What was learned."""
 
     NAME = "memory"
+    AUTO_FOCUS: ClassVar[str | None] = "#insights"
     WANTS = frozenset({"insights"})
     FILTERS = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -66,10 +67,6 @@ class MemoryScreen(ConsoleScreen):
                 with Horizontal(id="pair"):
                     yield LineList(id="slow", pointer=False, empty="")
                     yield LineList(id="fast", pointer=False, empty="")
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one("#insights").focus()
 
     def show(self) -> None:
         seq = self.console_app.state.seq

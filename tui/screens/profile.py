@@ -11,18 +11,18 @@ from textual.containers import Container
 
 from acceld import figures
 from tui.palette import said
-from tui.screens.base import ConsoleScreen
 from tui.screens.candidate import engine_bars
+from tui.screens.in_view import CandidateInView
 from tui.widgets.bars import bar
 from tui.widgets.frame import Panel
 from tui.widgets.lines import LineList
 
 
-class ProfileScreen(ConsoleScreen):
+class ProfileScreen(CandidateInView):
     """Exact counts, modelled times, and the interval around the prediction, kept apart."""
 
     NAME = "profile"
-    WANTS = frozenset({"run"})
+    AUTO_FOCUS: ClassVar[str | None] = "#counters"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("B", "baseline", "Best or baseline", id="profile.other"),
         Binding("y", "copy", "Copy", id="copy"),
@@ -30,8 +30,6 @@ class ProfileScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._facts: Mapping[str, Any] = {}
-        self._asked: tuple[int | None, int] = (None, -1)
         self._drawn: list[Text] = []
 
     def body(self) -> Iterable[Any]:
@@ -39,23 +37,8 @@ class ProfileScreen(ConsoleScreen):
             yield Panel(self._summary, id="details")
             yield LineList(id="counters", pointer=False, empty="No profile: the candidate failed before it was timed.")
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one("#counters").focus()
-
-    def show(self) -> None:
-        number, run = self.console_app.candidate, self.run_view
-        if number is None and run is not None and run.best:
-            number = self.console_app.candidate = run.best.candidate
-        node = run.candidates.get(number or 0) if run else None
-        wanted = (number, node.verdict_seq if node else -1)
-        if number is not None and wanted != self._asked:
-            self._asked = wanted
-            self.fetch(f"/v1/candidates/{number}", self._take)
-        self.query_one("#details").refresh()
-
-    def _take(self, facts: Mapping[str, Any]) -> None:
-        self._facts = facts
+    def take(self, facts: Mapping[str, Any]) -> None:
+        super().take(facts)
         self._drawn = list(self._lines())
         counters = self.query_one("#counters", LineList)
         counters.border_title = f"c{facts['id']} counters and hottest lines"
@@ -65,17 +48,13 @@ class ProfileScreen(ConsoleScreen):
     def _line(self, key: Hashable, width: int) -> Text:
         return self._drawn[int(str(key))].copy() if int(str(key)) < len(self._drawn) else Text("")
 
-    @property
-    def _profile(self) -> Mapping[str, Any]:
-        return (self._facts.get("evaluation_record") or {}).get("profile") or {}
-
     def _lines(self) -> Iterable[Text]:
-        palette, profile = self.palette, self._profile
+        palette, profile = self.palette, self.profile
         details = profile.get("details") or {}
         hottest = details.get("dearest_lines") or details.get("lines") or ()
         if hottest:
             yield said("modelled: dearest lines", palette.accent)
-            source = (self._facts.get("text") or "").splitlines()
+            source = (self.facts.get("text") or "").splitlines()
             for row in list(hottest)[:12]:
                 number = int(row.get("line") or 0) if isinstance(row, Mapping) else int(row[0])
                 busy = (row.get("busy_us") or row.get("us") or 0.0) if isinstance(row, Mapping) else float(row[1])
@@ -92,7 +71,7 @@ class ProfileScreen(ConsoleScreen):
             yield said(f"note: {note}", palette.warn)
 
     def _summary(self, width: int, height: int) -> Text:
-        palette, profile, facts = self.palette, self._profile, self._facts
+        palette, profile, facts = self.palette, self.profile, self.facts
         if not profile:
             return said("No profile yet.", palette.muted)
         text = said(f"c{facts['id']} on {profile['chip']}\n", palette.strong)

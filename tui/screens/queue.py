@@ -37,6 +37,7 @@ class QueueScreen(ConsoleScreen):
     """Lanes and the queue before them."""
 
     NAME = "queue"
+    AUTO_FOCUS: ClassVar[str | None] = "#devices"
     WANTS = frozenset({"devices", "run"})
     BINDINGS: ClassVar[list[BindingType]] = []
 
@@ -52,7 +53,6 @@ class QueueScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.query_one("#devices").focus()
         if self.console_app.replay is None:
             self._ask()
             self.set_interval(2.0, self._ask)

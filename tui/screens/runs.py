@@ -40,6 +40,7 @@ class RunsScreen(ConsoleScreen):
     """The list of runs."""
 
     NAME = "runs"
+    AUTO_FOCUS: ClassVar[str | None] = "#runs"
     WANTS = frozenset({"runs", "run", "log"})
     FILTERS = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -63,10 +64,6 @@ class RunsScreen(ConsoleScreen):
                 yield LineList(id="runs", empty="No run yet. Press n, or: acceld optimize WORKLOAD")
                 yield LineList(id="events", pointer=False, empty="Nothing has happened yet.")
             yield Panel(self._details, id="details")
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.query_one("#runs").focus()
 
     def show(self) -> None:
         runs = self.query_one("#runs", LineList)

@@ -1,0 +1,46 @@
+"""Screens about the candidate in view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tui.screens.base import ConsoleScreen
+
+
+class CandidateInView(ConsoleScreen):
+    """Asks for everything known of the candidate in view, again when it has a new verdict; the best, where none is."""
+
+    WANTS: ClassVar[frozenset[str]] = frozenset({"run"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: Mapping[str, Any] = {}
+        self._asked: tuple[int, int] | None = None
+
+    def show(self) -> None:
+        run = self.run_view
+        if self.console_app.candidate is None and run is not None and run.best:
+            self.console_app.candidate = run.best.candidate
+        number = self.console_app.candidate
+        if number is not None:
+            node = run.candidates.get(number) if run else None
+            wanted = (number, node.verdict_seq if node else -1)
+            if wanted != self._asked:
+                self._asked = wanted
+                self.fetch(f"/v1/candidates/{number}", self.take)
+        self.query_one("#details").refresh()
+
+    def take(self, facts: Mapping[str, Any]) -> None:
+        """The answer: keep it, and draw."""
+        self.facts = facts
+
+    @property
+    def evaluation(self) -> Mapping[str, Any]:
+        """The candidate's verdict; empty before there is one."""
+        return self.facts.get("evaluation_record") or {}
+
+    @property
+    def profile(self) -> Mapping[str, Any]:
+        """Its profile; empty without one."""
+        return self.evaluation.get("profile") or {}
