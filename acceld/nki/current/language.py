@@ -18,9 +18,10 @@ from acceld.nki.current.tensor import NkiTensor, Register
 from acceld.nki.current.wrappers import wrappers
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.frontend import dtypes, elementwise, memory
+from acceld.nki.frontend.loops import MAX_TRIPS
 from acceld.nki.frontend.names import EngineName
 from acceld.nki.frontend.placement import declare
-from acceld.nki.frontend.state import MAX_TRIPS, Retrace, current
+from acceld.nki.frontend.state import Retrace, current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, LoopKind, Space
 from acceld.nki.reroll import Sample, mark

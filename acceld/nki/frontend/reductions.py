@@ -12,8 +12,9 @@ from acceld.nki.errors import LegalityError
 from acceld.nki.frontend import dtypes, names
 from acceld.nki.frontend.elementwise import as_number, binary, broadcast_to, masked, operand, result, unary
 from acceld.nki.frontend.index import Expr
+from acceld.nki.frontend.loops import UnrolledIndex
 from acceld.nki.frontend.placement import fresh, mark_produced
-from acceld.nki.frontend.state import UnrolledIndex, current
+from acceld.nki.frontend.state import current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.frontend.views import conform
 from acceld.nki.program import Attr, Engine, Pattern, Space
