@@ -9,7 +9,7 @@ import pytest
 from acceld.config import Config
 from acceld.daemon.outside import answer, request_of
 from acceld.errors import UsageError
-from acceld.model import Evaluation, Profile, Source, Status
+from acceld.model import Evaluation, Failure, Profile, Source, Status
 
 BODY: dict[str, Any] = {"workload": "matmul_cpu", "backend": "cpu", "kernel": {"text": "mine", "api": "c"}}
 
@@ -58,8 +58,8 @@ def test_the_answer_tells_of_those_who_were_asked_for_also_without_details() -> 
     ]
     details = {"paired": [*pairs, {"against": "somebody else", "ratio": 4.0}]}
     profile = Profile(Source.MEASURED, "host", "c", 1.0, "doorbell", details=details)
-    told = answer(asked, request, Evaluation(Status.SUSPECT, "s", profile=profile))
+    told = answer(asked, request, Evaluation(Status.UNTESTED, "s", profile=profile))
     assert [one["ratio"] for one in told["paired"]] == [3.0, 2.0]
     assert told["profile"]["details"] == {}
-    failed = answer(asked, request, Evaluation(Status.TIMEOUT, "s"))
+    failed = answer(asked, request, Evaluation(Status.TIMEOUT, "s", failure=Failure("deadline", "late")))
     assert failed["paired"] == []
