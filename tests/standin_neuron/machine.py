@@ -32,6 +32,13 @@ class StandInMachine:
         (self.state / "ls.json").write_text(json.dumps(chips))
 
 
+def machine_in(folder: Path) -> StandInMachine:
+    """The machine that was made in ``folder``, to ask what its cores were used for."""
+    return StandInMachine(
+        str(folder / "bin" / "compile-python"), str(folder / "bin" / "runner-python"), folder / "bin", folder / "device"
+    )
+
+
 def _chip(number: int, processes: Sequence[dict[str, object]] = (), lnc: int = 1) -> dict[str, object]:
     """A chip of two logical cores as neuron-ls tells of it."""
     told = {"neuron_device": number, "nc_count": 2, "memory_size": 1 << 35, "neuron_processes": list(processes)}
@@ -56,11 +63,11 @@ def stand_in_machine(
         place.chmod(0o755)
     named = f"ACCELD_STANDIN=1 STANDIN_COMPUTES=1 STANDIN_SCENARIO='{scenario}' OPENBLAS_NUM_THREADS=1"
     named += f" STANDIN_STATE={state} STANDIN_LS='{json.dumps([_chip(0, lnc=lnc), _chip(1, lnc=lnc)])}'"
-    compiling = _script(tools / "compile-python", f"{named} PYTHONPATH={STANDIN / compiler}:{PROJECT}", "")
-    running = _script(tools / "runner-python", f"{named} PYTHONPATH={STANDIN / runtime}:{PROJECT}", "")
+    _script(tools / "compile-python", f"{named} PYTHONPATH={STANDIN / compiler}:{PROJECT}", "")
+    _script(tools / "runner-python", f"{named} PYTHONPATH={STANDIN / runtime}:{PROJECT}", "")
     for tool in ("neuron-ls", "neuron-monitor"):
         _script(tools / tool, named, str(STANDIN / "bin" / tool))
-    return StandInMachine(str(compiling), str(running), tools, state)
+    return machine_in(folder)
 
 
 def _script(path: Path, named: str, program: str) -> Path:

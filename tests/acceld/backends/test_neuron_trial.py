@@ -55,7 +55,14 @@ async def test_a_step_that_fails_ends_the_trial_and_is_written_down(tmp_path: Pa
     assert "did not add" in tried.report["steps"][-1]["error"]
 
 
-@pytest.mark.parametrize(("compiler", "lnc", "asked"), [("jit", 2, 2), ("jit", 2, 1), ("legacy", 1, 1)])
+@pytest.mark.parametrize(
+    ("compiler", "lnc", "asked"),
+    [
+        ("jit", 2, 2),
+        pytest.param("jit", 2, 1, marks=pytest.mark.slow),
+        pytest.param("legacy", 1, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_the_command_that_people_send_the_report_of(compiler: str, lnc: int, asked: int, tmp_path: Path) -> None:
     machine = stand_in_machine(tmp_path, compiler=compiler, lnc=lnc)
     api, target = ("nki_legacy", "trn1") if compiler == "legacy" else ("nki", "trn2")

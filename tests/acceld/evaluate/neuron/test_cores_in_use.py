@@ -14,7 +14,7 @@ from acceld.errors import DeviceError
 from acceld.evaluate.base import EvaluationRequest
 from acceld.model import Kernel, Status
 from tests.acceld.evaluate.neuron.test_neuron_judge import judging
-from tests.standin_neuron.machine import KERNEL, StandInMachine, small_silu
+from tests.standin_neuron.machine import KERNEL, machine_in, small_silu
 
 POISON = KERNEL.replace("def kernel(", "def kernel_poison(")
 pytestmark = pytest.mark.slow
@@ -37,10 +37,6 @@ def _statistics(judge: Any) -> dict[str, Any]:
     return devices
 
 
-def _machine(tmp_path: Path) -> StandInMachine:
-    return StandInMachine("", "", tmp_path / "bin", tmp_path / "device")
-
-
 async def test_runs_share_cores_and_nothing_stirs_in_the_group_of_a_core_that_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Callable[..., EvaluationRequest]
 ) -> None:
@@ -48,7 +44,7 @@ async def test_runs_share_cores_and_nothing_stirs_in_the_group_of_a_core_that_is
         kernels = [f"# {number}\n{KERNEL}" for number in range(6)]
         found = await asyncio.gather(*(judge.evaluate(asking(text, 1 + n % 2)) for n, text in enumerate(kernels)))
         assert all(one.status is Status.PASSED for one in found)
-        uses = [use for use in _machine(tmp_path).uses() if use["entry"] == "kernel"]
+        uses = [use for use in machine_in(tmp_path).uses() if use["entry"] == "kernel"]
         assert len({use["core"] for use in uses}) > 1
         for one, other in combinations(uses, 2):
             same_group = one["core"] // 2 == other["core"] // 2 and one["core"] != other["core"]
@@ -61,7 +57,7 @@ async def test_runs_share_cores_and_nothing_stirs_in_the_group_of_a_core_that_is
 async def test_a_strangers_chip_is_left_alone_and_the_stranger_is_named_where_no_other_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Callable[..., EvaluationRequest]
 ) -> None:
-    machine = _machine(tmp_path)
+    machine = machine_in(tmp_path)
     async with judging(tmp_path, monkeypatch) as judge:
         machine.show_processes({"pid": 1, "command": "python train.py"}, device=0)
         assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
@@ -87,7 +83,7 @@ async def test_a_kernel_that_spoils_two_cores_is_at_fault_and_both_stay_out_of_s
         sick = _statistics(judge)["out_of_service"]
         assert len(sick) == 2
         assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
-        uses = _machine(tmp_path).uses()
+        uses = machine_in(tmp_path).uses()
         assert {use["core"] for use in uses if use["entry"] == "kernel"}.isdisjoint(sick)
         for core in sick:
             there = [use["entry"] for use in uses if use["core"] == core]
@@ -101,5 +97,5 @@ async def test_after_a_crash_a_known_good_kernel_passes_on_the_core_before_anybo
         crashed = await judge.evaluate(asking(KERNEL.replace("def kernel(", "def kernel_oob(")))
         assert crashed.failure is not None and crashed.failure.rule == "out_of_bounds"
         assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
-        entries = [use["entry"] for use in _machine(tmp_path).uses()]
+        entries = [use["entry"] for use in machine_in(tmp_path).uses()]
         assert entries[entries.index("kernel_oob") + 1 :][:1] == ["canary"]

@@ -28,13 +28,16 @@ async def judging(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
+    backend: str = "neuron_legacy",
+    compiler: str = "legacy",
+    lnc: int = 1,
     scenario: str = "",
     cores: tuple[int, ...] = (),
     holder: dict[str, object] | None = None,
     on_notice: Notice | None = None,
 ) -> AsyncIterator[NeuronJudge]:
     """A judge of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
-    machine = stand_in_machine(tmp_path, scenario=scenario)
+    machine = stand_in_machine(tmp_path, scenario=scenario, compiler=compiler, lnc=lnc)
     if holder is not None:
         machine.show_processes(holder)
     monkeypatch.setenv("PATH", str(machine.folder), prepend=":")
@@ -46,7 +49,7 @@ async def judging(
         return simulator
 
     devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python, cores=cores)
-    judge = NeuronJudge("neuron_legacy", ONE, devices, state, predicts, on_notice=on_notice)
+    judge = NeuronJudge(backend, ONE, devices, state, predicts, on_notice=on_notice)
     try:
         await judge.start()
         yield judge
