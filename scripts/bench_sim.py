@@ -4,10 +4,10 @@
 
 Times NKIBench's baselines (their texts come from ``ACCELOPT_DIR``, a checkout of zhang677/AccelOpt, and are not part of
 this project), the two best kernels it publishes, and four bfloat16 products of our own in the forms of AWS's tutorial.
-Then coverage: kernels of aws-neuron/nki-samples where ``NKI_SAMPLES_LEGACY_DIR`` (commit 3a99c91) and
-``NKI_SAMPLES_DIR`` name checkouts; the legality corpus; mutants of the baselines and of acceld's own kernels; what a
-fifth more or less of each fitted constant does to the gains of acceld's rules. ``--write`` puts the tables into
-docs/simulator.md, of which ``--only`` replaces those of its sections.
+Then published latencies of other kernels and coverage: kernels of aws-neuron/nki-samples where
+``NKI_SAMPLES_LEGACY_DIR`` (commit 3a99c91) and ``NKI_SAMPLES_DIR`` name checkouts; the legality corpus; mutants of the
+baselines and of acceld's own kernels; what a fifth more or less of each fitted constant does to the gains of acceld's
+rules. ``--write`` puts the tables into docs/simulator.md, of which ``--only`` replaces those of its sections.
 
 The mutants' results are kept in ``--results`` kernel by kernel; ``--resume`` takes from there what is known, and the
 table is of all that the file holds.
@@ -22,15 +22,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules and the tests' corpus
 
-from scripts.simbench import accuracy, coverage, kernels, rule_wins, versions
+from scripts.simbench import accuracy, coverage, held_out, kernels, rule_wins, versions
 from scripts.simbench.kernels import BEST, NKIBENCH, ROOT, Case, Kernel
 from scripts.simbench.mutation import results
-from scripts.simbench.mutation.tally import tallies
+from scripts.simbench.mutation.tally import tally
 from scripts.simbench.tables import Table, markdown, write_document
 
 RESULTS = ROOT / "build" / "bench-sim" / "mutants.json"
@@ -108,15 +107,21 @@ def corpus(_: Bench) -> dict[str, Table]:
 
 def mutants(bench: Bench) -> dict[str, Table]:
     """Which mistakes are noticed."""
-    known, order = results.read(bench.results), list(bench.kernels())
-    for _, group in groupby(order, lambda one: one[1].workload.name):
-        left = {label: one for label, one in group if not (bench.resume and label in known)}
-        for report in tallies(left, say) if left else ():
-            known[report.kernel] = report
-            results.write(bench.results, known)
-            say(f"{report.kernel}: {report.summary}")
+    known = results.read(bench.results)
+    for label, kernel in bench.kernels():
+        if bench.resume and label in known:
+            continue
+        known[label] = report = tally(label, kernel, say)
+        results.write(bench.results, known)
+        say(f"{label}: {report.summary}")
     reports = list(known.values())
     return {"mutants": results.table(reports), "operators": results.operator_table(reports)}
+
+
+def others(_: Bench) -> dict[str, Table]:
+    """Published latencies of other kernels."""
+    folder = os.environ.get("NKI_SAMPLES_LEGACY_DIR")
+    return held_out.held_out_tables(Path(folder)) if folder and Path(folder).is_dir() else {}
 
 
 def samples(_: Bench) -> dict[str, Table]:
@@ -126,7 +131,7 @@ def samples(_: Bench) -> dict[str, Table]:
 
 
 SECTIONS: Mapping[str, Callable[[Bench], dict[str, Table]]] = {
-    one.__name__: one for one in (model, robustness, wins, corpus, mutants, samples)
+    one.__name__: one for one in (model, others, robustness, wins, corpus, mutants, samples)
 }
 
 

@@ -24,7 +24,7 @@ def in_boxes(program: Program) -> tuple[Program, tuple[tuple[slice, ...], ...]]:
         if used:
             boxes[number] = _box(buffer, used, trips)
     for number in program.inputs:
-        boxes.setdefault(number, [(0, extent) for extent in program.buffers[number].shape])
+        boxes.setdefault(number, [(0, size) for size in program.buffers[number].shape])
 
     def access(one: Access) -> Access:
         box = boxes.get(one.buffer)
@@ -71,16 +71,21 @@ def _covers(access: Access, buffer: Buffer) -> bool:
 
 def _box(buffer: Buffer, used: Sequence[Access], trips: Mapping[int, int]) -> Box:
     box: Box = []
-    for d, extent in enumerate(buffer.shape):
+    for d, size in enumerate(buffer.shape):
         on_chip = buffer.space is not Space.HBM
         if on_chip and d >= buffer.partition_axis % len(buffer.shape):
-            box.append((0, extent))
+            box.append((0, size))
             continue
-        lows, highs = [], []
-        for access in used:
-            low, high = access.start[d].bounds(trips)
-            reach = [dim.steps[d] * max(0, dim.count - 1) for dim in access.dims]
-            lows.append(low + sum(min(0, one) for one in reach))
-            highs.append(high + sum(max(0, one) for one in reach))
-        box.append((max(0, min(lows)), min(extent, max(highs) + 1)))
+        reached = [extent(access, trips)[d] for access in used]
+        box.append((max(0, min(low for low, _ in reached)), min(size, max(high for _, high in reached) + 1)))
     return box
+
+
+def extent(access: Access, trips: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Least and greatest index that a tile reaches in each dimension over all iterations."""
+    found = []
+    for d, start in enumerate(access.start):
+        low, high = start.bounds(trips)
+        reach = [dim.steps[d] * max(0, dim.count - 1) for dim in access.dims]
+        found.append((low + sum(min(0, one) for one in reach), high + sum(max(0, one) for one in reach)))
+    return found

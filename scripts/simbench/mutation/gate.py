@@ -40,19 +40,6 @@ class FixedSeeds(Seeds):
         return zlib.crc32(name.encode())
 
 
-def trials(workload: Workload) -> list[Trial]:
-    """What a candidate is tried on before it is shown as a win."""
-    seeds = FixedSeeds()
-    return [search_trial(seeds), *strict_trials(workload, seeds, dear=True)]
-
-
-def drawn(workload: Workload, trial: Trial) -> list[Array]:
-    """The trial's arrays in the kernel's layout."""
-    with np.errstate(all="ignore"):
-        values = kernel_inputs(workload, inputs_of(workload, trial.seed, trial.variant))
-    return [one for one in values if isinstance(one, np.ndarray)]
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What one trial says of a program."""
@@ -105,16 +92,23 @@ class Preparation:
     """Makes the trials of one reduced kernel ready."""
 
     def __init__(self, workload: Workload, kernel: Reduced) -> None:
-        self._workload, self._program = workload, kernel.program
+        """``workload`` is the whole kernel's; data is drawn as it declares, for the arguments of the smaller one."""
+        self._workload, self._program = kernel.workload(workload), kernel.program
         self._dtypes = [kernel.program.buffers[number].dtype for number in kernel.program.outputs]
-        self._arguments = kernel.arguments
         self._written: list[Any] = []
         """Where the program writes its outputs; found out on the first trial."""
 
-    def bench(self, trial: Trial, whole: Sequence[Array]) -> Bench | str:
-        """A trial made ready, from the arrays of the whole kernel; in words why it decides nothing, where it does not."""
-        arrays = self._arguments(whole)
+    @property
+    def trials(self) -> list[Trial]:
+        """What a candidate is tried on before it is shown as a win."""
+        seeds = FixedSeeds()
+        return [search_trial(seeds), *strict_trials(self._workload, seeds, dear=True)]
+
+    def bench(self, trial: Trial) -> Bench | str:
+        """A trial made ready; in words why it decides nothing, where it does not."""
         with np.errstate(all="ignore"):
+            inputs = kernel_inputs(self._workload, inputs_of(self._workload, trial.seed, trial.variant))
+            arrays = [one for one in inputs if isinstance(one, np.ndarray)]
             expected = expectation(self._oracle, arrays)
             if isinstance(expected, str):
                 return expected

@@ -1,41 +1,29 @@
 """A kernel's program made cheap: the same instructions on the last iterations of its loops and on smaller arrays.
 
-A loop keeps its last two iterations where the others only make other parts of the outputs: nothing that the loop
-writes is read outside of it, and its iterations share nothing. What an earlier loop makes for iterations that are gone
-goes too, where the outputs stay what they were (tried on data; memory that nobody wrote is NaN). Then each array is
-cut to the box that is still used. The result is a program for smaller arguments that computes, bit for bit up to the
-blocking of products, a part of the kernel's own results.
+A loop keeps its last two iterations where the others only make parts of the outputs of their own, or what nothing that is
+left reads any more. Then each array is cut to the box that is still used. The result is a program for smaller arguments
+that computes, up to the blocking of products, a part of the kernel's own results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acceld.nki.errors import KernelFailure
-from acceld.nki.execute import execute
-from acceld.nki.flow import all_uses
+from acceld.nki.flow import Use, all_uses
 from acceld.nki.numerics import Array
-from acceld.nki.program import (
-    Access,
-    Affine,
-    Instruction,
-    Loop,
-    LoopKind,
-    Node,
-    Program,
-)
+from acceld.nki.program import Access, Affine, Instruction, Loop, LoopKind, Node, Program
 from acceld.nki.verify import verify
-from scripts.simbench.mutation.boxes import in_boxes
+from acceld.workloads import Workload
+from scripts.simbench.mutation.boxes import extent, in_boxes
 from scripts.simbench.mutation.editing import mapped
 
 KEPT = 2
 """Iterations that a loop keeps."""
 STORES = 4
 """Stores that a program without loops keeps."""
-_CLOSE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +37,40 @@ class Reduced:
 
     def arguments(self, arrays: Sequence[Array]) -> list[Array]:
         """Its arguments, out of those of the kernel."""
-        return [
-            np.ascontiguousarray(array.reshape(self._shape(array, box))[box])
-            for array, box in zip(arrays, self.boxes, strict=True)
-        ]
+        return [np.ascontiguousarray(array[box]) for array, box in zip(arrays, self.boxes, strict=True)]
 
-    @staticmethod
-    def _shape(array: Array, box: tuple[slice, ...]) -> tuple[int, ...]:
-        return array.shape if box else (array.size,)
+    def workload(self, whole: Workload) -> Workload:
+        """The kernel's workload with the arguments of the smaller program, drawn in the kernel's layout.
+
+        Relations between inputs that are stated in another layout are left out.
+        """
+        boxes = iter(self.boxes)
+        arguments = tuple(
+            a if a.is_scalar else replace(a, shape=(cut := _shape(next(boxes), a.kernel_shape)), kernel_shape=cut)
+            for a in whole.arguments
+        )
+        moved = {a.name for a in whole.arguments if a.kernel_shape != a.shape}
+        related = tuple(one for one in whole.metamorphic if not moved & set(one.arguments))
+        return replace(whole, arguments=arguments, metamorphic=related, reshaped=True)
 
 
-def reduced(program: Program, arguments: Callable[[], Sequence[Array]]) -> Reduced:
-    """The smaller program; ``arguments`` draws data for the whole one. The program itself where it can not be cut."""
+def _shape(box: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(len(range(*one.indices(size))) for one, size in zip(box, shape, strict=True))
+
+
+def reduced(program: Program) -> Reduced:
+    """The smaller program; the program itself where it can not be cut."""
     if _indirect(program):
         return whole(program)
     small = _sliced(program)
-    names: list[str] = [] if small is program else [f"{STORES} of its stores"]
-    for loop in reversed(list(small.loops.values())):
-        if loop.id in small.loops and _independent(small, loop) and not verify(one := _cut(small, loop.id)):
-            small = one
-            names.append(_named(loop))
-    small, more = _without_idle_producers(small, arguments)
-    names += more
+    names = [] if small is program else [f"{STORES} of its stores"]
+    shrunk = True
+    while shrunk:
+        shrunk = False
+        for loop in reversed(list(small.loops.values())):
+            if _droppable(small, loop) and not verify(one := _cut(small, loop.id)):
+                small, shrunk = one, True
+                names.append(f"{loop.trips} at line {loop.line}")
     boxed, boxes = in_boxes(small)
     return whole(program) if verify(boxed) else Reduced(boxed, boxes, tuple(names))
 
@@ -80,102 +80,48 @@ def whole(program: Program) -> Reduced:
     return Reduced(program, tuple((slice(None),) * len(program.buffers[n].outer_shape) for n in program.inputs))
 
 
-def _named(loop: Loop) -> str:
-    return f"{loop.trips} at line {loop.line}"
-
-
 def _indirect(program: Program) -> bool:
     return bool(program.registers) or any(
         access.indirect for instruction, _ in program.walk() for access in instruction.accesses
     )
 
 
-def _independent(program: Program, loop: Loop) -> bool:
-    """Whether dropping iterations leaves the rest of the outputs as they were, whatever the data."""
-    if loop.trips <= KEPT or loop.kind in (LoopKind.DYNAMIC, LoopKind.SPMD):
+def _droppable(program: Program, loop: Loop) -> bool:
+    """Whether all but the last iterations can go and leave the rest of the outputs as they were, whatever the data."""
+    if loop.trips <= KEPT or loop.kind not in (LoopKind.AFFINE, LoopKind.SEQUENTIAL):
         return False
-    outputs = set(program.outputs)
-    found = all_uses(program)
-    stores = False
-    for number, uses in found.items():
-        inside = [any(around.id == loop.id for around in use.loops) for use in uses]
-        if not any(here and use.writes for here, use in zip(inside, uses, strict=True)):
+    for number, uses in all_uses(program).items():
+        inside = [use for use in uses if any(around.id == loop.id for around in use.loops)]
+        writes = [use for use in inside if use.writes]
+        if not writes:
             continue
-        if any(use.reads and not here for here, use in zip(inside, uses, strict=True)):
-            return False
-        if number in outputs:
-            stores = True
-            if any(use.reads for use in uses):
+        if number in program.outputs:
+            if any(use.reads for use in uses) or not all(map(_moves(loop), writes)):
                 return False
-        elif loop.kind is LoopKind.SEQUENTIAL and loop.id not in program.buffers[number].scope:
+        elif (loop.kind is LoopKind.SEQUENTIAL and loop.id not in program.buffers[number].scope) or not _idle(
+            program, loop, writes, [use for use in uses if use.reads and use not in inside]
+        ):
             return False
-    return stores and all(
-        any(start.terms and any(term[0] == loop.id for term in start.terms) for start in use.access.start)
-        for number in outputs
-        for use in found.get(number, ())
-        if use.writes and any(around.id == loop.id for around in use.loops)
-    )
+    return True
 
 
-def _without_idle_producers(program: Program, arguments: Callable[[], Sequence[Array]]) -> tuple[Program, list[str]]:
-    """The program without iterations whose results nothing that is left needs."""
-    candidates = [
-        loop
-        for loop in reversed(list(program.loops.values()))
-        if loop.trips > KEPT and loop.kind in (LoopKind.AFFINE, LoopKind.SEQUENTIAL) and not _stores(program, loop)
-    ]
-    if not any(_ends_before_stores(program, loop) for loop in candidates):
-        return program, []
-    arrays = list(arguments())
-    right, names = execute(program, arrays), []
-    for loop in candidates:
-        if not _ends_before_stores(program, loop):
-            continue
-        small = _cut(program, loop.id)
-        if verify(small):
-            continue
-        try:
-            found = execute(small, arrays)
-        except KernelFailure:
-            continue
-        if all(_alike(a, b) for a, b in zip(found, right, strict=True)):
-            program = small
-            names.append(_named(loop))
-    return program, names
+def _moves(loop: Loop) -> Callable[[Use], bool]:
+    """Whether an access lies elsewhere in each iteration."""
+    return lambda use: any(coef for start in use.access.start for one, coef in start.terms if one == loop.id)
 
 
-def _stores(program: Program, loop: Loop) -> bool:
-    outputs = set(program.outputs)
+def _idle(program: Program, loop: Loop, writes: Sequence[Use], reads: Sequence[Use]) -> bool:
+    """Whether nobody reads what the first iterations write: in some dimension their boxes lie apart."""
+    if not reads:
+        return True
+    trips = {number: one.trips for number, one in program.loops.items()}
+    first = {**trips, loop.id: loop.trips - KEPT}
+    wanted, made = ([extent(use.access, t) for use in of] for of, t in ((reads, trips), (writes, first)))
     return any(
-        dst.buffer in outputs
-        for instruction, around in program.walk()
-        if any(one.id == loop.id for one in around)
-        for dst in instruction.dsts
+        max(box[d][1] for box in made) < min(box[d][0] for box in wanted)
+        or min(box[d][0] for box in made) > max(box[d][1] for box in wanted)
+        for d in range(len(program.buffers[writes[0].access.buffer].shape))
     )
-
-
-def _ends_before_stores(program: Program, loop: Loop) -> bool:
-    """Whether the loop is in a nest of its own that makes what later ones use, rather than inside of theirs."""
-    for node in program.body:
-        if isinstance(node, Loop) and any(one is loop or one.id == loop.id for one in _nested(node)):
-            return not _stores(program, node)
-    return False
-
-
-def _nested(loop: Loop) -> Iterable[Loop]:
-    yield loop
-    for node in loop.body:
-        if isinstance(node, Loop):
-            yield from _nested(node)
-
-
-def _alike(a: Array, b: Array) -> bool:
-    left, right = a.astype(np.float64), b.astype(np.float64)
-    defined = ~np.isnan(right)
-    if not np.array_equal(~np.isnan(left), defined):
-        return False
-    apart = np.linalg.norm(left[defined] - right[defined])
-    return bool(apart <= _CLOSE * np.linalg.norm(right[defined]))
 
 
 def _cut(program: Program, number: int) -> Program:

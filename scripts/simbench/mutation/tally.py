@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from acceld.evaluate.gates import Trial
-from acceld.nki.numerics import Array
 from acceld.nki.program import Program
 from scripts.simbench.kernels import Kernel
-from scripts.simbench.mutation.gate import Bench, Preparation, drawn, illegal, trials
+from scripts.simbench.mutation.gate import Bench, Preparation, illegal
 from scripts.simbench.mutation.mutants import OPERATORS, Mutant, mutants
 from scripts.simbench.mutation.reasons import reason
 from scripts.simbench.mutation.reduction import reduced
@@ -51,17 +50,21 @@ class _Suspect:
 class _Tally:
     """One kernel under trial."""
 
-    def __init__(self, label: str, kernel: Kernel, own: Sequence[Array], *, limit: int, seed: int) -> None:
-        started = time.process_time()
+    def __init__(self, label: str, kernel: Kernel, *, limit: int, seed: int) -> None:
+        self._started = time.process_time()
         self.label, self.kernel, self.whole = label, kernel, kernel.program()
-        self.small = reduced(self.whole, lambda: own)
+        self.small = reduced(self.whole)
         self.wrong = [self._suspect(one) for one in mutants(self.small.program, seed=seed, limit=limit)]
         self.right = [self._suspect(one) for one in rewrites(self.small.program, seed=seed)]
         complaint = illegal(self.small.program)
         self.notes = [f"the kernel itself is refused: {complaint}"] if complaint else []
         self.preparation = Preparation(kernel.workload, self.small)
         self.tried = 0
-        self.cpu_s = time.process_time() - started
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time since the kernel was begun."""
+        return time.process_time() - self._started
 
     @property
     def open(self) -> list[_Suspect]:
@@ -71,19 +74,17 @@ class _Tally:
         settled = not wrong and self.tried >= ENOUGH and all(one.same for one in right)
         return [] if settled or self.cpu_s > KERNEL_S else [*wrong, *right]
 
-    def take(self, trial: Trial, arrays: Sequence[Array]) -> None:
+    def take(self, trial: Trial) -> None:
         """One trial of everything that is left."""
-        started = time.process_time()
-        bench = self.preparation.bench(trial, arrays)
+        bench = self.preparation.bench(trial)
         if isinstance(bench, str):
             self.notes.append(f"{trial.name} decides nothing: {bench}")
             return
         self.tried += 1
         for one in self.open:
             one.take(bench)
-            if self.cpu_s + time.process_time() - started > KERNEL_S:
+            if self.cpu_s > KERNEL_S:
                 break
-        self.cpu_s += time.process_time() - started
 
     def report(self) -> Report:
         """What became of it all."""
@@ -116,25 +117,16 @@ class _Tally:
         return replace(one.fate, fate=EXPLAINED if why else UNNOTICED, by=why)
 
 
-def tallies(kernels: Mapping[str, Kernel], say: Say, *, limit: int = LIMIT, seed: int = SEED) -> list[Report]:
-    """Make up to ``limit`` mutants of each kernel of one workload, and see what notices them."""
-    (workload,) = {kernel.workload.name: kernel.workload for kernel in kernels.values()}.values()
-    every = trials(workload)
-    arrays = drawn(workload, every[0])
-    made = []
-    for label, kernel in kernels.items():
-        made.append(_Tally(label, kernel, arrays, limit=limit, seed=seed))
-        say(f"{label}: cut {'; '.join(made[-1].small.loops) or 'nothing'} ({made[-1].cpu_s:.1f} s)")
-    for trial in every:
-        left = [one for one in made if one.open]
-        if not left:
+def tally(label: str, kernel: Kernel, say: Say, *, limit: int = LIMIT, seed: int = SEED) -> Report:
+    """Make up to ``limit`` mutants of a kernel, and see what notices them."""
+    made = _Tally(label, kernel, limit=limit, seed=seed)
+    say(f"{label}: cut {'; '.join(made.small.loops) or 'nothing'} ({made.cpu_s:.1f} s)")
+    for trial in made.preparation.trials:
+        if not made.open:
             break
-        if trial.variant != every[0].variant or trial.seed != every[0].seed:
-            arrays = drawn(workload, trial)
-        for one in left:
-            one.take(trial, arrays)
-        say(f"{trial.name}: left of {', '.join(f'{one.label} {len(one.open)}' for one in left)}")
-    return [one.report() for one in made]
+        made.take(trial)
+        say(f"{label}: {trial.name}: {len(made.open)} programs left ({made.cpu_s:.1f} s)")
+    return made.report()
 
 
 def _operation(program: Program, line: int) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from acceld.nki.execute import execute
 from acceld.nki.program import Program
 from acceld.nki.verify import verify
+from acceld.workloads import kernel_inputs, make_inputs
+from scripts.simbench.kernels import NKIBENCH, own
 from scripts.simbench.mutation.reduction import KEPT, STORES, reduced, whole
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
@@ -65,7 +68,7 @@ def drawn(program: Program) -> list[np.ndarray]:
 def test_loops_keep_their_last_iterations_and_arrays_what_those_use() -> None:
     program = shifted_squares()
     arrays = drawn(program)
-    small = reduced(program, lambda: arrays)
+    small = reduced(program)
     assert [loop.trips for loop in small.program.loops.values()] == [KEPT, KEPT]
     assert len(small.loops) == 2
     assert verify(small.program) == ()
@@ -78,7 +81,7 @@ def test_loops_keep_their_last_iterations_and_arrays_what_those_use() -> None:
 def test_a_program_without_loops_keeps_its_last_stores() -> None:
     program = unrolled_copies()
     arrays = drawn(program)
-    small = reduced(program, lambda: arrays)
+    small = reduced(program)
     assert sum(1 for _ in small.program.walk()) == 3 * STORES
     (part,) = execute(small.program, small.arguments(arrays))
     assert np.array_equal(part, 2 * arrays[0][-STORES * ROWS :])
@@ -87,7 +90,7 @@ def test_a_program_without_loops_keeps_its_last_stores() -> None:
 def test_an_iteration_that_others_need_stays() -> None:
     program = sum_over_blocks()
     arrays = drawn(program)
-    small = reduced(program, lambda: arrays)
+    small = reduced(program)
     assert [loop.trips for loop in small.program.loops.values()] == [BLOCKS]
     assert small.program.hash == program.hash
     (total,) = execute(small.program, small.arguments(arrays))
@@ -98,3 +101,22 @@ def test_the_whole_program_takes_whole_arguments() -> None:
     program = shifted_squares()
     (array,) = drawn(program)
     assert np.array_equal(whole(program).arguments([array])[0], array)
+
+
+def test_a_smaller_workload_draws_the_smaller_arguments() -> None:
+    kernel = own("rmsnorm_matmul")
+    small = reduced(kernel.program())
+    workload = small.workload(kernel.workload)
+    drawn = kernel_inputs(workload, make_inputs(workload, 3, "row_scaled"))
+    shapes = [one.shape for one in drawn]
+    assert shapes == [small.program.buffers[n].shape for n in small.program.inputs]
+    assert shapes[0] == (KEPT, 128, 1024)
+    assert all(np.isfinite(one).all() for one in execute(small.program, drawn))
+
+
+@pytest.mark.parametrize("name", NKIBENCH)
+def test_every_kernel_of_ours_is_cut_to_a_legal_program(name: str) -> None:
+    program = own(name).program()
+    small = reduced(program).program
+    assert verify(small) == ()
+    assert sum(b.elements for b in small.buffers) <= sum(b.elements for b in program.buffers)

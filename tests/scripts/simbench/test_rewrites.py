@@ -11,7 +11,7 @@ from acceld.nki.execute import execute
 from acceld.nki.program import Program
 from acceld.nki.verify import verify
 from scripts.simbench.kernels import own
-from scripts.simbench.mutation.gate import FixedSeeds, Preparation, drawn, illegal, trials
+from scripts.simbench.mutation.gate import FixedSeeds, Preparation, illegal
 from scripts.simbench.mutation.mutants import mutants
 from scripts.simbench.mutation.reduction import reduced
 from scripts.simbench.mutation.rewrites import KINDS, rewrites
@@ -40,10 +40,10 @@ def test_each_kind_of_rewrite_finds_a_place() -> None:
 
 def test_the_gate_tells_a_kernel_its_equivalents_and_its_mutants_apart() -> None:
     kernel = own("rmsnorm_matmul")
-    trial = trials(kernel.workload)[0]
-    arrays = drawn(kernel.workload, trial)
-    small = reduced(kernel.program(), lambda: arrays)
-    bench = Preparation(kernel.workload, small).bench(trial, arrays)
+    small = reduced(kernel.program())
+    preparation = Preparation(kernel.workload, small)
+    assert preparation.trials[0].name == "own"
+    bench = preparation.bench(preparation.trials[0])
     assert not isinstance(bench, str)
     assert bench.verdict(small.program).same
     for one in rewrites(small.program):
