@@ -23,9 +23,10 @@ from acceld.evaluate.jail import Jail, Level
 log = logging.getLogger(__name__)
 
 _START_S = 60.0
+"""How long a zygote may take to load its modules, or to take up a job."""
 _KILL_S = 5.0
 _MAX_STATUS = 64_000
-TRIES = 3
+TRIES = 5
 """Times a job is done that something outside ends."""
 _LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` tells), or a person."
 _COPY_BYTES = 1 << 20
@@ -348,7 +349,7 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
     loop = asyncio.get_running_loop()
     os.set_blocking(status, False)
     received = bytearray()
-    done = asyncio.Event()
+    begun, done = asyncio.Event(), asyncio.Event()
 
     def readable() -> None:
         try:
@@ -356,12 +357,15 @@ async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
         except BlockingIOError:
             return
         received.extend(data)
+        begun.set()
         if not data or len(received) > _MAX_STATUS:
             loop.remove_reader(status)
             done.set()
 
     loop.add_reader(status, readable)
     try:
+        async with asyncio.timeout(_START_S):
+            await begun.wait()
         async with asyncio.timeout(jail.wall_s + _KILL_S):
             await done.wait()
     except TimeoutError:

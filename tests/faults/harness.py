@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from acceld.client import Client
 from acceld.errors import DaemonError
@@ -46,14 +47,16 @@ def kill_writers(folder: Path, rounds: int, seed: int = 0) -> Storage:
         lines = [first, *child.stdout.read().splitlines(keepends=True)]
         child.wait()
         child.stdout.close()
-        acknowledged = [int(line) for line in lines if line.endswith("\n")]
+        acknowledged = {int(line.split()[0]): line.split()[1] for line in lines if line.endswith("\n")}
         started = time.monotonic()
         report = check(path)
         result.reopen_s = max(result.reopen_s, time.monotonic() - started)
-        stored = {seq for (seq,) in _rows(path, "SELECT seq FROM events")}
+        stored = {
+            seq: text.split()[0] for seq, text in _rows(path, "SELECT seq, json_extract(data, '$.text') FROM events")
+        }
         result.rounds += 1
         result.acknowledged += len(acknowledged)
-        result.lost += len(set(acknowledged) - stored)
+        result.lost += sum(stored.get(seq) != text for seq, text in acknowledged.items())
         result.extra = max(result.extra, max(stored) - max(acknowledged))
         result.damaged += bool(report.problems)
     return result
@@ -73,7 +76,7 @@ def start(
     )
 
 
-def _rows(path: Path, sql: str) -> list[tuple[int]]:
+def _rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         return connection.execute(sql).fetchall()

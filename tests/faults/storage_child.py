@@ -1,12 +1,14 @@
 """A process that writes to a store until it is killed, or until its disk is full: ``python -m tests.faults.storage_child``.
 
-``write PATH`` prints the number of each event once it is acknowledged. ``full PATH BYTES`` lets no file grow beyond
+``write PATH`` prints the number and the text of each event once it is acknowledged. ``full PATH BYTES`` lets no file grow beyond
 ``BYTES`` until it is told ``more`` on standard input, and prints what happens.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import resource
 import sys
 
@@ -18,9 +20,10 @@ async def write(path: str) -> None:
     store = await asyncio.to_thread(Store.open, path)
 
     async def notices(name: str) -> None:
-        while True:
-            seq = await store.notice(None, "info", f"{name} {'x' * 500}")
-            sys.stdout.write(f"{seq}\n")
+        for number in itertools.count():
+            text = f"{os.getpid()}-{name}-{number}"
+            seq = await store.notice(None, "info", f"{text} {'x' * 500}")
+            sys.stdout.write(f"{seq} {text}\n")
             sys.stdout.flush()
 
     async with asyncio.TaskGroup() as tasks:

@@ -49,6 +49,8 @@ def escape(request: bytes, reply: int) -> None:
                 hang(request, reply)
             os._exit(0)
     os.write(reply, b"escaped")
+    if request == b"linger":
+        time.sleep(0.7)
     if request == b"stay":
         hang(request, reply)
 
