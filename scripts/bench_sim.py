@@ -9,8 +9,8 @@ Then published latencies of other kernels and coverage: kernels of aws-neuron/nk
 baselines and of acceld's own kernels; what a fifth more or less of each fitted constant does to the gains of acceld's
 rules. ``--write`` puts the tables into docs/simulator.md, of which ``--only`` replaces those of its sections.
 
-The mutants' results are kept in ``--results`` kernel by kernel; ``--resume`` takes from there what is known, and the
-table is of all that the file holds.
+Results of mutants and wins are kept in the folder ``--results`` kernel by kernel; ``--resume`` takes from there what is
+known, and the tables are of all that the folder holds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from scripts.simbench.mutation import results
 from scripts.simbench.mutation.tally import tally
 from scripts.simbench.tables import Table, markdown, write_document
 
-RESULTS = ROOT / "build" / "bench-sim" / "mutants.json"
+RESULTS = ROOT / "build" / "bench-sim"
 WIN_S = 120.0
 
 
@@ -96,8 +96,14 @@ def robustness(bench: Bench) -> dict[str, Table]:
 
 def wins(bench: Bench) -> dict[str, Table]:
     """What each fitted constant does to the gains of rules."""
-    legacy = ((label, one) for label, one in bench.kernels() if one.api == "nki_legacy")
-    return {"wins": rule_wins.win_table(legacy, bench.win_s, say)}
+    path = bench.results / "wins.json"
+    known: dict[str, Table] = json.loads(path.read_text()) if path.is_file() else {}
+    for label, kernel in bench.kernels():
+        if kernel.api != "nki_legacy" or (bench.resume and label in known):
+            continue
+        known[label] = rule_wins.rows(label, kernel, bench.win_s, say)
+        results.replace_file(path, json.dumps(known, indent=1))
+    return {"wins": rule_wins.win_table(known.values())}
 
 
 def corpus(_: Bench) -> dict[str, Table]:
@@ -107,12 +113,13 @@ def corpus(_: Bench) -> dict[str, Table]:
 
 def mutants(bench: Bench) -> dict[str, Table]:
     """Which mistakes are noticed."""
-    known = results.read(bench.results)
+    path = bench.results / "mutants.json"
+    known = results.read(path)
     for label, kernel in bench.kernels():
         if bench.resume and label in known:
             continue
         known[label] = report = tally(label, kernel, say)
-        results.write(bench.results, known)
+        results.write(path, known)
         say(f"{label}: {report.summary}")
     reports = list(known.values())
     return {"mutants": results.table(reports), "operators": results.operator_table(reports)}
@@ -143,8 +150,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="these sections")
     parser.add_argument("--kernels", nargs="+", default=[], help="only these workloads' kernels for mutants and wins")
     parser.add_argument("--win-s", type=float, default=WIN_S, help="processor time for the wins of one kernel")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the mutants' results are kept")
-    parser.add_argument("--resume", action="store_true", help="take the mutants' results that are there")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder where results are kept")
+    parser.add_argument("--resume", action="store_true", help="take the results that are there")
     options = parser.parse_args(argv)
     folder = os.environ.get("ACCELOPT_DIR")
     if not folder or not Path(folder).is_dir():

@@ -113,19 +113,21 @@ def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]
             yield site.rule, site.line, program
 
 
-def win_table(kernels: Iterable[tuple[str, Kernel]], budget_s: float, say: Callable[[str], None]) -> Table:
+def rows(label: str, kernel: Kernel, budget_s: float, say: Callable[[str], None]) -> Table:
+    """A kernel's wins as rows; one row that says so where it has none."""
+    started = time.process_time()
+    found = [win.row for win in wins(label, kernel, budget_s)]
+    say(f"{label}: {len(found)} wins ({time.process_time() - started:.1f} s)")
+    return found or [_row(kernel=label, rule="no win")]
+
+
+def win_table(found: Iterable[Table]) -> Table:
     """Gains of acceld's rules under changed constants, and how many survive."""
-    found: list[Win] = []
-    none: list[str] = []
-    for label, kernel in kernels:
-        started, count = time.process_time(), len(found)
-        found += list(wins(label, kernel, budget_s))
-        say(f"{label}: {len(found) - count} wins ({time.process_time() - started:.1f} s)")
-        if len(found) == count:
-            none.append(label)
-    survivors = sum(win.survives for win in found)
-    table = [win.row for win in found]
-    columns = "kernel rule line speed-up least with survives".split()
-    every = dict.fromkeys(columns, "") | {"kernel": "all", "survives": f"{survivors} of {len(found)}"}
-    without = dict.fromkeys(columns, "") | {"kernel": ", ".join(none) or "none", "rule": "no win"}
-    return [*table, without, every]
+    table = [row for one in found for row in one]
+    gains = [row for row in table if row["speed-up"]]
+    survivors = sum(str(row["survives"]).startswith("yes") for row in gains)
+    return [*table, _row(kernel="all", survives=f"{survivors} of {len(gains)}")]
+
+
+def _row(**values: object) -> dict[str, object]:
+    return dict.fromkeys("kernel rule line speed-up least with survives".split(), "") | values

@@ -72,11 +72,16 @@ def read(path: Path) -> dict[str, Report]:
 
 
 def write(path: Path, reports: Mapping[str, Report]) -> None:
-    """Replace the file by these reports; it is whole at any time."""
+    """Replace the file by these reports."""
+    plain = {name: asdict(report) for name, report in reports.items()}
+    replace_file(path, json.dumps(plain, indent=1))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file that is whole at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    plain = {name: asdict(report) for name, report in reports.items()}
-    partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
