@@ -61,7 +61,13 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
     from acceld.watch.watcher import Watcher
 
     files = [_watched(Path(path), arguments, settings, where.api) for path in arguments.paths]
-    console = WatchConsole(sys.stdout, as_json=arguments.json, notify=settings.tui.notify, kept=home.path)
+    console = WatchConsole(
+        sys.stdout,
+        [one.path for one in files],
+        as_json=arguments.json,
+        notify=settings.tui.notify,
+        kept=home.path,
+    )
     runs = WatchRuns(home, settings, where, console.step) if home.daemon() is not None else None
     measures = where.backend != SIMULATOR
     if measures and runs is None:

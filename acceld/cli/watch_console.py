@@ -10,7 +10,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -30,10 +31,14 @@ DISAGREEMENTS = "disagreements.jsonl"
 
 
 class WatchConsole:
-    """Prints steps as they land."""
+    """Prints steps as they land, each with its file's name, with the folder where two files have one name."""
 
-    def __init__(self, stream: TextIO, *, as_json: bool, notify: Manner, kept: Path) -> None:
+    def __init__(self, stream: TextIO, paths: Sequence[Path], *, as_json: bool, notify: Manner, kept: Path) -> None:
         self._stream, self._json, self._notify, self._kept = stream, as_json, notify, kept
+        times = Counter(path.name for path in paths)
+        self._names = {
+            path: path.name if times[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths
+        }
 
     def step(self, step: Step) -> None:
         """One line; what fails and what a search found rings."""
@@ -53,7 +58,8 @@ class WatchConsole:
             }
             line = json.dumps(told, ensure_ascii=False, default=str)
         else:
-            line = f"{GLYPHS[step.good]} {step.path.name:<18} {step.seconds:6.2f} s  {step.text}"
+            name = self._names.get(step.path, step.path.name)
+            line = f"{GLYPHS[step.good]} {name:<18} {step.seconds:6.2f} s  {step.text}"
         print(line, file=self._stream, flush=True)
 
     def _ring(self, step: Step) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acceld.model import Attempt, Candidate, Plan, Run, Status
+from acceld.model import Attempt, Candidate, Kernel, Plan, Run, Status
 from acceld.report.scrub import scrubbed
 
 NO_CODE = -1.0
@@ -77,12 +77,16 @@ def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
         lines.append(f"It takes {profile.latency_us:.1f} us ({profile.source}); bound by {profile.bound or 'unknown'}.")
     if plan is not None:
         lines += ["", "Plan:", plan.text]
-    return scrubbed("\n".join([*lines, "", "```python", parent.kernel.text.rstrip(), "```"]))
+    return scrubbed("\n".join([*lines, "", _fenced(parent.kernel)]))
 
 
 def answer(candidate: Candidate) -> str:
     """The answer a model is to give."""
-    return scrubbed(f"```python\n{candidate.kernel.text.rstrip()}\n```")
+    return scrubbed(_fenced(candidate.kernel))
+
+
+def _fenced(kernel: Kernel) -> str:
+    return f"```{'c' if kernel.api == 'c' else 'python'}\n{kernel.text.rstrip()}\n```"
 
 
 def edges(material: Material) -> Iterator[tuple[Candidate, Candidate, Plan | None, float]]:
