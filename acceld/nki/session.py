@@ -6,10 +6,12 @@ import dis
 import sys
 import time
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from acceld.nki.builder import ProgramBuilder
 from acceld.nki.errors import LimitExceeded
@@ -56,13 +58,19 @@ class Session:
     builder: ProgramBuilder = field(init=False)
     running: bool = False
     last_line: int = 0
+    reload: Callable[[], Any] | None = None
+    """Loads the kernel's file again and gives its entry function: a second trace must not see what a first one left."""
 
     def __post_init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was traced, to trace again."""
+        """Forget what was traced."""
         self.builder = ProgramBuilder(max_instructions=self.options.max_instructions)
+
+    def again(self, function: Any) -> Any:
+        """The kernel's function, as it was when its file was loaded, to trace it again."""
+        return function if self.reload is None else self.reload()
 
     def check_deadline(self) -> None:
         """LimitExceeded once the deadline is past."""

@@ -77,6 +77,7 @@ def _traced(
     try:
         module, notices = _load(tree, session, front_end)
         function = _entry_of(module, session.entry)
+        session.reload = lambda: _entry_of(_load(tree, session, front_end)[0], session.entry)
         return front_end.run(function, _named(function, arguments)), notices
     except KernelFailure as failure:
         if not failure.line:

@@ -59,8 +59,9 @@ class CurrentFrontEnd:
         unroll: frozenset[Site] = frozenset()
         after: int | None = SAMPLE_AFTER
         sampling = False
-        for _ in range(MAX_RETRACES):
+        for attempt in range(MAX_RETRACES):
             self.session.reset()
+            function = self.session.again(function) if attempt else function
             trace = CurrentTrace(self.session, keep, flatten, unroll, {} if sampling else None)
             trace.sampling_after = after
             activate(trace)

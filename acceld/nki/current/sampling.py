@@ -12,9 +12,12 @@ anything else goes wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import FrameType, ModuleType
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import CellType, FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn
+
+import numpy as np
 
 from acceld.nki.frontend.index import Expr
 from acceld.nki.frontend.state import Retrace
@@ -26,6 +29,8 @@ SAMPLE_AFTER = 4000
 """Instructions after which a kernel is traced with samples."""
 LEAST = 8
 """Loops of fewer iterations run in full."""
+_SMALL = 4096
+"""Bytes of an array, or members of a collection, that are looked at; of greater ones only the size."""
 
 
 def positions(count: int) -> tuple[int, ...]:
@@ -41,18 +46,35 @@ def python_state(frame: FrameType | None, variable: str) -> object:
     return [_summary({**frame.f_locals, variable: ...}), _summary(frame.f_globals)]
 
 
-def _summary(values: Mapping[str, object], depth: int = 1) -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
-    for name, value in values.items():
-        if value is None or isinstance(value, int | float | str | bytes):
-            found.append((name, value))
-        elif isinstance(value, list | dict | set | tuple):
-            found.append((name, len(value)))
-        elif (
-            depth and not isinstance(value, Tensor | Expr | ModuleType | type | Callable) and hasattr(value, "__dict__")
-        ):
-            found.append((name, _summary(vars(value), depth - 1)))
-    return found
+def _summary(values: Mapping[str, object], depth: int = 2) -> list[tuple[str, object]]:
+    return [(name, _state(value, depth)) for name, value in values.items()]
+
+
+def _state(value: object, depth: int) -> object:
+    """A value as something that compares; an iterator is never twice the same, since looking would move it on."""
+    if value is None or isinstance(value, int | float | str | bytes):
+        return value
+    if isinstance(value, Iterator):
+        return object()
+    if not depth or isinstance(value, Tensor | Expr | ModuleType | type):
+        return None
+    if isinstance(value, np.ndarray):
+        return value.tobytes() if value.nbytes <= _SMALL else value.shape
+    if isinstance(value, FunctionType):
+        cells = [cell for cell in value.__closure__ or () if _filled(cell)]
+        kept = [*(cell.cell_contents for cell in cells), *(value.__defaults__ or ()), vars(value)]
+        return [_state(one, depth - 1) for one in kept]
+    if isinstance(value, list | tuple | set | dict | deque):
+        parts = [*value, *value.values()] if isinstance(value, dict) else list(value)
+        return (len(parts), [_state(one, depth - 1) for one in parts] if len(parts) <= _SMALL else None)
+    return _summary(vars(value), depth - 1) if hasattr(value, "__dict__") else None
+
+
+def _filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that is bound later
+        return False
 
 
 def _needs_all(self: SampledIndex, *others: object) -> NoReturn:

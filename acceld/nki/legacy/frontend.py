@@ -72,8 +72,9 @@ class LegacyFrontEnd:
         flatten: frozenset[Site] = frozenset()
         splits: dict[Site, int] = {}
         cuts: dict[Site, frozenset[int]] = {}
-        for _ in range(MAX_RETRACES):
+        for attempt in range(MAX_RETRACES):
             self.session.reset()
+            function = self.session.again(function) if attempt else function
             trace = Trace(self.session, unroll, keep, flatten)
             trace.splits, trace.cuts = splits, cuts
             activate(trace)

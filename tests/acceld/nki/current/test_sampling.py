@@ -49,6 +49,23 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[Program, Prog
         ("pass", "if j % 3 == 1:\n                " + DOUBLED),
         ("count = 0", "count += 1\n            if count == 40:\n                " + DOUBLED),
         ("seen = []", "seen.append(1)\n            if len(seen) == 39:\n                " + DOUBLED),
+        (
+            "count = [0]",
+            "count[0] += 1\n            for _ in range(max(0, 40 - count[0])):\n                " + DOUBLED,
+        ),
+        ("left = iter([1] * 40 + [0] * 999)", "for _ in range(next(left)):\n                " + DOUBLED),
+        (
+            "def step(n=[]):\n        n.append(1)\n        return max(0, 40 - len(n))",
+            "for _ in range(step()):\n                " + DOUBLED,
+        ),
+        (
+            "def step():\n        step.n = getattr(step, 'n', 0) + 1\n        return step.n < 40",
+            "for _ in range(step()):\n                " + DOUBLED,
+        ),
+        (
+            "count = np.zeros(1)",
+            "count += 1\n            for _ in range(max(0, 40 - int(count[0]))):\n                " + DOUBLED,
+        ),
         ("scales = [1.0 + (k == 9) for k in range(99)]", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[j])"),
         ("scales = {k: float(k) for k in range(99)}", "nisa.tensor_scalar(tile, tile, nl.multiply, scales[i])"),
         ("pass", "nisa.tensor_scalar(tile, tile, nl.multiply, float(i))"),
