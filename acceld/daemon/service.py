@@ -280,7 +280,7 @@ class Daemon:
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
         """Start a run; its id."""
-        if self._state != "running":
+        if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
         section = self._config.search
