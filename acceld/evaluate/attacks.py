@@ -115,7 +115,10 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
     for path in files:
         name = path.relative_to(folder).with_suffix("").as_posix()
         try:
-            attacks.append(replace(_load(name, path, workloads), further=further))
+            found = _load(name, path, workloads)
+            if further:
+                load_workload(found.workload_folder)  # a broken one is the folder's fault, not the judge's
+            attacks.append(replace(found, further=further))
         except (AcceldError, OSError, ValueError) as error:
             broken.append(Broken(name, f"{path}: {error}"))
     return attacks, broken

@@ -69,10 +69,19 @@ async def test_a_file_that_can_not_be_tried_is_told_of_and_the_others_are_tried(
 ) -> None:
     (tmp_path / "bad.py").write_text(text)
     (tmp_path / "good.py").write_text("# workload: st_silu\nraise SystemExit(0)\n")
-    attacks, broken = load_attacks(tmp_path)
+    attacks, broken = load_attacks(tmp_path, further=True)
     assert [attack.id for attack in attacks] == ["good"]
     assert [one.id for one in broken] == ["bad"]
     assert words in broken[0].message
+
+
+def test_a_broken_workload_of_a_folder_is_told_with_what_needs_it(tmp_path: Path) -> None:
+    (tmp_path / "workloads" / "mine").mkdir(parents=True)
+    (tmp_path / "workloads" / "mine" / "workload.toml").write_text("name = [\n")
+    (tmp_path / "attack.py").write_text("# workload: mine\n")
+    attacks, broken = load_attacks(tmp_path, further=True)
+    assert not attacks
+    assert [one.id for one in broken] == ["attack"]
 
 
 def test_a_folder_without_attacks_is_an_error(tmp_path: Path) -> None:
