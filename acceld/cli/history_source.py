@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,37 +62,30 @@ def _served(home: Home) -> Iterator[Client]:
     """A client of a read-only server over the file, which ends with the block."""
     from acceld.http.server import HistoryServer
 
-    ready = threading.Event()
-    place: dict[str, Any] = {}
+    ready: Future[tuple[Client, Callable[[], object]]] = Future()
 
     async def serve() -> None:
+        async with HistoryServer(home.database) as server:
+            stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+            client = Client.at(home, server.socket_path, server.token)
+            ready.set_result((client, lambda: loop.call_soon_threadsafe(stopped.set)))
+            await stopped.wait()
+
+    def run() -> None:
         try:
-            async with HistoryServer(home.database) as server:
-                stopped = asyncio.Event()
-                place.update(socket=server.socket_path, token=server.token)
-                place["stop"] = (asyncio.get_running_loop(), stopped)
-                ready.set()
-                await stopped.wait()
-        finally:
-            ready.set()
+            asyncio.run(serve())
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)  # the thread that waits raises it
 
-    thread = threading.Thread(target=_run, args=(serve, place), name="acceld-history")
+    thread = threading.Thread(target=run, name="acceld-history")
     thread.start()
-    ready.wait()
     try:
-        if "stop" not in place:
-            thread.join()
-            raise place["error"]
-        yield Client.at(home, place["socket"], place["token"])
+        client, stop = ready.result()
+        try:
+            yield client
+        finally:
+            stop()
     finally:
-        if "stop" in place:
-            loop, stopped = place["stop"]
-            loop.call_soon_threadsafe(stopped.set)
         thread.join()
-
-
-def _run(serve: Any, place: dict[str, Any]) -> None:
-    try:
-        asyncio.run(serve())
-    except Exception as error:  # noqa: BLE001  # handed to the thread that waits, which raises it
-        place["error"] = error
