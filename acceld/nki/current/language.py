@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from acceld.nki.frontend import dtypes, elementwise, memory
 from acceld.nki.frontend.loops import MAX_TRIPS
 from acceld.nki.frontend.names import EngineName
 from acceld.nki.frontend.placement import declare
+from acceld.nki.frontend.signatures import checked
 from acceld.nki.frontend.state import Retrace, current
 from acceld.nki.frontend.tensor import Tensor
 from acceld.nki.program import Engine, LoopKind, Space
@@ -338,6 +340,29 @@ class NKIObject:
         self.__dict__.update(kwargs)
 
 
+class NkiInstruction:
+    """What a call of ``nki.isa`` returns. The order of the program and its data decide what waits for what here."""
+
+    def depends_on(self, *producers: object) -> NkiInstruction:
+        """Itself; a wait that the program's data does not ask for is in no predicted latency."""
+        trace = current()
+        trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
+        return self
+
+
+def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` with its arguments checked, and a handle where it returns nothing."""
+    guarded = checked("nisa", function)
+    handle = NkiInstruction()
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        value = guarded(*args, **kwargs)
+        return handle if value is None else value
+
+    return call
+
+
 class TileSize:
     """``nl.tile_size`` for the chip the kernel is traced for."""
 
@@ -383,4 +408,5 @@ def isa_namespace() -> dict[str, object]:
         "gpsimd_engine": EngineName.gpsimd,
         "unknown_engine": EngineName.unknown,
     }
-    return {**{name: getattr(isa, name) for name in isa.__all__}, **enums, "VirtualRegister": Register}
+    functions = {name: _instruction(getattr(isa, name)) for name in isa.__all__}
+    return {**functions, **enums, "VirtualRegister": Register, "NkiInstruction": NkiInstruction}
