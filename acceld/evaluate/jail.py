@@ -16,7 +16,8 @@ from acceld.evaluate import landlock, linux, namespaces, seccomp
 
 SLOT_UID = 65_100
 """First of the uids that judged processes run as where the daemon is root."""
-SLOTS = 64
+SLOTS = 430
+"""That many, so that daemons side by side rarely share one; all are below 65,534 (nobody), which containers map."""
 
 
 class Level(IntEnum):

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from acceld.errors import AcceldError
 from acceld.evaluate import cgroups
-from acceld.evaluate.jail import Jail, Level
+from acceld.evaluate.jail import SLOTS, Jail, Level
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,9 @@ _ENVIRONMENT = {
 }
 """The whole environment of a zygote: nothing of the daemon's own."""
 
+
+_SLOTS_TAKEN: set[int] = set()
+"""Of all zygotes of this process: limits of processes are counted by uid, and a uid may end what is its own."""
 
 _CAUSES = {
     "memory": "ended above its memory limit",
@@ -154,7 +157,6 @@ class Zygote:
         self._cgroup_folder = cgroup_folder if level >= Level.L4 else ""
         self._process: asyncio.subprocess.Process | None = None
         self._socket: socket.socket | None = None
-        self._slots: set[int] = set()
         self._lock = asyncio.Lock()
         self._jobs = 0
 
@@ -276,8 +278,8 @@ class Zygote:
         private: Sequence[int],
     ) -> tuple[Outcome, Reply]:
         reply = Reply(_memory_file())
-        slot = next(i for i in range(1 << 20) if i not in self._slots)
-        self._slots.add(slot)
+        slot = _free_slot()
+        _SLOTS_TAKEN.add(slot)
         try:
             request_file = _memory_file()
             try:
@@ -291,7 +293,7 @@ class Zygote:
             reply.close()
             raise
         finally:
-            self._slots.discard(slot)
+            _SLOTS_TAKEN.discard(slot)
         return outcome, reply
 
     async def _run(self, described: Mapping[str, Any], descriptors: Sequence[int], jail: Jail, slot: int) -> Outcome:
@@ -410,6 +412,12 @@ async def _stop(status: int, control: int, done: asyncio.Event, received: bytear
 def _kill_supervisor(received: bytearray) -> None:
     with contextlib.suppress(ValueError, KeyError, IndexError, ProcessLookupError):
         os.kill(json.loads(bytes(received).splitlines()[0])["pid"], signal.SIGKILL)
+
+
+def _free_slot() -> int:
+    """A slot, and with it a uid, that no job of ours has; other daemons begin elsewhere."""
+    first = 8 * os.getpid() % SLOTS
+    return next((slot for n in range(SLOTS) if (slot := (first + n) % SLOTS) not in _SLOTS_TAKEN), first)
 
 
 def _memory_file() -> int:

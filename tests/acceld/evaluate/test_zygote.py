@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from acceld.evaluate import process
-from acceld.evaluate.jail import Jail, Level
+from acceld.evaluate.jail import SLOT_UID, SLOTS, Jail, Level
 from acceld.evaluate.process import TRIES, SandboxError, Zygote
 from acceld.evaluate.tree import descendants
 
@@ -177,7 +177,7 @@ _DAEMON = """
 import asyncio, json, sys
 sys.path.insert(0, sys.argv[1])
 from acceld.evaluate import process
-from acceld.evaluate.jail import Jail, Level
+from acceld.evaluate.jail import SLOT_UID, SLOTS, Jail, Level
 process._BOOT = process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({sys.argv[2]!r})")
 async def main():
     zygote = process.Zygote({"escape": "hostile:escape"}, level=Level[sys.argv[3]])
@@ -234,3 +234,13 @@ async def _until(condition) -> None:  # type: ignore[no-untyped-def]
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110  # what the kernel does sets no event
             await asyncio.sleep(0.02)
+
+
+def test_jobs_of_all_zygotes_have_slots_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = set[int]()
+    monkeypatch.setattr(process, "_SLOTS_TAKEN", taken)
+    for _ in range(SLOTS):
+        taken.add(process._free_slot())
+    assert taken == set(range(SLOTS))
+    assert process._free_slot() in taken  # more jobs than slots: shared, not refused
+    assert SLOT_UID + SLOTS < 65_534
