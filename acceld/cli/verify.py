@@ -30,6 +30,7 @@ from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
 from acceld.workloads import load_workload, workload
 
 FAILED = 7
+MOST_PERCENT = 5.0
 ANSWER_S = 1800.0
 """How long a measurement may take, with what stands before it in the queue."""
 
@@ -40,7 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", help="the best kernel of every run of it; with a file, what to check it against")
     parser.add_argument("--against", metavar="REV", help="with a file: a revision in git to compare the latency with")
     parser.add_argument(
-        "--max-regression", type=float, default=5.0, metavar="PERCENT", help="slower by more than this fails (5)"
+        "--max-regression",
+        type=float,
+        metavar="PERCENT",
+        help="slower by more than this fails (5); for what a device measured: won by less than it once did",
     )
     parser.add_argument(
         "--on",
@@ -229,7 +233,7 @@ def _at_revision(path: Path, revision: str) -> str:
 
 
 async def _judged(
-    cases: list[Case], settings: config.EvaluateConfig, state: Path, most_percent: float, client: Client | None
+    cases: list[Case], settings: config.EvaluateConfig, state: Path, most_percent: float | None, client: Client | None
 ) -> list[Verdict]:
     from acceld.evaluate.base import EvaluationRequest, Priority
     from acceld.evaluate.evaluator import Judge
@@ -261,14 +265,15 @@ async def _judged(
                 before = (await judged(case, case.other, Gate.TIMING)).latency_us
             found = await judged(case, case.kernel, Gate.STRICT)
             now = found.latency_us
-            slower = before is not None and now is not None and now > before * (1 + most_percent / 100)
+            allowed = 1 + (MOST_PERCENT if most_percent is None else most_percent) / 100
+            slower = before is not None and now is not None and now > before * allowed
             verdicts.append(Verdict(case, found, before, found.status is Status.PASSED and not slower))
     finally:
         await judge.stop(0.0)
     return verdicts
 
 
-def _on_device(client: Client, case: Case, most_percent: float) -> Verdict:
+def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdict:
     """The strict verdict of the daemon, which lends the device, by turns with what the kernel is held against."""
     place = {
         "workload": case.workload,
@@ -281,11 +286,12 @@ def _on_device(client: Client, case: Case, most_percent: float) -> Verdict:
     return Verdict(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
 
 
-def broken_by(case: Case, turns: Turns | None, most_percent: float) -> str:
+def broken_by(case: Case, turns: Turns | None, most_percent: float | None) -> str:
     """Why a kernel that passes does not hold; empty where it does.
 
-    A winner has to win again, and by no less than ``most_percent`` (or the intervals, where they are wider) below what it
-    won by; another kernel may not be slower than what it is held against by more than that.
+    A winner has to win again, beyond interval and twice the resolution. By how much is another day's figure, and moves with
+    what else the machine does: it counts where ``most_percent`` is given, beyond both intervals. Another kernel may not be
+    slower than what it is held against by more than ``most_percent``.
     """
     if case.other is None:
         return ""
@@ -293,7 +299,10 @@ def broken_by(case: Case, turns: Turns | None, most_percent: float) -> str:
         return "what it once beat can not be timed here" if case.won else ""
     if case.won and not turns.win:
         return "no win beyond interval and resolution"
+    if case.won and most_percent is None:
+        return ""
     before = case.stored_ratio if case.won else 1.0
+    most_percent = MOST_PERCENT if most_percent is None else most_percent
     allowed = 1 + max(most_percent, turns.band_percent + case.stored_percent) / 100
     if before is not None and turns.ratio * allowed < before:
         return f"it was {before:.2f}x" if case.won else "slower"

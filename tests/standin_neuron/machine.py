@@ -24,6 +24,13 @@ class StandInMachine:
 
     def uses(self) -> list[dict[str, Any]]:
         """What was done on cores: core, what (run or time), entry, from, to."""
+        return [one for one in self._log() if one["entry"]]
+
+    def holds(self) -> list[dict[str, Any]]:
+        """Processes on cores, from their first NEFF to their end: core, what (held, or held to time), from, to."""
+        return [one for one in self._log() if not one["entry"]]
+
+    def _log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.state / "log").read_text().splitlines()]
 
     def show_processes(self, *processes: dict[str, object], device: int = 0) -> None:

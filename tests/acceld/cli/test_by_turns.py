@@ -46,5 +46,12 @@ def test_what_was_faster_must_be_so_beyond_the_band_again(case: Case, turns: Tur
     assert broken_by(case, turns, 5.0) == reason
 
 
+def test_how_much_faster_it_was_on_another_day_counts_only_where_somebody_says_so() -> None:
+    assert broken_by(WINNER, _turns(1.3), None) == ""
+    assert broken_by(WINNER, _turns(1.3), 20.0) == "it was 2.00x"
+    assert broken_by(WINNER, _turns(1.01), None) == "no win beyond interval and resolution"
+    assert broken_by(FILE, _turns(0.90), None) == "slower"
+
+
 def test_a_ratio_within_its_band_is_called_a_tie() -> None:
     assert _turns(1.01).text.endswith("tie") and not _turns(1.5).text.endswith("tie")

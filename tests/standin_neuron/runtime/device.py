@@ -3,11 +3,14 @@
 In the folder that STANDIN_STATE names; without one nothing is remembered.
 """
 
+import atexit
 import contextlib
 import json
 import os
 import time
 
+done = set()
+began = []
 CORE = os.environ.get("NEURON_RT_VISIBLE_CORES", "")
 
 
@@ -16,24 +19,31 @@ def _place(name):
     return os.path.join(folder, name) if folder else None
 
 
+def _log(what, entry, began):
+    path = _place("log")
+    if path:
+        line = {"core": int(CORE), "what": what, "entry": entry, "from": began, "to": time.time()}
+        with open(path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
 @contextlib.contextmanager
 def busy(what, program):
     """Log what is done on this process's core, and from when to when."""
     began = time.time()
+    done.add(what)
     try:
         yield
     finally:
-        path = _place("log")
-        if path:
-            entry = getattr(program, "entry", "")
-            line = {"core": int(CORE), "what": what, "entry": entry, "from": began, "to": time.time()}
-            with open(path, "a") as file:
-                file.write(json.dumps(line) + "\n")
+        _log(what, getattr(program, "entry", ""), began)
 
 
 def use():
-    """From now on, and as long as it lives, this process uses its core."""
+    """From now on, and as long as it lives, this process uses its core; what it did there is logged when it ends."""
     path = _place("used" + CORE)
+    if path is not None and not began:
+        began.append(time.time())
+        atexit.register(lambda: _log("held to time" if "time" in done else "held", "", began[0]))
     if path is not None:
         with open(path, "w") as file:
             file.write(str(os.getpid()))

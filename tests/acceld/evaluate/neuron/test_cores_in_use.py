@@ -44,11 +44,12 @@ async def test_runs_share_cores_and_nothing_stirs_in_the_group_of_a_core_that_is
         kernels = [f"# {number}\n{KERNEL}" for number in range(6)]
         found = await asyncio.gather(*(judge.evaluate(asking(text, 1 + n % 2)) for n, text in enumerate(kernels)))
         assert all(one.status is Status.PASSED for one in found)
-        uses = [use for use in machine_in(tmp_path).uses() if use["entry"] == "kernel"]
+        uses = machine_in(tmp_path).holds()
         assert len({use["core"] for use in uses}) > 1
+        assert sum(use["what"] == "held to time" for use in uses) >= len(kernels)
         for one, other in combinations(uses, 2):
             same_group = one["core"] // 2 == other["core"] // 2 and one["core"] != other["core"]
-            if same_group and "time" in (one["what"], other["what"]):
+            if same_group and "held to time" in (one["what"], other["what"]):
                 assert one["to"] <= other["from"] or other["to"] <= one["from"], (one, other)
         shares = _statistics(judge)["utilization_by_core"]
         assert sum(share > 0 for share in shares.values()) > 1

@@ -15,11 +15,11 @@ from acceld.evaluate.neuron.calibration import isolation_of
 from acceld.evaluate.neuron.interference import learn
 from acceld.evaluate.neuron.screen import SAMPLE_ONE_IN
 from acceld.model import Kernel, Status
-from tests.acceld.evaluate.neuron.test_neuron_judge import judging
-from tests.standin_neuron.machine import KERNEL, NARROW, small_silu, stand_in_machine
+from tests.acceld.evaluate.neuron.test_neuron_judge import NARROWEST, judging
+from tests.standin_neuron.machine import KERNEL, small_silu, stand_in_machine
 
 pytestmark = pytest.mark.slow
-FAST = NARROW.replace("def kernel(", "def kernel_fast(")
+FAST = NARROWEST.replace("def kernel(", "def kernel_fast(")
 """Predicted slower than its parent, and ten times as fast on the stand-in."""
 
 
