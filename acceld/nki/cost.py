@@ -100,15 +100,15 @@ class CostModel:
     # DMA
 
     def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
-        """Time all DMA engines together spend on ``descriptors`` rows of ``row_bytes``.
+        """Time all DMA engines together spend on one transfer of ``descriptors`` rows of ``row_bytes``.
 
         Long rows saturate; those of elements of less than four bytes at a lower rate.
         """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
-        one = DMA_DESCRIPTOR_US + row_bytes / chip.dma_stream_bytes_per_us
-        one = max(one, slower * row_bytes / chip.dma_long_row_bytes_per_us)
-        return descriptors * one / chip.dma_engines
+        one = DMA_DESCRIPTOR_US + row_bytes / chip.dma_wire_bytes_per_us
+        total = min(descriptors, chip.dma_engines) * chip.dma_transfer_us + descriptors * one
+        return max(total, descriptors * slower * row_bytes / chip.dma_long_row_bytes_per_us) / chip.dma_engines
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
         dst = instruction.dsts[0]
