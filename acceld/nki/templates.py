@@ -194,12 +194,16 @@ def _template(
         attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
         key2 = (node.op, attrs, tuple(layout), node.pattern and node.pattern.coefs)
         signature = interned.setdefault(key2, len(interned))
+    within: tuple[int, ...] = ()
+    if node.op in DMA_OPS and not store:
+        within = _merged_within(node, loops, model)
+    elif costs:  # a loop without iterations has none
+        within = _computed_within(node, engine, costs[0], model, varying)
     return Template(
         number, node, engine, costs, variants, reads, writes, inputs, signature,
         accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
-        merged_within=_merged_within(node, loops, model) if node.op in DMA_OPS and not store
-        else _computed_within(node, engine, costs[0], model, varying),
+        merged_within=within,
         positions=_positions(node, space, keeps),
     )  # fmt: skip
 

@@ -224,3 +224,15 @@ def kernel(x):
     assert both.latency_us is not None
     assert one.latency_us is not None
     assert one.latency_us - both.latency_us < spared / 2
+
+
+def test_a_masked_instruction_of_a_loop_without_iterations_takes_no_time() -> None:
+    program = trace(_HEAD + _LEVELS.replace("WORK", "tile"), [TensorSpec((128, 512), "float32")])
+    [loop] = [node for node in program.body if isinstance(node, Loop)]
+
+    def masked(node: Instruction) -> tuple[Instruction, ...]:
+        return (replace(node, mask=(Pattern(Affine(7), (-1, 0)),)),)
+
+    never = replace(loop, trips=0, body=changed(loop.body, masked))
+    body = tuple(never if node is loop else node for node in program.body)
+    assert timeline(replace(program, body=body)).engines["scalar"] == 0
