@@ -18,7 +18,7 @@ from acceld.home import Home, find_home
 from acceld.trust import trusted_folders
 
 if TYPE_CHECKING:
-    from acceld.evaluate.admission import Admissions
+    from acceld.evaluate.admission import Admission, Admissions
     from acceld.workloads import Workload
 
 PARTS = ("config", "models", "prompts", "workloads")
@@ -124,24 +124,30 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
         except AcceldError as error:
             read[name] = str(error)
     asked = [] if admit is None else [one for name, one in read.items() if not admit or name in admit]
-    failed = asyncio.run(_admit(config, home, admissions, [one for one in asked if not isinstance(one, str)]))
+    tried = asyncio.run(_admit(config, home, admissions, [one for one in asked if not isinstance(one, str)]))
     for name, one in read.items():
         if isinstance(one, str):
             yield name, one, ""
             continue
-        found = admissions.known(one)
-        known = found.text if found else "not tried yet whether passing says anything (--admit)"
-        yield name, failed.get(name, found.complaint if found else ""), known
+        found = tried.get(name) or admissions.known(one)
+        if isinstance(found, str):
+            yield name, found, ""
+        elif found is None:
+            yield name, "", "not tried yet whether passing says anything (--admit)"
+        else:
+            yield name, found.complaint, found.text
 
 
-async def _admit(config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]) -> dict[str, str]:
-    """Have workloads examined that were not yet; why one could not be, by name."""
+async def _admit(
+    config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
+) -> dict[str, Admission | str]:
+    """Have workloads examined that were not yet; what was found by name, or what is wrong with the workload."""
     from acceld.evaluate.children import Children
     from acceld.evaluate.sandbox import probe_level
 
-    failed: dict[str, str] = {}
+    tried: dict[str, Admission | str] = {}
     if not asked:
-        return failed
+        return tried
     home.prepare()
     report = await probe_level()
     children = Children(config.evaluate, home.path / "datasets", report.level, report.cgroup_folder)
@@ -150,9 +156,9 @@ async def _admit(config: Config, home: Home, admissions: Admissions, asked: Sequ
         for loaded in asked:
             say(f"admitting {loaded.name}")
             try:
-                await admissions.of(loaded, children.admit)
+                tried[loaded.name] = await admissions.of(loaded, children.admit)
             except AcceldError as error:
-                failed[loaded.name] = str(error)
+                tried[loaded.name] = str(error)
     finally:
         await children.stop()
-    return failed
+    return tried

@@ -85,6 +85,7 @@ class Admissions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._locks: dict[str, asyncio.Lock] = {}
+        self._untried: dict[str, Admission] = {}
 
     def known(self, loaded: Workload) -> Admission | None:
         """What was found before; None where nothing was."""
@@ -100,10 +101,13 @@ class Admissions:
         if loaded.sample is not None:
             return Admission(untried="its inputs are recorded, not drawn")
         async with self._locks.setdefault(loaded.hash, asyncio.Lock()):
-            found = await asyncio.to_thread(self.known, loaded)
+            found = self._untried.get(loaded.hash) or await asyncio.to_thread(self.known, loaded)
             if found is None:
                 found = await admit(loaded, fresh_seed())
-                await asyncio.to_thread(self._store, loaded, found)
+                if found.untried:
+                    self._untried[loaded.hash] = found  # not stored: elsewhere there may be time and memory for it
+                else:
+                    await asyncio.to_thread(self._store, loaded, found)
             return found
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
@@ -135,6 +139,9 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
     """What :func:`admit` answered; closes the reply. WorkloadError where the workload is at fault."""
+    if outcome.cause in ("deadline", "cpu"):
+        reply.close()
+        return Admission(untried=f"its reference is too dear here: it {outcome.text}")
     with reply:
         try:
             header, _ = parse(reply)

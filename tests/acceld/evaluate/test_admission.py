@@ -90,3 +90,17 @@ async def test_without_a_reference_or_with_recorded_inputs_nothing_is_tried(tmp_
     for without in (replace(loaded, reference=None), replace(loaded, sample=tmp_path / "inputs.npz")):
         found = await Admissions(tmp_path / "floors").of(without, admit)
         assert found.untried and not found.complaint
+
+
+async def test_what_could_not_be_tried_here_is_tried_again_elsewhere(tmp_path: Path) -> None:
+    workload(tmp_path, "x + y")
+    loaded, answers = load_workload(tmp_path), [Admission(untried="too dear here"), Admission("weak")]
+
+    async def admit(loaded: Workload, seed: int) -> Admission:
+        return answers.pop(0)
+
+    here = Admissions(tmp_path / "floors")
+    for _ in range(2):
+        assert (await here.of(loaded, admit)).untried
+    assert here.known(loaded) is None
+    assert (await Admissions(tmp_path / "floors").of(loaded, admit)).complaint == "weak"
