@@ -3,8 +3,8 @@
 All figures are measured, and ``scripts/bench_sim.py`` prints them. The absolute interval is the 90th percentile of the
 leave-one-out errors on the 14 NKIBench baselines.
 
-Paired bands: only five pairs of versions of one kernel are public with texts and latencies. The error of their
-predicted speed-up was 8 % (mamba to its best version), 16 % (rope to its best version), 33 % (tutorial product, loads
+Paired bands: only five pairs of versions of one kernel are public with texts and latencies of one compiler's days. The error
+of their predicted speed-up was 11 % (mamba to its best version), 16 % (rope to its best version), 33 % (tutorial product, loads
 taken out of a loop), 1 % and 15 % (the same, its loops blocked). Taking transfers away has the error of its own pair, and
 what mixes changes can not be surer; the other classes have the second greatest error. Too few to promise more.
 """
