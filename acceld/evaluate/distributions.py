@@ -25,7 +25,8 @@ PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
 NOISY = 1e-3
 """Relative L2 floor above which a variant decides nothing (boosted variants only)."""
-_BOOSTS = (10,)
+_BOOSTS = (10, 30)
+"""The greater one takes a softmax to where exp overflows unless the greatest logit was subtracted before."""
 
 
 def metamorphic_variants(workload: Workload) -> list[str]:

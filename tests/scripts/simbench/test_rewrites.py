@@ -15,6 +15,7 @@ from scripts.simbench.mutation.gate import FixedSeeds, Preparation, illegal
 from scripts.simbench.mutation.mutants import mutants
 from scripts.simbench.mutation.reduction import reduced
 from scripts.simbench.mutation.rewrites import KINDS, rewrites
+from scripts.simbench.mutation.values import op_swapped
 from tests.scripts.simbench.test_mutants import PROGRAMS, inputs
 from tests.scripts.simbench.test_reduction import shifted_squares
 
@@ -57,3 +58,16 @@ def test_the_gate_tells_a_kernel_its_equivalents_and_its_mutants_apart() -> None
 
 def test_seeds_follow_from_the_trial() -> None:
     assert FixedSeeds().seed("own") == FixedSeeds().seed("own") == zlib.crc32(b"own")
+
+
+def test_a_softmax_that_subtracts_the_least_logit_is_noticed() -> None:
+    kernel = own("gqa_full")
+    small = reduced(kernel.program())
+    reduces = {one.line for one, _ in small.program.walk() if one.op == "tensor_reduce" and one.attr("op") == "max"}
+    changes = [change for change in (make() for make in op_swapped(small.program)) if change is not None]
+    wrong = next(program for line, program in changes if line in reduces)
+    preparation = Preparation(kernel.workload, small)
+    (trial,) = [one for one in preparation.trials if one.variant == "boosted/k-30"]
+    bench = preparation.bench(trial)
+    assert not isinstance(bench, str)
+    assert bench.verdict(wrong).complaint
