@@ -211,6 +211,21 @@ def test_a_dynamic_loop_has_no_latency_unless_its_trips_are_declared() -> None:
     assert latency(few) < latency(many)
 
 
+def test_a_broadcast_of_one_bank_is_read_in_psum_and_a_wider_one_is_copied() -> None:
+    def scalar_us(columns: int) -> float:
+        w = Writer()
+        source, target = w.hbm(128, columns), w.hbm(128, columns, role=Role.OUTPUT)
+        row, wide, a, b = w.sbuf(1, columns), w.sbuf(128, columns), w.sbuf(128, columns), w.sbuf(128, columns)
+        w.load(tile(row), tile(w.hbm(1, columns)))
+        w.do("broadcast_partition", tile(wide), tile(row), engine=Engine.TENSOR)
+        w.load(tile(a), tile(source))
+        w.do("tensor_tensor", tile(b), tile(a), tile(wide), engine=Engine.VECTOR, op="add")
+        w.store(tile(target), tile(b))
+        return timeline(w.done()).engines["scalar"]
+
+    assert scalar_us(512) == 0 < scalar_us(1024)
+
+
 def test_long_programs_are_extended_linearly(monkeypatch: pytest.MonkeyPatch) -> None:
     full = timeline(streaming(512))
     monkeypatch.setattr(timeline_module, "MAX_EVENTS", 300)
