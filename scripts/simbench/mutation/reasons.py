@@ -25,6 +25,7 @@ REASONS: Mapping[tuple[str, str, str], str] = {
     ("bmm_softmax", "dtype_lowered", "declaration"): _SHIFT,
     ("gqa_full", "constant_changed", "tensor_scalar"): _SHIFT,
     ("gqa_full", "op_swapped", "loop_reduce"): _BLOCKS,
+    ("rmsnorm_bf16", "dtype_lowered", "declaration"): _NARROW,
     ("rmsnorm_bf16", "dtype_lowered", "tensor_scalar"): _NARROW,
     ("rmsnorm_bf16", "dtype_lowered", "tensor_tensor"): _NARROW,
     ("transpose_matmul", "mask_edge", "matmul"): _BEYOND,
