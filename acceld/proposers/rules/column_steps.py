@@ -146,6 +146,8 @@ def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bo
 def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
     """What an access touches; None where an index is something else."""
     *places, last = dims
+    if not places:
+        return None  # its one index may be the partitions
     moving = 0
     for dim in places:
         coefficient = None if dim.form is None else dim.form.coefficient(steps.loop.variable)

@@ -23,7 +23,8 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
     for access in steps.accesses:
         assert isinstance(access.node, cst.Subscript) and access.dims is not None
         for dim, element in zip(access.dims, access.node.slice, strict=True):
-            start = _start(steps, dim, factor, ranges, slot=access.name in steps.slots)
+            last = dim is access.dims[-1]
+            start = _start(steps, dim, factor, ranges, last=last, slot=access.name in steps.slots)
             if start is not None:
                 edits.replace(*kernel.span(element.slice), _index(kernel, element, start, steps.columns * factor))
     for name in steps.slots | steps.tiles:
@@ -33,13 +34,17 @@ def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
     return _with_fewer_iterations(kernel, steps, factor, edits)
 
 
-def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, slot: bool) -> str | None:
-    """Where a wider index begins, or the whole of it where it is no slice; None where it stays as it is."""
+def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: bool, slot: bool) -> str | None:
+    """Where a wider index begins, or the whole of it where it is no slice; None where it stays as it is.
+
+    Columns are the ``last`` index: as many partitions as a step has columns stay as many.
+    """
     assert dim.form is not None
     variable = steps.loop.variable
     coefficient = dim.form.coefficient(variable) or 0
     extents = [symbol.extent for symbol in dim.form.ranges]
-    if dim.full or not (coefficient or extents == [steps.columns] or dim.extent == steps.columns):
+    step_wide = last and (extents == [steps.columns] or dim.extent == steps.columns)
+    if dim.full or not (coefficient or step_wide):
         return None
     moved = Affine(dim.form.constant, tuple((s, c) for s, c in dim.form.terms if s.variable != variable))
     if steps.trips > factor:

@@ -185,6 +185,35 @@ def test_a_loop_over_tiles_takes_larger_steps() -> None:
         assert_same(before, after, *arrays((128, 2048)))
 
 
+@pytest.mark.parametrize(
+    ("rows", "first", "columns"),
+    [
+        ("0:128", "0:128", "nl.ds(128 * t, 128)"),
+        ("nl.ds(0, 128)", "nl.ds(0, 128)", "128 * t : 128 * t + 128"),
+        ("nl.arange(128)[:, None]", "nl.arange(128)[None, :]", "128 * t + nl.arange(128)[None, :]"),
+    ],
+)
+def test_as_many_partitions_as_a_step_has_columns_stay_as_many(rows: str, first: str, columns: str) -> None:
+    before = legacy(
+        "x",
+        f"""
+    out = nl.ndarray((128, 1024), dtype=nl.float32, buffer=nl.shared_hbm)
+    for t in nl.affine_range(8):
+        tile = nl.ndarray((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+        tile[{rows}, {first}] = nl.load(x[{rows}, {columns}])
+        root = nl.exp(tile[{rows}, {first}])
+        nl.store(out[{rows}, {columns}], value=root)
+    return out
+""",
+    )
+    assert_same(before, applied("widen_tiles", before, [(128, 1024)]), *arrays((128, 1024)))
+
+
+def test_an_index_that_may_be_the_partitions_is_no_step() -> None:
+    flat = CHUNKS.replace("x_tile[i, p, 512 * c + f]", "row[nl.ds(512 * c, 512)]")
+    assert sites("widen_tiles", flat, [(4, 128, 1024)]) == []
+
+
 def test_a_form_feed_in_a_comment_moves_no_edit() -> None:
     plain = applied("widen_tiles", CHUNKS, [(4, 128, 1024)])
     marked = applied("widen_tiles", CHUNKS.replace("# twice", "# twice\f\u2028"), [(4, 128, 1024)])
