@@ -4,6 +4,7 @@
 own, scaled_up, ...       a distribution of :mod:`acceld.workloads`
 metamorphic/2-permute     own inputs changed by the workload's third metamorphic relation
 boosted/delta-10          own inputs with one argument multiplied: where ``scaled_up`` as a whole is refused
+outliers/k-30             own inputs with a few of one argument's innermost vectors multiplied, there too
 ========================  =================================================================================
 
 A variant on which the reference is not finite, or on which honest float32 arithmetic is too noisy to tell right
@@ -19,14 +20,17 @@ from acceld.workloads import Workload, make_inputs, metamorphic_pair, supported_
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 OWN = "own"
 PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
 NOISY = 1e-3
 """Relative L2 floor above which a variant decides nothing (boosted variants only)."""
-_BOOSTS = (10, 30)
-"""The greater one takes a softmax to where exp overflows unless the greatest logit was subtracted before."""
+_BOOST = 10
+_OUTLIER, _OUTLIERS = 30, 1 / 1024
+"""Factor and share of outliers. With a few of them among its logits a softmax overflows unless the greatest of the whole
+row was subtracted before."""
 
 
 def metamorphic_variants(workload: Workload) -> list[str]:
@@ -40,11 +44,16 @@ def boosted_variants(workload: Workload) -> list[str]:
     if state is None or state.declared or workload.sample is not None:
         return []
     return [
-        f"boosted/{argument.name}-{factor}"
+        variant
         for argument in workload.arguments
         if argument.distribution is not None and not argument.distribution.fixed and argument.dtype.startswith("float")
-        for factor in _BOOSTS
+        for variant in (f"boosted/{argument.name}-{_BOOST}", f"outliers/{argument.name}-{_OUTLIER}")
     ]
+
+
+def is_boosted(variant: str) -> bool:
+    """Whether a variant widens one argument: it decides nothing where float32 arithmetic is too noisy for it."""
+    return variant.startswith(("boosted/", "outliers/"))
 
 
 def strict_variants(workload: Workload) -> list[str]:
@@ -58,8 +67,8 @@ def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
     kind, _, rest = variant.partition("/")
     if kind == "metamorphic":
         return _related(workload, seed, rest)
-    if kind == "boosted":
-        return _boosted(workload, seed, rest)
+    if is_boosted(variant):
+        return _boosted(workload, seed, rest, outliers=kind == "outliers")
     return make_inputs(workload, seed, variant)
 
 
@@ -78,11 +87,24 @@ def _related(workload: Workload, seed: int, rest: str) -> list[Any]:
     return metamorphic_pair(workload, workload.metamorphic[int(number)], base, generator(seed)).inputs
 
 
-def _boosted(workload: Workload, seed: int, rest: str) -> list[Any]:
+def _boosted(workload: Workload, seed: int, rest: str, *, outliers: bool) -> list[Any]:
     name, _, factor = rest.rpartition("-")
     inputs = make_inputs(workload, seed, OWN)
     for position, argument in enumerate(workload.arguments):
         if argument.name == name:
-            inputs[position] = (inputs[position] * float(factor)).astype(inputs[position].dtype)
+            array = inputs[position]
+            chosen = _outliers(array, generator(seed)) if outliers else ...
+            array = array.copy()
+            array[chosen] = (array[chosen] * float(factor)).astype(array.dtype)
+            inputs[position] = array
             return inputs
     raise WorkloadError(f"workload {workload.name!r} has no argument {name!r}")
+
+
+def _outliers(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[np.intp], ...]:
+    """Indices of the innermost vectors (of the elements, in a vector) that are made outliers: one at least."""
+    import numpy as np
+
+    outer = array.shape[:-1] or array.shape
+    count = int(np.prod(outer))
+    return np.unravel_index(rng.choice(count, max(1, round(count * _OUTLIERS)), replace=False), outer)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from acceld.errors import WorkloadError
 from acceld.evaluate import datasets
 from acceld.evaluate.correctness import Errors, compare
-from acceld.evaluate.distributions import NOISY, inputs_of
+from acceld.evaluate.distributions import NOISY, inputs_of, is_boosted
 from acceld.evaluate.messages import send, unpack
 from acceld.evaluate.tolerance import floor_of_parts
 from acceld.nki.codec import decode
@@ -109,7 +109,7 @@ def noise(
 ) -> list[Errors] | str:
     """How inexact float32 arithmetic is for each output; in words why the variant decides nothing, where it does not."""
     measured = _floors(oracle, inputs, expected, dtypes)
-    if variant.startswith("boosted/") and any(not floor.rel_l2 < NOISY for floor in measured):
+    if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in measured):
         return "float32 arithmetic is too inexact on these inputs"
     if not all(floor.finite for floor in measured):
         return "the reference is not finite in float32 on these inputs"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from acceld.errors import WorkloadError
 from acceld.evaluate import admission
 from acceld.evaluate.correctness import Errors, compare
-from acceld.evaluate.distributions import NOISY, inputs_of
+from acceld.evaluate.distributions import NOISY, inputs_of, is_boosted
 from acceld.evaluate.hosted.arena import Layout, Slot, numpy_dtype
 from acceld.evaluate.hosted.worker import function
 from acceld.evaluate.messages import send, unpack
@@ -135,7 +135,7 @@ def _floor(
             floors[position] = floors[position].worst(compare(rounded, expected[position]))
     if not all(floor.finite for floor in floors):
         return {**record, "refused": "the reference is not finite in float32 on these inputs"}
-    if variant.startswith("boosted/") and any(not floor.rel_l2 < NOISY for floor in floors):
+    if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
         return {**record, "refused": "float32 arithmetic is too inexact on these inputs"}
     return {**record, "floors": [floor.plain() for floor in floors]}
 

@@ -67,7 +67,7 @@ def test_a_softmax_that_subtracts_the_least_logit_is_noticed() -> None:
     changes = [change for change in (make() for make in op_swapped(small.program)) if change is not None]
     wrong = next(program for line, program in changes if line in reduces)
     preparation = Preparation(kernel.workload, small)
-    (trial,) = [one for one in preparation.trials if one.variant == "boosted/k-30"]
+    (trial,) = [one for one in preparation.trials if one.variant == "outliers/k-30"]
     bench = preparation.bench(trial)
     assert not isinstance(bench, str)
     assert bench.verdict(wrong).complaint
