@@ -22,13 +22,12 @@ from acceld import figures
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import compare
 from acceld.evaluate.distributions import inputs_of
-from acceld.evaluate.gates import fresh_seed
+from acceld.evaluate.gates import fresh_seed, splits
 from acceld.evaluate.messages import BadMessage, clean, parse, send, unpack
 from acceld.evaluate.process import Outcome, Reply
 from acceld.evaluate.tolerance import Tolerance, tolerance_from
 from acceld.model import Failure
 from acceld.workloads import Workload, load_workload, reference_outputs, supported_distributions
-from acceld.workloads.records import Precision
 
 REGIONS = 4
 """Regions of each array; one where the reference is dear."""
@@ -212,11 +211,10 @@ def _complaint(workload: Workload, dull: bool, silent: Sequence[tuple[int, int]]
 
 def _limits(workload: Workload, variant: str, expected: Sequence[NDArray[Any]]) -> list[Tolerance]:
     """The tightest tolerances there can be: no floor is below the rounding of the outputs themselves."""
-    split = workload.precision is not Precision.FP32_STRICT and variant != "integers"
     rounded = [one.astype(np.float32).astype(np.float64) for one in expected]
     return [
-        tolerance_from(compare(low, one), workload.tolerance, split=split)
-        for low, one in zip(rounded, expected, strict=True)
+        tolerance_from(floor, workload.tolerance, split=splits(workload, variant, floor))
+        for floor in map(compare, rounded, expected)
     ]
 
 

@@ -22,12 +22,12 @@ from acceld.evaluate.baselines import oracle_kernel
 from acceld.evaluate.correctness import Errors
 from acceld.evaluate.datasets import DataSet
 from acceld.evaluate.floors import Floors, NumpyFloor
-from acceld.evaluate.gates import Trial, splits
+from acceld.evaluate.gates import Trial
 from acceld.evaluate.jail import Jail, Level
 from acceld.evaluate.messages import BadMessage, clean, failure_from, pack, parse
 from acceld.evaluate.process import Outcome, Reply, SandboxError, Zygote
 from acceld.model import Failure, Kernel, Status
-from acceld.workloads import ArraySpec, Workload
+from acceld.workloads import ArraySpec, Precision, Workload
 
 TRACING = {"trace": "acceld.evaluate.tracer:run"}
 JUDGING = {
@@ -214,7 +214,7 @@ class Children:
                 "variant": variant,
                 "folder": str(folder),
                 "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
-                "split": measured and splits(workload, variant),
+                "split": measured and workload.precision is not Precision.FP32_STRICT,
             }
             jail = Jail(
                 memory_bytes=self._memory_bytes,

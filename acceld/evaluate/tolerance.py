@@ -9,7 +9,8 @@ against float64 and the workload's own baseline, on the same backend, against fl
 
 Where a workload allows it, a product may be made of three products of bfloat16 parts. That is wrong by 4.5e-6 of each
 product however many are summed, so it may exceed 20 x floor where few terms are summed; such workloads are given
-1e-5 (5e-5 for a row, 600 x floor for an element) at least, except on whole numbers, which split without error.
+1e-5 (5e-5 for a row, 600 x floor for an element) at least, except where everything is whole numbers, which split
+without error.
 
 How much a workload amplifies that error on its inputs shows where every input is rounded to two bfloat16 parts: three
 products of parts are wrong by 1.0 to 2.6 times what that does (measured on softmax, attention, gated products, norms).

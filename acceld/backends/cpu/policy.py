@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from acceld.model import Failure
 
@@ -13,18 +14,37 @@ HEADERS = frozenset(
 )
 """Headers a kernel may include."""
 _FORBIDDEN = frozenset(
-    "asm __asm __asm__ fork vfork clone execl execlp execle execv execvp execve system popen dlopen dlsym dlclose "
-    "syscall mmap munmap mprotect mremap ptrace kill raise signal sigaction abort exit _exit _Exit quick_exit atexit "
-    "pthread_create thrd_create longjmp setjmp open openat creat read write pread pwrite fopen fdopen freopen close dup "
-    "dup2 pipe socket connect ioctl fcntl getenv setenv putenv nanosleep usleep sleep clock clock_gettime time "
-    "gettimeofday alarm setitimer environ __environ constructor destructor ifunc section __start __init_array".split()
+    "asm fork vfork clone execl execlp execle execv execvp execve fexecve system popen syscall brk sbrk mmap munmap "
+    "mprotect mremap madvise ptrace prctl kill killpg raise signal abort exit _exit _Exit quick_exit atexit on_exit "
+    "at_quick_exit longjmp setjmp open openat creat read write pread pwrite fopen fdopen freopen fread fwrite close dup "
+    "dup2 pipe socket connect ioctl fcntl getenv setenv putenv getauxval nanosleep usleep sleep pause clock "
+    "clock_gettime time gettimeofday alarm setitimer getpid getppid gettid setrlimit getrlimit prlimit setpriority nice "
+    "wait waitpid wait3 wait4 waitid unshare setns mount memfd_create personality swapcontext makecontext backtrace "
+    "printf puts putchar scanf remove rename unlink mkdir tmpfile environ constructor destructor ifunc section weak "
+    "weakref alias redefine_extname __start init_array".split()
 )
-"""Names with which a kernel would do something else than compute."""
+"""Names with which a kernel would do something else than compute, or reach functions under other names."""
+_FAMILIES = re.compile(
+    r"(pthread|thrd|mtx|cnd|sched|shm|sem|mq|aio|timer|cblas|io_uring|inotify|process_vm)_\w+|posix_spawnp?"
+    r"|dl(open|sym|vsym|close|mopen|addr|info|_iterate_phdr)|sig(action|procmask|queue|altstack|longjmp|setjmp|suspend|wait\w*)"
+)
+"""Families of such names."""
+_MARK = "\x02"
+"""Stands for a line end within a comment."""
+_SPLICE = re.compile(r"\\[^\S\n]*\n")
+_SPLICED = re.compile(rf"^(?:[^\n]*{_SPLICE.pattern})+[^\n]*", re.MULTILINE)
+_MARKED = re.compile(rf"^[^\n]*{_MARK}[^\n]*", re.MULTILINE)
+_LITERAL = r"""(?:"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)"""
+_LITERAL_OR_COMMENT = re.compile(rf"{_LITERAL}|//[^\n]*|/\*.*?(?:\*/|\Z)|%:", re.DOTALL)
 _TOKEN = re.compile(
-    r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[ \t]*(?P<directive>\w+)(?P<rest>[^\n]*)|(?P<name>[A-Za-z_]\w*)',
-    re.DOTALL | re.MULTILINE,
+    r"^[^\S\n]*#[^\S\n]*(?P<directive>\w*)(?P<rest>[^\n]*)"
+    r'|(?P<raw>\b(?:u8|[uUL])?R")'
+    rf"|\b_Pragma\s*\(\s*L?(?P<pragma>{_LITERAL})"
+    rf"|{_LITERAL}|(?P<paste>##)|(?P<name>[A-Za-z_]\w*)",
+    re.MULTILINE,
 )
 _INCLUDE = re.compile(r'\s*[<"]([^>"]+)[>"]')
+_WORD = re.compile(r"[A-Za-z_]\w*")
 MAX_CHARACTERS = 200_000
 
 
@@ -32,27 +52,59 @@ def refused_c(text: str) -> Failure | None:
     """The first thing in a C source that a candidate may not hold."""
     if len(text) > MAX_CHARACTERS:
         return Failure("source_size", f"the source has {len(text)} characters; {MAX_CHARACTERS} are allowed")
-    joined = text.replace("\\\n", "  ")
-    return next(_findings(joined), None)
+    return next(_findings(_as_translated(text)), None)
+
+
+def _as_translated(text: str) -> str:
+    """The source as the compiler reads it: spliced lines whole, comments as blanks, ``%:`` as ``#``.
+
+    Lines keep their numbers: those that are taken into one leave empty ones behind it.
+    """
+    whole = _SPLICED.sub(lambda found: _joined(found.group(), _SPLICE.pattern), text)
+    blank = _LITERAL_OR_COMMENT.sub(_without_comment, whole)
+    return _MARKED.sub(lambda found: _joined(found.group(), _MARK), blank)
+
+
+def _joined(lines: str, between: str) -> str:
+    whole, count = re.subn(between, "", lines)
+    return whole + "\n" * count
+
+
+def _without_comment(found: re.Match[str]) -> str:
+    token = found.group()
+    if token == "%:":
+        return "#"
+    return " " + _MARK * token.count("\n") if token.startswith("/") else token
 
 
 def _findings(text: str) -> Iterator[Failure]:
     for token in _TOKEN.finditer(text):
-        line = text.count("\n", 0, token.start()) + 1
-        directive, name = token.group("directive"), token.group("name")
-        if directive in ("include", "include_next", "embed", "import"):
-            included = _INCLUDE.match(token.group("rest"))
-            if directive != "include" or included is None or included.group(1) not in HEADERS:
-                yield Failure(
-                    "include",
-                    f"a candidate may not have #{directive}{token.group('rest')}",
-                    line,
-                    f"allowed: {', '.join(sorted(HEADERS))}",
-                )
-        elif directive in ("define", "pragma") and "##" in token.group("rest"):
-            yield Failure("token_pasting", "a candidate may not paste tokens", line)
-        elif directive == "define" or name:
-            words = re.findall(r"[A-Za-z_]\w*", token.group("rest")) if directive else [name]
-            bad = next((word for word in words if word in _FORBIDDEN), None)
-            if bad:
-                yield Failure("library", f"a candidate may not use {bad}: a kernel computes on its arguments", line)
+        found = _complaint(token)
+        if found is not None:
+            yield replace(found, line=text.count("\n", 0, token.start()) + 1)
+
+
+def _complaint(token: re.Match[str]) -> Failure | None:
+    directive, rest = token.group("directive"), token.group("rest") or ""
+    if directive in ("include", "include_next", "embed", "import"):
+        included = _INCLUDE.match(rest)
+        if directive == "include" and included is not None and included.group(1) in HEADERS:
+            return None
+        hint = f"allowed: {', '.join(sorted(HEADERS))}"
+        return Failure("include", f"a candidate may not have #{directive}{rest}", hint=hint)
+    if token.group("raw"):
+        return Failure("raw_string", "a candidate may not have raw strings")
+    if token.group("paste") or (directive is not None and "##" in rest):
+        return Failure("token_pasting", "a candidate may not paste tokens")
+    if directive in ("error", "warning"):
+        return None
+    words = _WORD.findall(token.group("name") or token.group("pragma") or rest)
+    bad = next((word for word in words if _reaches(word)), None)
+    return Failure("library", f"a candidate may not use {bad}: a kernel computes on its arguments") if bad else None
+
+
+def _reaches(word: str) -> bool:
+    """Whether a name, in any of the compiler's spellings of it, is one a kernel has no use for."""
+    plain = word.removeprefix("__builtin_")
+    plain = plain.strip("_") if plain.startswith("__") else plain
+    return any(name in _FORBIDDEN or _FAMILIES.fullmatch(name) for name in (word, plain))

@@ -288,6 +288,22 @@ class Bench:
         """Run one kernel, or two by turns, on the deck's inputs. The first one's outputs go to ``kept``."""
         if len(entrants) == 1:
             return [await self._serve(entrants[0], layout, deck, kept, lease, terms, mutates)]
+        try:
+            return await self._both(entrants, layout, deck, kept, lease, terms, mutates)
+        except BaseExceptionGroup as several:
+            # One's harness that broke ends the other one's session; what it said is what callers are promised.
+            raise several.exceptions[0] from several
+
+    async def _both(
+        self,
+        entrants: Sequence[Artefact],
+        layout: Layout,
+        deck: Kept,
+        kept: Kept | None,
+        lease: Lease,
+        terms: Terms,
+        mutates: tuple[int, ...],
+    ) -> list[Timed]:
         first, second = _turns()
         async with asyncio.TaskGroup() as group:
             tasks = [

@@ -20,6 +20,7 @@ Two referees (of a candidate and of its rival) alternate through a pair of pipes
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import json
@@ -29,6 +30,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +44,8 @@ FIXUPS = 200
 """Elements of each input that become right only after the clock has started."""
 TILE_BYTES = 4096
 _READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
+_HANDLING_S = 10.0
+"""What laying out inputs and keeping outputs may take around a call."""
 FINISHED = "finished"
 """The outcome's cause where the referee ended the worker because all is done."""
 
@@ -164,8 +168,9 @@ def referee(job: Job, child: int, started: float) -> dict[str, Any]:
 def _run(session: _Session) -> None:
     plan = session.plan
     guards = _fill_guards(session)
-    _await_answer(session, -1, plan.ready_s)
-    _stop(session)
+    with _bounded(session, plan.ready_s):
+        _await_answer(session, -1, plan.ready_s)
+        _stop(session)
     started = time.monotonic()
     if plan.place is not None:
         _tell(session, _READY_MESSAGE)
@@ -173,8 +178,30 @@ def _run(session: _Session) -> None:
     for number in range(plan.calls):
         if not _begin(session, number, started):
             return
-        _call(session, number, guards)
+        with _bounded(session, plan.call_s):
+            _call(session, number, guards)
         _end(session, number)
+
+
+@contextlib.contextmanager
+def _bounded(session: _Session, most_s: float) -> Iterator[None]:
+    """End the session where its worker keeps the referee waiting beyond what ``_wait`` sees.
+
+    A worker that signals itself to continue discards the stop that is on its way to it, and a pipe that it has filled
+    takes no doorbell.
+    """
+
+    def late(number: int, frame: object) -> None:
+        raise _Ended("deadline")
+
+    before = signal.signal(signal.SIGALRM, late)
+    left_s = min(most_s + _HANDLING_S, session.deadline - time.monotonic())
+    signal.setitimer(signal.ITIMER_REAL, max(0.001, left_s))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _begin(session: _Session, number: int, started: float) -> bool:

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceld.evaluate.correctness import BROKEN, NONE, Errors, compare
+from acceld.evaluate.gates import splits
 from acceld.evaluate.tolerance import tolerance_from
+from acceld.workloads import workload
 
 RNG = np.random.default_rng(5)
 
@@ -96,3 +98,18 @@ def test_a_floor_always_passes_its_own_tolerance(
     assert tolerance.admits(floor)
     assert tolerance.complaint(floor) == ""
     assert tolerance.complaint(BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "floor", "allowed"),
+    [
+        ("matmul", "own", 1e-7, True),
+        ("matmul", "integers", 0.0, False),
+        ("add_rmsnorm_matmul", "integers", 7e-8, True),
+        ("rope_single_freq_apply", "own", 3e-8, False),
+    ],
+)
+def test_whole_numbers_forgive_no_parts_unless_something_makes_them_other_numbers(
+    name: str, variant: str, floor: float, allowed: bool
+) -> None:
+    assert splits(workload(name), variant, Errors(floor, floor, floor)) is allowed

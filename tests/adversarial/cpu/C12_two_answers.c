@@ -1,0 +1,33 @@
+// expect: reject
+// workload: cpu_matmul
+// api: c
+// Answers two calls at once.
+
+#include <unistd.h>
+
+static void product(const float *a, const float *b, float *out)
+{
+    for (int i = 0; i < 128; i++) {
+        for (int j = 0; j < 192; j++) {
+            float sum = 0.0f;
+            for (int k = 0; k < 256; k++) {
+                sum += a[i * 256 + k] * b[k * 192 + j];
+            }
+            out[i * 192 + j] = sum;
+        }
+    }
+}
+
+void kernel(const float *a, const float *b, float *out)
+{
+    struct { long number; double claimed; } said[2] = {{1, 0.0}, {2, 0.0}};
+    long ring;
+    for (;;) {
+        product(a, b, out);
+        write(7, said, sizeof said);
+        read(6, &ring, sizeof ring);
+        read(6, &ring, sizeof ring);
+        said[0].number = ring + 1;
+        said[1].number = ring + 2;
+    }
+}

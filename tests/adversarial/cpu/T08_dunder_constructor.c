@@ -1,0 +1,29 @@
+// expect: policy
+// workload: cpu_matmul
+// api: c
+// Runs before its kernel, by the other spelling of the attribute.
+
+static void product(const float *a, const float *b, float *out)
+{
+    for (int i = 0; i < 128; i++) {
+        for (int j = 0; j < 192; j++) {
+            float sum = 0.0f;
+            for (int k = 0; k < 256; k++) {
+                sum += a[i * 256 + k] * b[k * 192 + j];
+            }
+            out[i * 192 + j] = sum;
+        }
+    }
+}
+
+static int ran;
+
+__attribute__((__constructor__)) static void early(void)
+{
+    ran = 1;
+}
+
+void kernel(const float *a, const float *b, float *out)
+{
+    product(a, b, out);
+}
