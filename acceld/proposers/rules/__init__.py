@@ -19,6 +19,7 @@ MODULES = (
     "transpose_once",
     "hoist_loads",
     "hoist_work",
+    "swap_operands",
     "group_iterations",
     "interchange",
     "widen_tiles",
