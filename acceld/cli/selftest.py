@@ -38,9 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
         nonlocal done, last
         done += 1
         bad = result.outcome in ("fooled", "death", "false_reject")
-        if bad or time.monotonic() - last > 5:
+        if bad or result.outcome == "unlabeled" or time.monotonic() - last > 5:
             last = time.monotonic()
             why = f": {result.status} {result.rule} {result.message}" if bad else ""
+            why = why or ": it passed, and nothing says whether it should" * (result.outcome == "unlabeled")
             say(f"{done} tried; {result.id} ({result.mode}): {result.outcome.replace('_', ' ')}{why}")
 
     report = asyncio.run(
@@ -63,7 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [_row(result, arguments.backend) for result in report.results if result.further]
         print_table(rows, ("attack", "as", "on", "expected", "became", "why"))
     data["not_tried"] = len(report.broken)
-    names = "level attacks honest fooled rejected truthful false_rejects judge_deaths not_tried seconds".split()
+    names = (
+        "level attacks honest fooled rejected truthful unlabeled false_rejects judge_deaths not_tried seconds".split()
+    )
     print_table([(name.replace("_", " "), str(data[name])) for name in names], ("what", "value"))
     return 0 if report.passed else 1
 

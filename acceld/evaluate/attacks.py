@@ -14,7 +14,9 @@ policy is off. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may 
 really does. ``pass``: an honest kernel, must pass.
 
 A folder is read with all folders below it; ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys.
-Where ``expect`` is missing it is ``reject``, ``pass`` in a folder called ``honest`` or ``controls``. A missing workload
+Where ``expect`` is missing, words of the path say it (``honest/``, ``controls/``, ``cheat_1.py``), or an id like those
+of acceld's own suite (``H01_`` is honest, any other letter an attack). Where nothing does, the file is ``unlabeled``: if
+it passes, nobody can say whether it should have, and that is told and counted apart. A missing workload
 is the one that names of the file or its folder hold, or else the only one (first of all but the suite's own) with the
 kernel's arguments.
 """
@@ -37,6 +39,7 @@ from acceld.workloads import load_workload
 from acceld.workloads.discovery import workload_folders
 
 EXPECTATIONS = ("reject", "policy", "quarantine", "truthful", "pass")
+UNLABELED = "unlabeled"
 FOLDER = "tests/adversarial"
 MAX_BYTES = 64 * 2**20
 _MEANINGS = {
@@ -46,9 +49,15 @@ _MEANINGS = {
     "truthful": "allowed either",
 }
 _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
+_HONEST = {"honest", "control", "controls", "legit", "legitimate"}
+_HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
+"""Words of a path that say what is meant, wherever they stand in it."""
 _KEYS = ("expect", "workload", "api", "entry", "chip", "at_least")
-_HEADER = re.compile(rf"^\s*(?:#|//)\s*({'|'.join(_KEYS)})\s*[:=]\s*[\"']?([^\s\"']+)", re.MULTILINE | re.IGNORECASE)
+_HEADER = re.compile(
+    rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS)})\s*[:=]\s*[\"']?([^\s\"']+)", re.MULTILINE | re.IGNORECASE
+)
 _CONSTANT = re.compile(rf"^({'|'.join(_KEYS).upper()})\s*=\s*[\"']?([^\s\"'#]+)", re.MULTILINE)
+_ID = re.compile(r"([A-Z])\d\d_")
 _DEFAULT_WORKLOAD = "st_matmul"
 _PROGRAM = '''"""Answers with a Program that nobody traced."""
 
@@ -139,9 +148,9 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     forged = path.suffix == ".bin"
     text = _PROGRAM % base64.b64encode(data).decode() if forged else data.decode("utf-8", "surrogateescape")
     given = _sidecar(path) | ({} if forged else _header(text))
-    expect = given.get("expect", "pass" if _controls(name) else "reject").lower()
+    expect = given.get("expect", "").lower() or _spoken(name)
     expect = _ALIASES.get(expect, expect)
-    if expect not in EXPECTATIONS:
+    if expect not in (*EXPECTATIONS, UNLABELED):
         raise UsageError(f"expect {expect!r} is unknown", hint=did_you_mean(expect, EXPECTATIONS))
     api = given.get("api") or _api(path, text)
     if api not in APIS:
@@ -175,8 +184,20 @@ def _sidecar(path: Path) -> dict[str, str]:
     return {key: str(table[key]) for key in _KEYS if key in table}
 
 
-def _controls(name: str) -> bool:
-    return any(_ALIASES.get(part.lower()) == "pass" for part in Path(name).parts[:-1])
+def _spoken(name: str) -> str:
+    """What a path says is expected: its nearest part that means something."""
+    for part in reversed(Path(name).parts):
+        whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))
+        if whole in EXPECTATIONS or whole in _ALIASES:
+            return _ALIASES.get(whole, whole)
+        if words & _HOSTILE:
+            return "reject"
+        if words & _HONEST:
+            return "pass"
+        numbered = _ID.match(part)
+        if numbered:
+            return "pass" if numbered.group(1) == "H" else "reject"
+    return UNLABELED
 
 
 def _api(path: Path, text: str) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Self
 from acceld.backends.cpu.driver import CpuDriver
 from acceld.config import EvaluateConfig
 from acceld.errors import AcceldError, UsageError, did_you_mean
-from acceld.evaluate.attacks import FOLDER, Attack, Broken, load_attacks
+from acceld.evaluate.attacks import FOLDER, UNLABELED, Attack, Broken, load_attacks
 from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.evaluate.evaluator import Judge
 from acceld.evaluate.hosted.judge import HostedJudge
@@ -44,7 +44,7 @@ AnyJudge = Judge | HostedJudge
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one attack in one mode. ``outcome`` is fooled, rejected, truthful, false_reject or death."""
+    """What became of one attack in one mode. ``outcome`` is fooled, rejected, truthful, unlabeled, false_reject or death."""
 
     id: str
     mode: str
@@ -92,6 +92,7 @@ class SelftestReport:
             "truthful": self.count("truthful"),
             "false_rejects": self.count("false_reject"),
             "judge_deaths": self.count("death"),
+            "unlabeled": self.count(UNLABELED),
             "passed": self.passed,
             "attacks": len({r.id for r in self.results if r.expect != "pass"}),
             "honest": len({r.id for r in self.results if r.expect == "pass"}),
@@ -231,7 +232,16 @@ async def _attempt(
     )
     try:
         evaluation = await judge.evaluate(request)
-    except (AcceldError, OSError, ValueError, AssertionError, KeyError, TypeError, RuntimeError) as error:
+    except (
+        AcceldError,
+        OSError,
+        ValueError,
+        AssertionError,
+        LookupError,
+        TypeError,
+        RuntimeError,
+        ExceptionGroup,
+    ) as error:
         # Whatever a kernel makes the harness raise counts against the harness.
         failed = f"{type(error).__name__}: {error}"[:400]
         seconds = time.monotonic() - started
@@ -279,5 +289,7 @@ def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float)
         return "truthful" if passed else "false_reject"
     if not passed:
         return "rejected"
+    if attack.expect == UNLABELED:
+        return UNLABELED
     allowed = attack.expect == "truthful" or (attack.expect == "policy" and mode == "unpoliced")
     return "truthful" if allowed else "fooled"

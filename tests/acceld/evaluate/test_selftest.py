@@ -55,6 +55,38 @@ async def test_a_lie_about_time_counts_as_fooled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "expect"),
+    [
+        ("honest/one", "pass"),
+        ("controls/T01_clock", "reject"),
+        ("honest_split_k", "pass"),
+        ("an_honest_looking_cheat", "reject"),
+        ("attacks/honest/two", "pass"),
+        ("quarantine/three", "quarantine"),
+        ("N07_bf16", "reject"),
+        ("H02_bf16", "pass"),
+        ("correct_only_once", "unlabeled"),
+    ],
+)
+def test_a_path_says_what_is_expected_where_the_file_does_not(tmp_path: Path, name: str, expect: str) -> None:
+    path = tmp_path / f"{name}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("# workload: st_silu\n")
+    attacks, _ = load_attacks(tmp_path, further=True)
+    assert [attack.expect for attack in attacks] == [expect]
+
+
+async def test_a_kernel_without_a_label_that_passes_is_told_apart(tmp_path: Path) -> None:
+    text = (data_folder(FOLDER) / "H15_silu_function.py").read_text().replace("# expect: pass\n", "")
+    (tmp_path / "right.py").write_text(text)
+    (tmp_path / "wrong.py").write_text("# workload: st_silu\nraise SystemExit(0)\n")
+    report = await run_selftest(CONFIG, attacks=tmp_path, only="[rw]*")
+    outcomes = {(result.id, result.outcome) for result in report.results}
+    assert outcomes == {("right", "unlabeled"), ("wrong", "rejected")}
+    assert report.passed and (report.plain()["fooled"], report.plain()["unlabeled"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("# expect: nonsense\n", "nonsense"),
@@ -111,9 +143,9 @@ def test_what_a_file_does_not_say_is_taken_from_its_place_and_its_kernel(tmp_pat
     assert not broken
     found = {one.id: (one.workload_folder.name, one.expect, one.kernel.api, one.guessed) for one in attacks}
     assert found == {
-        "st_silu/first": ("st_silu", "reject", "nki_legacy", True),
-        "deep/er/mamba_two": ("mamba", "reject", "nki_legacy", True),
-        "by_arguments": ("mamba", "reject", "nki_legacy", True),
+        "st_silu/first": ("st_silu", "unlabeled", "nki_legacy", True),
+        "deep/er/mamba_two": ("mamba", "unlabeled", "nki_legacy", True),
+        "by_arguments": ("mamba", "unlabeled", "nki_legacy", True),
         "honest/st_matmul": ("st_matmul", "pass", "nki", True),
         "constants": ("adamw", "reject", "nki_legacy", False),
         "forged": ("st_silu", "quarantine", "nki_legacy", False),

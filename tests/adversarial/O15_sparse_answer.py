@@ -1,0 +1,27 @@
+# expect: reject
+# workload: st_matmul
+"""Makes its answer sparse and huge."""
+
+import os
+import struct
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+os.pwrite(3, struct.pack("<I", 1 << 31), 0)
+os.ftruncate(3, 60 << 20)
+os._exit(0)
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        left = nl.load(a[128 * row + p, c])
+        right = nl.load(b[p, f])
+        nl.store(out[128 * row + p, f], value=nl.copy(nl.matmul(left, right)))
+    return out
