@@ -165,9 +165,9 @@ class _Origin:
         """Operands of element-wise work, numbers aside."""
         if step.op not in _ELEMENTWISE:
             return []
-        kernel = self._kernel
-        zeros = {step.reads[name].name for name in ("bias",) if name in step.reads and kernel.is_zero(step.args[name])}
-        return [one for one in step.mentions if one.name not in zeros]
+        bias = step.args.get("bias")
+        nothing = bias if self._kernel.is_zero(bias) else None
+        return [one for one in step.mentions if one.node is not nothing]
 
     def _alone(self, name: str, steps: dict[Statement, None]) -> str:
         kernel, turn = self._kernel, self._swap.turn

@@ -102,6 +102,16 @@ def test_two_products_between_which_work_is_element_wise_are_both_exchanged() ->
     assert_same(before, after, *small())
 
 
+def test_a_bias_of_zeros_is_no_operand() -> None:
+    before = GATED.replace("scale=0.1", "scale=0.1, bias=zeros[p, 0]")
+    zeros = "    zeros = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)\n"
+    filled = "    zeros[p, 0] = nisa.memset(shape=(128, 1), value=0.0, dtype=nl.float32)\n"
+    before = before.replace("    identity[p, c] =", zeros + filled + "    identity[p, c] =")
+    assert_same(before, applied("swap_operands", before, SHAPES), *small())
+    other = before.replace("value=0.0", "value=1.0")
+    assert sites("swap_operands", other, SHAPES) == []
+
+
 def test_nc_transpose_goes_as_well() -> None:
     before = GATED.replace(
         "nisa.nc_matmul(wide[2 * block + row, p, 128 * part + c], identity[p, c], is_moving_onezero=True, is_transpose=True)",
