@@ -15,7 +15,7 @@ from acceld.nki.frontend.placement import declare, fresh, mark_produced, rename
 from acceld.nki.frontend.state import Trace, current
 from acceld.nki.frontend.tensor import ParDim, Tensor
 from acceld.nki.frontend.views import conform
-from acceld.nki.ops import DTYPE_BYTES
+from acceld.nki.ops import DTYPE_BYTES, INTEGER_DTYPES
 from acceld.nki.program import Affine, Attr, Engine, Pattern, Space, TileDim
 
 COMPARING = frozenset(
@@ -252,7 +252,11 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
 def _result_type(op: str, dtype: object, *operands: str) -> str:
     if dtype is not None:
         return dtypes.dtype_name(dtype)
-    return "bool" if op in COMPARING else dtypes.promote(*operands)
+    if op in COMPARING:
+        return "bool"
+    kind = dtypes.promote(*operands)
+    # A quotient of integers keeps its fraction: AWS's resize_nearest floors one to find a row.
+    return "float32" if op == "divide" and kind in INTEGER_DTYPES else kind
 
 
 def _with_scalar(
