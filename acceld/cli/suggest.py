@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from acceld.cli.output import print_json, say
 from acceld.errors import UsageError, did_you_mean
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.targets import APIS, CHIPS, Choice, choose
-from acceld.workloads import workload
+from acceld.workloads import Workload, load_workload, workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
     parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
+    parser.add_argument("--workload", help="the workload that tells a file's shapes (default: workload.toml beside it)")
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -31,17 +33,17 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
     default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
     path = Path(arguments.kernel)
-    shapes: tuple[tuple[int, ...] | None, ...] = ()
+    found = _workload(arguments, path, [Path(folder) for folder in settings.paths.workloads])
     asked = "c" if path.suffix == ".c" and arguments.api is None else arguments.api
     api = choose(default, api=asked, chip=arguments.chip).api
     if path.suffix not in (".py", ".c"):
-        found = workload(arguments.kernel, [Path(folder) for folder in settings.paths.workloads])
+        assert found is not None
         if asked is None and api not in found.baselines:
             api = next(iter(found.baselines), api)
         if api not in found.baselines:
             raise UsageError(f"workload {found.name} has no baseline for API {api}")
         path = found.baselines[api]
-        shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments)
+    shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments) if found else ()
     text = load_kernel(path, api=api).text
     if path.suffix == ".py" and (error := syntax_error(text, path)) is not None:
         error.exit_code = 7
@@ -59,6 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
     print(end="", flush=True)
     say(f"{len(suggestions)} suggestions; nothing was changed. acceld optimize tries and checks them.")
     return 0
+
+
+def _workload(arguments: argparse.Namespace, path: Path, extra: Sequence[Path]) -> Workload | None:
+    """The workload named, or the one of the file's folder; None for a file that belongs to none."""
+    if path.suffix not in (".py", ".c"):
+        if arguments.workload:
+            raise UsageError("--workload goes with a kernel file")
+        return workload(arguments.kernel, extra)
+    if arguments.workload:
+        return workload(arguments.workload, extra)
+    return load_workload(path.parent) if (path.parent / "workload.toml").is_file() else None
 
 
 def suggested(

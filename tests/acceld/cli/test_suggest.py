@@ -1,0 +1,43 @@
+"""What the rules would change, told for workloads and for files of a person's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acceld.cli.main import main
+from acceld.workloads import workload
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    assert main(["suggest", *words, "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["suggestions"]
+    return found
+
+
+def test_a_file_gets_what_its_workload_gets_where_the_workload_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kernel = tmp_path / "mine.py"
+    source = workload("silu").baselines["nki_legacy"].read_text()
+    kernel.write_text(source)
+    by_workload = told(capsys, "silu")
+    assert {one["rule"] for one in by_workload} >= {"widen_tiles", "fold_scalars"}
+    assert all(one["diff"].startswith("--- kernel\n+++ suggested\n@@") for one in by_workload)
+    assert told(capsys, str(kernel), "--workload", "silu") == told(capsys, "silu")
+    (only,) = {one["rule"] for one in told(capsys, str(kernel), "--rule", "fold_scalars")}
+    assert only == "fold_scalars" and kernel.read_text() == source, "nothing is edited"
+
+
+def test_what_can_not_be_told_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, complaint in (
+        (["silu", "--workload", "adamw"], "--workload goes with a kernel file"),
+        (["silu", "--rule", "widen_tile"], "widen_tiles"),
+        (["silu", "--api", "triton"], "has no baseline for API triton"),
+        ([str(tmp_path / "none.py")], "none.py"),
+    ):
+        assert main(["suggest", *words]) != 0
+        assert complaint in capsys.readouterr().err
