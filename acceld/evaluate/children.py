@@ -214,7 +214,8 @@ class Children:
                 "variant": variant,
                 "folder": str(folder),
                 "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
-                "split": measured and workload.precision is not Precision.FP32_STRICT,
+                "closely": measured,
+                "split": workload.precision is not Precision.FP32_STRICT,
             }
             jail = Jail(
                 memory_bytes=self._memory_bytes,

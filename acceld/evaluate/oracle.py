@@ -37,6 +37,10 @@ from acceld.workloads import (
 
 _LARGEST = 3e38
 """Greatest value an output of type float32 may have."""
+_DRAWS = 4
+"""Times inputs are changed at random: one change may by luck cancel in the row that matters."""
+_FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
+"""What rounding may change of a float32 number: to a neighbor; to the sum of two bfloat16 numbers."""
 
 
 def make(request: bytes, reply: int) -> None:
@@ -87,9 +91,11 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, 
         measured = noise(oracle, _narrowed(workload, inputs), expected, dtypes, variant)
         if isinstance(measured, str):
             return {"refused": measured}
-        if raw.get("split"):
-            parts = _floors(oracle, [_in_parts(one) for one in inputs], expected, dtypes)
-            measured = [one.worst(floor_of_parts(rounded)) for one, rounded in zip(measured, parts, strict=True)]
+        if raw["closely"]:
+            rng = np.random.default_rng([seed % 2**63, 11])
+            for _ in range(_DRAWS):
+                found = _nearby(oracle, inputs, expected, dtypes, rng, split=raw["split"])
+                measured = [one.worst(other) for one, other in zip(measured, found, strict=True)]
         floors = [floor.plain() for floor in measured]
     record = {"seed": seed, "variant": variant, "floors": floors, "seconds": seconds}
     datasets.write(Path(raw["folder"]), kernel_inputs(workload, inputs), expected, dtypes, record)
@@ -133,13 +139,26 @@ def _floors(
     return floors
 
 
-def _in_parts(value: Any) -> Any:
-    """An array of float32 rounded to the sum of two bfloat16 numbers."""
+def _nearby(
+    oracle: Oracle,
+    inputs: Sequence[Any],
+    expected: Sequence[NDArray[Any]],
+    dtypes: Sequence[str],
+    rng: np.random.Generator,
+    *,
+    split: bool,
+) -> list[Errors]:
+    """What the outputs make of inputs changed at random by a rounding: how much these very inputs amplify it."""
+    change = _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
+    floors = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes)
+    return [floor_of_parts(floor) for floor in floors] if split else floors
+
+
+def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
+    """An array of float32 with each element changed at random, by this share of it at most."""
     if not isinstance(value, np.ndarray) or value.dtype != np.float32:
         return value
-    high = value.astype(ml_dtypes.bfloat16).astype(np.float32)
-    low = (value - high).astype(ml_dtypes.bfloat16).astype(np.float32)
-    return high + low
+    return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(np.float32)
 
 
 def _as_float32(value: Any) -> Any:

@@ -12,9 +12,10 @@ product however many are summed, so it may exceed 20 x floor where few terms are
 1e-5 (5e-5 for a row, 600 x floor for an element) at least, except where everything is whole numbers, which split
 without error.
 
-How much a workload amplifies that error on its inputs shows where every input is rounded to two bfloat16 parts: three
-products of parts are wrong by 1.0 to 2.6 times what that does (measured on softmax, attention, gated products, norms).
-A candidate may be wrong by four times as much.
+How much a workload amplifies an error on its inputs shows where these are changed at random by as much as rounding does:
+to a neighbor in float32, or to the sum of two bfloat16 parts. Three products of parts are wrong by 1.0 to 2.6 times what
+the latter does (measured on softmax, attention, gated products, norms); a candidate may be wrong by four times as much.
+That is measured, several times over, on the inputs of a near miss.
 
 A fixed 2e-5 is 2 to 558 times the floor of the public workloads: wide enough to leave out whole terms.
 """
@@ -35,7 +36,7 @@ _ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
 
 
 _PARTS = 4.0
-"""Times the error of inputs rounded to two bfloat16 parts that products of parts may be wrong by."""
+"""Times the error of inputs changed by rounding to two bfloat16 parts that products of parts may be wrong by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Tolerance:
 
 
 def floor_of_parts(rounded: Errors) -> Errors:
-    """The floor that admits what products of bfloat16 parts do, from the errors of inputs rounded to two parts."""
+    """The floor that admits what products of bfloat16 parts do, from the errors of inputs changed as by that rounding."""
     share = _PARTS / _MULTIPLE
     return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
 

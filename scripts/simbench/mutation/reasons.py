@@ -1,7 +1,7 @@
 """Why a mutant that passes every trial, though not with the kernel's own bits, does no harm.
 
-A reason is believed only where the figures bear it out: on no trial may any of the mutant's errors be more than half
-as large again as the kernel's own in float32.
+A reason is believed only where the figures bear it out: on no trial may any of the mutant's errors exceed the kernel's own
+in float32 by more than half, or by more than what the reason itself allows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NO_WORSE = 1.5
 
 _SHIFT = "softmax is the same whatever is subtracted from a whole row of logits"
 _BEYOND = "columns beyond the edge are computed and never stored"
-_NARROW = "the output is bfloat16, and the workload lets what leads to it be"
+_NARROW = "the output is bfloat16, and the workload lets what leads to it be rounded to bfloat16 too"
 _DECAY = "the decay is 1e-5 of a parameter: rounding it to 8 bits is less than half of the result's last bit"
 REASONS: Mapping[tuple[str, str, str], str] = {
     ("adamw", "dtype_lowered", "declaration"): _DECAY,
@@ -30,11 +30,13 @@ REASONS: Mapping[tuple[str, str, str], str] = {
     ("transpose_matmul", "mask_removed", "matmul"): _BEYOND,
 }
 """By workload, operator of the mutant, and operation at its line."""
+_ALLOWED = {_NARROW: 2.5}
+"""Multiples of reasons that speak of further roundings to the output's own dtype."""
 
 
 def reason(workload: str, fate: Fate) -> str:
     """The reason with its figure; empty where there is none, or the figures do not bear it out."""
     words = REASONS.get((workload, fate.operator, fate.operation))
-    if words is None or fate.noise > NO_WORSE:
+    if words is None or fate.noise > _ALLOWED.get(words, NO_WORSE):
         return ""
     return f"{words} (errors at most {fate.noise:.2f} times the kernel's own)"
