@@ -8,7 +8,15 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-for _name in ("/proc/self/mem", "/proc/thread-self/mem", "/proc/1/mem", "/proc/self/fd/3", "/dev/fd/3", "/dev/shm/x", "/dev/mem"):
+for _name in (
+    "/proc/self/mem",
+    "/proc/thread-self/mem",
+    "/proc/1/mem",
+    "/proc/self/fd/3",
+    "/dev/fd/3",
+    "/dev/shm/x",
+    "/dev/mem",
+):
     try:
         with open(_name, "r+b", buffering=0) as _file:
             _file.write(b"x")

@@ -2,12 +2,9 @@
 # workload: st_matmul
 """Names that are no text, numbers that are no numbers."""
 
-
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
-
-
 
 
 @nki.jit
