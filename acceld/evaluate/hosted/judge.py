@@ -30,7 +30,7 @@ from acceld.evaluate.floors import Floors, NumpyFloor
 from acceld.evaluate.gates import Trial, fresh_seed, judge_errors
 from acceld.evaluate.hosted.arena import Layout, lay_out
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Failed, Terms, Timed
-from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of
+from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of, suspicion
 from acceld.evaluate.hosted.verdicts import Case, grade
 from acceld.evaluate.jail import Level
 from acceld.evaluate.process import TRIES, LostError, lost_in
@@ -240,7 +240,7 @@ class HostedJudge:
         if any(conditions):
             details = {**case.profile.details, "condition": [dict(one) for one in conditions]}
             case.profile = replace(case.profile, details=details)
-        suspect = self._suspicion(case, found)
+        suspect = suspicion(found, least_us(case.workload, self._driver.limits(case.request.chip)))
         if suspect is not None:
             return self._result(case, Status.SUSPECT, suspect, case.correctness(Gate.SEARCH))
         if strict:
@@ -448,17 +448,6 @@ class HostedJudge:
             samples_us=found.samples_us,
             details=details,
         )
-
-    def _suspicion(self, case: Case, found: Measured) -> Failure | None:
-        """What is wrong with the times themselves."""
-        if found.complaint:
-            return Failure("clocks", found.complaint, hint="Time it again on an idle machine, or by another method.")
-        shortest_us = least_us(case.workload, self._driver.limits(case.request.chip))
-        if shortest_us is not None and found.latency.middle < shortest_us:
-            message = f"{found.latency.middle:.4g} us is less than the {shortest_us:.4g} us that its declared work takes at least"
-            hint = "Either work is missing, or the workload declares too much. Check it by another method."
-            return Failure("below_floor", message, hint=hint)
-        return None
 
     def _result(
         self, case: Case, status: Status, failure: Failure | None = None, correctness: Correctness | None = None

@@ -9,7 +9,7 @@ from statistics import median as middle_of
 from acceld.backends.hosted import Clock
 from acceld.evaluate.hosted.bench import Timed
 from acceld.evaluate.hosted.statistics import Estimate, Paired, median, paired, spread
-from acceld.model import Source
+from acceld.model import Failure, Source
 
 WARM_UPS = 2
 """First calls of a worker that are checked but not counted: its code and data come into caches and page tables. One
@@ -118,3 +118,16 @@ def _complaint(timed: Timed, latency: Estimate, wall_us: float, overhead: Overhe
     if overhead.clock == "claimed" and latency.middle > max(wall_us, 0.0) + overhead.wall_us:
         return f"the kernel's own clock says {latency.middle:.4g} us, the judge's {wall_us:.4g} us"
     return ""
+
+
+def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
+    """What is wrong with the times themselves; ``shortest_us`` is what the declared work takes at least, where known."""
+    if found.complaint:
+        return Failure("clocks", found.complaint, hint="Time it again on an idle machine, or by another method.")
+    if shortest_us is not None and found.latency.middle < shortest_us:
+        message = (
+            f"{found.latency.middle:.4g} us is less than the {shortest_us:.4g} us that its declared work takes at least"
+        )
+        hint = "Either work is missing, or the workload declares too much. Check it by another method."
+        return Failure("below_floor", message, hint=hint)
+    return None
