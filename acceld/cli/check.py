@@ -133,7 +133,7 @@ def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Itera
         if isinstance(found, str):
             yield name, found, ""
         elif found is None:
-            yield name, "", "not tried yet whether passing says anything (--admit)"
+            yield name, "", "admission not tried yet (--admit tries it)"
         else:
             yield name, found.complaint, found.text
 
