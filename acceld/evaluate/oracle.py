@@ -92,10 +92,7 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, 
         if isinstance(measured, str):
             return {"refused": measured}
         if raw["closely"]:
-            rng = np.random.default_rng([seed % 2**63, 11])
-            for _ in range(_DRAWS):
-                found = _nearby(oracle, inputs, expected, dtypes, rng, split=raw["split"])
-                measured = [one.worst(other) for one, other in zip(measured, found, strict=True)]
+            measured = amplified(oracle, inputs, expected, dtypes, measured, seed, split=raw["split"])
         floors = [floor.plain() for floor in measured]
     record = {"seed": seed, "variant": variant, "floors": floors, "seconds": seconds}
     datasets.write(Path(raw["folder"]), kernel_inputs(workload, inputs), expected, dtypes, record)
@@ -139,19 +136,29 @@ def _floors(
     return floors
 
 
-def _nearby(
+def amplified(
     oracle: Oracle,
     inputs: Sequence[Any],
     expected: Sequence[NDArray[Any]],
     dtypes: Sequence[str],
-    rng: np.random.Generator,
+    floors: Sequence[Errors],
+    seed: int,
     *,
     split: bool,
 ) -> list[Errors]:
-    """What the outputs make of inputs changed at random by a rounding: how much these very inputs amplify it."""
-    change = _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
-    floors = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes)
-    return [floor_of_parts(floor) for floor in floors] if split else floors
+    """The floors, raised to what the outputs make of these very inputs changed at random by a rounding.
+
+    An output that float32 makes no error in stays at none: whole numbers are computed without rounding.
+    """
+    rng, change = np.random.default_rng([seed % 2**63, 11]), _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
+    raised = list(floors)
+    for _ in range(_DRAWS):
+        found = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes)
+        raised = [
+            floor if floor.rel_l2 == 0.0 else floor.worst(floor_of_parts(error) if split else error)
+            for floor, error in zip(raised, found, strict=True)
+        ]
+    return raised
 
 
 def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:

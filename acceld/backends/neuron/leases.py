@@ -118,7 +118,7 @@ class CoreLeases:
             raise
         try:
             yield lease
-        except BaseException:
+        except BaseException:  # also cancelled: what the core was left doing is unknown until a canary passes
             lease.clean = False
             raise
         finally:

@@ -173,7 +173,7 @@ class NeuronRunner:
             except DeviceError as error:
                 self.clean = False
                 raise DeviceLostError(error.message) from error
-            except BaseException:
+            except BaseException:  # also cancelled: the core may still be at work
                 self.clean = False
                 raise
             if answer.get("ok"):
