@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from acceld.daemon.ledger import StoreLedger
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
 from acceld.llm.client import Completion, CompletionRequest, Usage
 from acceld.llm.limits import Limiter, Limits
@@ -48,14 +48,14 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.base import Problem
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.interface import Problem
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.database import Store
 
 Place = tuple[int, ...]
 

@@ -27,8 +27,8 @@ from acceld.client import Client
 from acceld.home import DaemonLock, Home
 from acceld.http.client import HttpClient
 from acceld.http.server import Server
-from store.database import Store
-from store.maintenance import backup, check, size_bytes
+from acceld.store.database import Store
+from acceld.store.maintenance import backup, check, size_bytes
 from tests.faults import jobs
 from tests.faults.harness import client_of, fill_disk, kill_daemons, kill_migrations, kill_writers, start
 from tests.faults.power import cut_power
@@ -396,7 +396,7 @@ def _try_lock(home: Home, gate: Any, answers: Any) -> None:
 
 
 def _count(path: Path, sql: str) -> int:
-    from store.connection import connect_reader
+    from acceld.store.connection import connect_reader
 
     connection = connect_reader(path)
     try:

@@ -9,10 +9,10 @@ from typing import Any
 
 from acceld.errors import StoreError
 from acceld.events import EventKind
-from store import rollups
-from store.rows import clean, dump, load
-from store.tree import finite, keep_text
-from store.writer import Transaction
+from acceld.store import rollups
+from acceld.store.rows import clean, dump, load
+from acceld.store.tree import finite, keep_text
+from acceld.store.writer import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,15 +36,15 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from acceld.events import Event, EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan, Run, RunSpec, RunState
-from store import calls, insights, queries, runs, tree
-from store.calls import CallResult, NewCall
-from store.connection import WriterLock, connect_writer, refuse_damaged, refuse_emptied
-from store.hub import Hub
-from store.migrations import migrate
-from store.queries import ResumeState
-from store.reader import Readers
-from store.rows import load
-from store.writer import Transaction, Writer
+from acceld.store import calls, insights, queries, runs, tree
+from acceld.store.calls import CallResult, NewCall
+from acceld.store.connection import WriterLock, connect_writer, refuse_damaged, refuse_emptied
+from acceld.store.hub import Hub
+from acceld.store.migrations import migrate
+from acceld.store.queries import ResumeState
+from acceld.store.reader import Readers
+from acceld.store.rows import load
+from acceld.store.writer import Transaction, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")

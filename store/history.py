@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acceld.errors import DeadlineError, UsageError, did_you_mean
-from store.reader import PROGRESS_STEPS
+from acceld.store.reader import PROGRESS_STEPS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Any
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Insight
-from store import rollups
-from store.errors import unknown
-from store.rows import clean, dump, insight_values
-from store.writer import Transaction
+from acceld.store import rollups
+from acceld.store.errors import unknown
+from acceld.store.rows import clean, dump, insight_values
+from acceld.store.writer import Transaction
 
 CHANGES = {
     "pinned": ("pinned",),

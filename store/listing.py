@@ -9,10 +9,10 @@ import sqlite3
 from typing import Any
 
 from acceld.errors import StoreError
-from store import queries
-from store.errors import unknown
-from store.queries import full_text, texts
-from store.rows import load
+from acceld.store import queries
+from acceld.store.errors import unknown
+from acceld.store.queries import full_text, texts
+from acceld.store.rows import load
 
 Json = dict[str, Any]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from sqlite_utils import Database, Migrations
 
-from store.connection import APPLICATION_ID, check_version
-from store.tables import SEARCH_INDEXES, TABLES
-from store.views import VIEWS
+from acceld.store.connection import APPLICATION_ID, check_version
+from acceld.store.tables import SEARCH_INDEXES, TABLES
+from acceld.store.views import VIEWS
 
 migrations = Migrations("acceld")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from acceld.events import Event
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan, Run, RunState
-from store import rows
-from store.errors import unknown
-from store.rows import Row
+from acceld.store import rows
+from acceld.store.errors import unknown
+from acceld.store.rows import Row
 
 
 @dataclass(frozen=True, slots=True)

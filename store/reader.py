@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from acceld.events import Event
-from store import queries
-from store.connection import READER_LIMIT_S, connect_reader, damage
-from store.hub import PAGE
+from acceld.store import queries
+from acceld.store.connection import READER_LIMIT_S, connect_reader, damage
+from acceld.store.hub import PAGE
 
 P = ParamSpec("P")
 T = TypeVar("T")

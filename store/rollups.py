@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from store.writer import Transaction
+from acceld.store.writer import Transaction
 
 MICRO = 1_000_000
 

@@ -10,12 +10,12 @@ from typing import Any
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Run, RunSpec, RunState
-from store.calls import BATCH, interrupt_call, open_batches
-from store.errors import NotFoundError, unknown
-from store.queries import load_run
-from store.rows import clean, dump, load, search_values
-from store.tree import keep_source
-from store.writer import Transaction
+from acceld.store.calls import BATCH, interrupt_call, open_batches
+from acceld.store.errors import NotFoundError, unknown
+from acceld.store.queries import load_run
+from acceld.store.rows import clean, dump, load, search_values
+from acceld.store.tree import keep_source
+from acceld.store.writer import Transaction
 
 
 def create_run(tx: Transaction, spec: RunSpec) -> Run:

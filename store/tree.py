@@ -9,10 +9,10 @@ from typing import Any
 
 from acceld.events import EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile
-from store import rollups
-from store.errors import NotFoundError, unknown
-from store.rows import clean, dump, text_value
-from store.writer import Transaction
+from acceld.store import rollups
+from acceld.store.errors import NotFoundError, unknown
+from acceld.store.rows import clean, dump, text_value
+from acceld.store.writer import Transaction
 
 
 def keep_text(tx: Transaction, text: str) -> str:

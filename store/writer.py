@@ -22,8 +22,8 @@ from typing import Any
 
 from acceld.errors import AcceldError, StoreError
 from acceld.events import Event, EventKind
-from store.connection import damage
-from store.rows import clean, dump, load
+from acceld.store.connection import damage
+from acceld.store.rows import clean, dump, load
 
 log = logging.getLogger(__name__)
 

@@ -19,22 +19,22 @@ from textual.screen import Screen
 from acceld.alerts import Alert, Manner, alert_of, announcement
 from acceld.errors import AcceldError, DaemonError
 from acceld.events import event_of
-from tui.client import Client
-from tui.console import ConsoleView
-from tui.palette import THEMES
-from tui.replay import Replay
-from tui.screens.base import ConsoleScreen
-from tui.screens.beam import BeamScreen
-from tui.screens.candidate import CandidateScreen
-from tui.screens.costs import CostsScreen
-from tui.screens.logs import LogsScreen
-from tui.screens.memory import MemoryScreen
-from tui.screens.profile import ProfileScreen
-from tui.screens.queue import QueueScreen
-from tui.screens.runs import RunsScreen
-from tui.state import RunView
-from tui.steering import Steering
-from tui.widgets.frame import TABS
+from acceld.tui.client import Client
+from acceld.tui.console import ConsoleView
+from acceld.tui.palette import THEMES
+from acceld.tui.replay import Replay
+from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.screens.beam import BeamScreen
+from acceld.tui.screens.candidate import CandidateScreen
+from acceld.tui.screens.costs import CostsScreen
+from acceld.tui.screens.logs import LogsScreen
+from acceld.tui.screens.memory import MemoryScreen
+from acceld.tui.screens.profile import ProfileScreen
+from acceld.tui.screens.queue import QueueScreen
+from acceld.tui.screens.runs import RunsScreen
+from acceld.tui.state import RunView
+from acceld.tui.steering import Steering
+from acceld.tui.widgets.frame import TABS
 
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
 PAGE = 500

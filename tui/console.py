@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acceld.events import Event, EventKind
-from tui.state import Recent, RunView
+from acceld.tui.state import Recent, RunView
 
 KEPT_LOG = 2_000
 KEPT_VIEWS = 4

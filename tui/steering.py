@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App, SystemCommand
 
 from acceld.errors import AcceldError
-from tui.modals import Ask, Confirm, Help, NewRun
+from acceld.tui.modals import Ask, Confirm, Help, NewRun
 
 if TYPE_CHECKING:
-    from tui.app import ConsoleApp
+    from acceld.tui.app import ConsoleApp
 
 
 class Steering:
     """Actions of the application that ask the daemon to change something."""
 
     def _console(self) -> ConsoleApp:
-        from tui.app import ConsoleApp
+        from acceld.tui.app import ConsoleApp
 
         assert isinstance(self, ConsoleApp)
         return self

@@ -9,7 +9,7 @@ from typing import Any
 from acceld import figures
 from acceld.events import Event, EventKind
 from acceld.model import Status
-from tui.state import ANSWERED, CandidateView, failure_text
+from acceld.tui.state import ANSWERED, CandidateView, failure_text
 
 SHORT: Mapping[Status, str] = {
     Status.PASSED: "ok",

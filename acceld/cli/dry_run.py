@@ -8,7 +8,7 @@ from acceld.config import Config
 from acceld.llm.pricing import Price, PriceBook
 from acceld.llm.settings import ModelSettings
 from acceld.model import RunSpec
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.llm.roles import RoleTable
 from acceld.search.forecast import Forecast, Habits, forecast
 from acceld.workloads import load_workload
 

@@ -44,7 +44,7 @@ def reading(home: str | None) -> Iterator[History]:
 @contextmanager
 def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
     """The file of a state folder's history, read-only; a running daemon does not mind. UsageError where there is none."""
-    from store.connection import connect_reader
+    from acceld.store.connection import connect_reader
 
     found = find_home(home)
     _check_history(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from acceld.errors import UsageError
-from store.errors import WHERE_LISTED
+from acceld.store.errors import WHERE_LISTED
 
 _KINDS = {"r": "run", "c": "candidate", "i": "insight"}
 

@@ -15,7 +15,7 @@ from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
 from acceld.llm.settings import KEY_VARIABLES, ModelSettings
 from acceld.model import Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
-from acceld.proposers.base import (
+from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
     FixRequest,
@@ -24,9 +24,9 @@ from acceld.proposers.base import (
     RewritePair,
     SummaryRequest,
 )
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.memory import Applicability, MemorySettings, shown
 from acceld.search.strategies import derived_seed
@@ -108,8 +108,8 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
     """The baseline's verdict, by simulation; None where it would have to be measured."""
     if spec.backend != SIMULATOR:
         return None
-    from acceld.evaluate.base import EvaluationRequest, Priority, started
-    from acceld.evaluate.evaluator import Judge
+    from acceld.evaluate.interface import EvaluationRequest, Priority, started
+    from acceld.evaluate.simulated.evaluator import Judge
 
     request = EvaluationRequest(
         kernel=kernel,
@@ -125,8 +125,8 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
     """What the memory would show in the first iteration."""
-    from store.connection import connect_reader
-    from store.queries import load_insights
+    from acceld.store.connection import connect_reader
+    from acceld.store.queries import load_insights
 
     search = spec.search
     if search.memory in ("off", "") or not home.database.is_file():

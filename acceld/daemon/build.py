@@ -13,33 +13,33 @@ from weakref import WeakSet
 from acceld.config import Config
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
+from acceld.devices.neuron.evaluator import NeuronJudge
 from acceld.errors import AcceldError, ConfigError, UsageError
-from acceld.evaluate.base import EvaluationRequest, Evaluator
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.evaluator import Judge
-from acceld.evaluate.neuron.judge import NeuronJudge
+from acceld.evaluate.interface import EvaluationRequest, Evaluator
 from acceld.evaluate.router import Router
+from acceld.evaluate.simulated.evaluator import Judge
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
 from acceld.model import Kernel, Run, RunSpec, SearchParameters
-from acceld.nki.params import PARAMS_VERSION
-from acceld.proposers.base import Problem, Proposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.nki.timing.parameters import PARAMS_VERSION
+from acceld.proposers.interface import Problem, Proposer
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
+from acceld.store.calls import spent_by_role
+from acceld.store.database import Store
 from acceld.targets import HOSTED, NEURON, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
-from store.calls import spent_by_role
-from store.database import Store
 
 log = logging.getLogger(__name__)
 
@@ -87,15 +87,15 @@ class Builder:
         )
 
     def _cpu(self) -> Evaluator:
-        from acceld.backends.cpu.driver import CpuDriver
-        from acceld.evaluate.hosted.judge import HostedJudge
+        from acceld.devices.cpu.driver import CpuDriver
+        from acceld.evaluate.hosted.evaluator import HostedJudge
 
         folders, tell = self._config.paths.workloads, self._tell_started
         return HostedJudge(self._config.evaluate, self._home.path, CpuDriver(), workload_folders=folders, on_start=tell)
 
     def _cuda(self) -> Evaluator:
-        from acceld.backends.cuda.driver import CudaDriver
-        from acceld.evaluate.hosted.judge import HostedJudge
+        from acceld.devices.cuda.driver import CudaDriver
+        from acceld.evaluate.hosted.evaluator import HostedJudge
 
         folders, tell = self._config.paths.workloads, self._tell_started
         return HostedJudge(
@@ -200,7 +200,7 @@ class Builder:
             return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
-        from acceld.proposers.llm import LLMProposer
+        from acceld.proposers.llm.proposer import LLMProposer
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid

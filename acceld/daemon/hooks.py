@@ -18,8 +18,8 @@ import signal
 from acceld.alerts import alert_of
 from acceld.config import HooksConfig
 from acceld.events import Event
-from store import listing
-from store.database import Store
+from acceld.store import listing
+from acceld.store.database import Store
 
 log = logging.getLogger(__name__)
 

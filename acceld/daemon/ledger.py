@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
-from store.calls import CallResult, NewCall, batch_collected, batch_sent, begin_batch, open_batches
-from store.database import Store
+from acceld.store.calls import CallResult, NewCall, batch_collected, batch_sent, begin_batch, open_batches
+from acceld.store.database import Store
 
 
 class StoreLedger:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from acceld.config import Config
 from acceld.events import EventKind
+from acceld.store.database import Store
 from acceld.watch.files import SavedFiles
 from acceld.watch.settings import Finding, SettingsFiles
-from store.database import Store
 
 STAGE = "settings"
 

@@ -12,7 +12,7 @@ from acceld.errors import AcceldError
 from acceld.http.answers import ConflictError
 from acceld.model import Run, RunState
 from acceld.search.control import RunControl
-from store.database import Store
+from acceld.store.database import Store
 
 log = logging.getLogger(__name__)
 

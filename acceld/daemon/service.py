@@ -26,20 +26,20 @@ from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.errors import AcceldError, StoreError, UsageError
-from acceld.evaluate.base import EvaluationRequest, Priority
+from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Candidate, Gate, Run, RunState, Status
 from acceld.search.teacher import withdraw
+from acceld.store import listing
+from acceld.store.connection import JOURNAL_LIMIT_BYTES
+from acceld.store.database import Store
+from acceld.store.maintenance import size_bytes
 from acceld.targets import SIMULATOR
 from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.settings import Finding
-from store import listing
-from store.connection import JOURNAL_LIMIT_BYTES
-from store.database import Store
-from store.maintenance import size_bytes
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from acceld.http import candidates, events, history, insights, runs, service
 from acceld.http.answers import Handler, errors_as_json
 from acceld.http.control import Control, Reading
 from acceld.http.keys import CONTROL, HELLO, LOG_FILE, READING, SOCKETS
-from store import queries
-from store.migrations import SCHEMA_VERSION
+from acceld.store import queries
+from acceld.store.migrations import SCHEMA_VERSION
 
 BODY_LIMIT = 8 << 20
 VERSION = version("acceld")

@@ -16,10 +16,10 @@ from acceld.http.control import Control
 from acceld.http.keys import READING
 from acceld.http.service import control_of
 from acceld.model import Gate
+from acceld.store import listing
+from acceld.store.errors import unknown
+from acceld.store.rows import dump
 from acceld.targets import NEURON
-from store import listing
-from store.errors import unknown
-from store.rows import dump
 
 LOOK_S = 0.25
 """How often it is looked whether somebody still waits for a compilation."""

@@ -13,8 +13,8 @@ from acceld.events import Event
 from acceld.http.answers import answer, integer, number, page, run_filter
 from acceld.http.control import Reading
 from acceld.http.keys import CONTROL, HELLO, READING, SOCKETS
-from store import queries
-from store.rows import dump
+from acceld.store import queries
+from acceld.store.rows import dump
 
 SEND_S = 30.0
 PING_S = 20.0

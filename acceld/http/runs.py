@@ -13,8 +13,8 @@ from acceld.http.keys import CONTROL, READING
 from acceld.http.service import control_of
 from acceld.model import STOPPED, UNDER_WAY, shown_state
 from acceld.search.outcome import outcome
-from store import listing, queries
-from store.rows import dump
+from acceld.store import listing, queries
+from acceld.store.rows import dump
 
 
 async def get_runs(request: web.Request) -> web.Response:

@@ -8,15 +8,15 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
-from acceld.llm.anthropic import AnthropicClient
-from acceld.llm.anthropic_batches import AnthropicBatches
 from acceld.llm.batches import Batcher, BatchJournal, BatchProvider
 from acceld.llm.breaker import Breaker
 from acceld.llm.client import Completion, CompletionRequest, LLMClient
 from acceld.llm.errors import LLMContextTooLong, LLMError, LLMRateLimited
 from acceld.llm.limits import Limiter
-from acceld.llm.openai import OpenAIClient
-from acceld.llm.openai_batches import OpenAIBatches
+from acceld.llm.providers.anthropic import AnthropicClient
+from acceld.llm.providers.anthropic_batches import AnthropicBatches
+from acceld.llm.providers.openai import OpenAIClient
+from acceld.llm.providers.openai_batches import OpenAIBatches
 from acceld.llm.retry import with_retries
 from acceld.llm.settings import ModelSettings
 from acceld.llm.usage import OVERHEAD_TOKENS, estimated_tokens

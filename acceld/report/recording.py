@@ -7,7 +7,7 @@ from typing import Any
 
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan, RunSpec, RunState, Source, Status
 from acceld.report import checkpoints, imports
-from store.database import Store
+from acceld.store.database import Store
 
 PROPOSER = "imported"
 

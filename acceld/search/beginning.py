@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from acceld.model import Candidate, Evaluation, Kernel, Run, Status
-from acceld.proposers.base import FirstRequest, Problem, Proposer
+from acceld.proposers.interface import FirstRequest, Problem, Proposer
 from acceld.search.strategies import derived_seed
-from store.database import Store
+from acceld.store.database import Store
 
 Judge = Callable[[Candidate], Awaitable[Candidate]]
 

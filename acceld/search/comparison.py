@@ -17,8 +17,8 @@ from acceld.search.memory import redundancy
 from acceld.search.outcome import Outcome, Win, outcome
 from acceld.search.replay import EVENTS
 from acceld.search.signs import RepairRate, Sign, repair_rates, signs
-from store import listing, queries
-from store.calls import spent_by_role
+from acceld.store import listing, queries
+from acceld.store.calls import spent_by_role
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from acceld.llm.client import ROLES, Role
 from acceld.llm.pricing import Price
 from acceld.llm.usage import CHARS_PER_TOKEN
 from acceld.model import SearchParameters
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.llm.roles import RoleTable
 from acceld.search.strategies import schedule
 
 FRAME_TOKENS = 700

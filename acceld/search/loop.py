@@ -14,20 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from acceld.errors import BudgetError
-from acceld.evaluate.base import EvaluationRequest, Evaluator, Priority
-from acceld.model import (
-    Attempt,
-    Candidate,
-    Evaluation,
-    Gate,
-    Insight,
-    Kernel,
-    Plan,
-    Run,
-    RunState,
-    Status,
-)
-from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, Proposer
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
+from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, Plan, Run, RunState, Status
+from acceld.proposers.interface import AttemptRequest, FixRequest, PlanRequest, Problem, Proposer
 from acceld.search.allowance import Allowance
 from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
 from acceld.search.beginning import first_kernel
@@ -37,9 +26,9 @@ from acceld.search.marginal import next_percent_usd
 from acceld.search.resume import OpenIteration
 from acceld.search.strategies import Schedule, derived_seed, schedule
 from acceld.search.teaching import Teacher
+from acceld.store.database import Store
+from acceld.store.runs import spending
 from acceld.targets import SIMULATOR
-from store.database import Store
-from store.runs import spending
 
 FIXABLE = frozenset(
     {

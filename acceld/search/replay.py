@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from acceld.events import Event, EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
-from acceld.proposers.extraction import extract_kernel, parse_plan
+from acceld.proposers.llm.extraction import extract_kernel, parse_plan
 from acceld.search.beam import is_selectable, rank, select
 from acceld.search.strategies import schedule
-from store import queries
+from acceld.store import queries
 
 EVENTS = 1_000_000
 

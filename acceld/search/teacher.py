@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from acceld.model import Candidate, Gate, Insight, Plan, Source, Status
-from acceld.proposers.base import Problem, Proposer, RewritePair, SummaryRequest
+from acceld.proposers.interface import Problem, Proposer, RewritePair, SummaryRequest
 from acceld.search import memory
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.strategies import derived_seed

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from acceld.errors import AcceldError
-from acceld.nki.params import LEGACY, TimelineParams
-from acceld.nki.program import Program
-from acceld.nki.timeline import timeline
-from acceld.nki.tracing import TensorSpec
+from acceld.nki.frontend.tracing import TensorSpec
+from acceld.nki.ir.program import Program
+from acceld.nki.timing.parameters import LEGACY, TimelineParams
+from acceld.nki.timing.timeline import timeline
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from scripts.simbench.accuracy import changes
 from scripts.simbench.kernels import Kernel

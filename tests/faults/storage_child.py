@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 
-from store.database import Store
+from acceld.store.database import Store
 
 
 async def write(path: str) -> None:

@@ -15,8 +15,8 @@ from acceld.home import Home
 from acceld.http.client import HttpClient
 from acceld.http.keys import SOCKETS
 from acceld.http.server import Server
-from store.database import Store
-from store.maintenance import check
+from acceld.store.database import Store
+from acceld.store.maintenance import check
 from tests.faults.harness import ROOT, client_of, kill_writers, start
 from tests.store import records
 

@@ -14,10 +14,10 @@ import pytest
 
 from acceld.errors import StoreError
 from acceld.events import EventKind
-from store.connection import WriterLock, connect_writer
-from store.database import Store
-from store.maintenance import backup, check
-from store.migrations import migrate
+from acceld.store.connection import WriterLock, connect_writer
+from acceld.store.database import Store
+from acceld.store.maintenance import backup, check
+from acceld.store.migrations import migrate
 from tests.faults.harness import fill_disk, kill_migrations
 from tests.store import records
 
@@ -65,7 +65,7 @@ class FailingConnection:
 async def test_a_failure_at_any_statement_is_survived(
     tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.writer.RETRY_S", 0.001)
+    monkeypatch.setattr("acceld.store.writer.RETRY_S", 0.001)
     store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     run, _ = await records.begin(store)
     real = store.writer._connection
@@ -89,7 +89,7 @@ async def test_a_failure_at_any_statement_is_survived(
 async def test_a_change_that_waits_on_a_broken_disk_is_refused_when_the_store_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.writer.RETRY_S", 0.01)
+    monkeypatch.setattr("acceld.store.writer.RETRY_S", 0.01)
     store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     real = store.writer._connection
     store.writer._connection = FailingConnection(real, 1, 10**9, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
@@ -183,7 +183,7 @@ async def test_a_copy_is_made_while_rows_are_written(store: Store, tmp_path: Pat
 async def test_a_clock_that_jumps_changes_no_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run, _ = await records.begin(store)
     for at in (time.time(), time.time() - 86400, 2**31 + 5, 0.0):
-        monkeypatch.setattr("store.writer.time.time", lambda at=at: at)
+        monkeypatch.setattr("acceld.store.writer.time.time", lambda at=at: at)
         await store.notice(run.id, "info", str(at))
     monkeypatch.undo()
     events = await store.events()

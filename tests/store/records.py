@@ -26,8 +26,8 @@ from acceld.model import (
     Source,
     Status,
 )
-from store.calls import CallResult, NewCall
-from store.database import Store
+from acceld.store.calls import CallResult, NewCall
+from acceld.store.database import Store
 
 SPEC = RunSpec(workload="nkibench/silu", preset="quick", search=SearchParameters(iterations=2), name="first")
 

@@ -12,8 +12,8 @@ import pytest
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
-from store import listing, maintenance
-from store.database import Store
+from acceld.store import listing, maintenance
+from acceld.store.database import Store
 from tests.store import records
 
 

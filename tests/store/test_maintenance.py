@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import DeadlineError, StoreError, UsageError
-from store import history, listing
-from store.connection import NEWEST_SCHEMA, connect_reader
-from store.database import Store
-from store.maintenance import backup, check, compare_totals, forget_runs, old_runs, restore, vacuum
-from store.migrations import SCHEMA_VERSION
+from acceld.store import history, listing
+from acceld.store.connection import NEWEST_SCHEMA, connect_reader
+from acceld.store.database import Store
+from acceld.store.maintenance import backup, check, compare_totals, forget_runs, old_runs, restore, vacuum
+from acceld.store.migrations import SCHEMA_VERSION
 from tests.faults.harness import kill_writers
 from tests.store import records
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from store import listing
-from store.database import Store
-from store.maintenance import check
-from store.migrations import SCHEMA_VERSION, names
+from acceld.store import listing
+from acceld.store.database import Store
+from acceld.store.maintenance import check
+from acceld.store.migrations import SCHEMA_VERSION, names
 from tests.store import records
 
 RELEASES = Path(__file__).parent / "releases"

@@ -30,8 +30,8 @@ from acceld.model import (
     Source,
     Status,
 )
-from store.database import Store
-from store.rows import dump, load, text_of, text_value
+from acceld.store.database import Store
+from acceld.store.rows import dump, load, text_of, text_value
 from tests.store import records
 
 texts = some.text(max_size=30)

@@ -8,8 +8,8 @@ from typing import Any
 
 from acceld.errors import DaemonError
 from acceld.events import Event
+from acceld.tui.console import ConsoleView
 from tests.tui.scene import events_of, renumbered
-from tui.console import ConsoleView
 
 
 class CannedClient:

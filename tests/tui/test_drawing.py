@@ -9,14 +9,14 @@ from rich.style import Style
 
 from acceld.events import Event, EventKind
 from acceld.model import Status
+from acceld.tui.beam import Folding, tree_lines
+from acceld.tui.estimate import at_most, estimate
+from acceld.tui.replay import Replay
+from acceld.tui.state import RunView
+from acceld.tui.widgets.bars import bar, fitted, sparkline
+from acceld.tui.widgets.columns import GAP, Column, fit, line
+from acceld.tui.words import SHORT, level_of, sentence
 from tests.tui.scene import events_of
-from tui.beam import Folding, tree_lines
-from tui.estimate import at_most, estimate
-from tui.replay import Replay
-from tui.state import RunView
-from tui.widgets.bars import bar, fitted, sparkline
-from tui.widgets.columns import GAP, Column, fit, line
-from tui.words import SHORT, level_of, sentence
 
 
 def view(iterations: int = 4) -> RunView:

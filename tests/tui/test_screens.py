@@ -11,11 +11,11 @@ from textual.widgets import Input
 
 from acceld.errors import DaemonError
 from acceld.events import Event, EventKind
+from acceld.tui.app import ConsoleApp
+from acceld.tui.replay import Replay
+from acceld.tui.widgets.frame import Line
+from acceld.tui.widgets.lines import LineList
 from tests.tui.canned import CannedClient, history, now
-from tui.app import ConsoleApp
-from tui.replay import Replay
-from tui.widgets.frame import Line
-from tui.widgets.lines import LineList
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
 SMALL = ("runs", "beam", "candidate", "profile")
@@ -150,7 +150,7 @@ async def test_a_lost_daemon_gives_a_banner_and_the_console_comes_back(monkeypat
             async for batch in super().events(after):
                 yield batch
 
-    monkeypatch.setattr("tui.app.RETRY_S", (0.1,))
+    monkeypatch.setattr("acceld.tui.app.RETRY_S", (0.1,))
     client = Flaky()
     app = console(client=client)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceld.events import Event, EventKind
+from acceld.tui.console import KEPT_VIEWS, ConsoleView
+from acceld.tui.state import Recent, RunView
 from tests.tui.scene import events_of
-from tui.console import KEPT_VIEWS, ConsoleView
-from tui.state import Recent, RunView
 
 SCENE = list(events_of(1, iterations=3, ends="finished"))
 

@@ -15,16 +15,16 @@ from textual.widgets import Footer, Input
 
 from acceld import figures
 from acceld.errors import AcceldError
-from tui.console import RunRow
-from tui.palette import Palette, palette_of, said
-from tui.state import RunView
-from tui.widgets.bars import sparkline
-from tui.widgets.frame import Line, Tab, Tabs
-from tui.widgets.lines import LineList
-from tui.words import state_word
+from acceld.tui.console import RunRow
+from acceld.tui.palette import Palette, palette_of, said
+from acceld.tui.state import RunView
+from acceld.tui.widgets.bars import sparkline
+from acceld.tui.widgets.frame import Line, Tab, Tabs
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import state_word
 
 if TYPE_CHECKING:
-    from tui.app import ConsoleApp
+    from acceld.tui.app import ConsoleApp
 
 
 class ConsoleScreen(Screen[None]):

@@ -12,16 +12,16 @@ from textual.containers import Container, Vertical
 from textual.timer import Timer
 
 from acceld import figures
-from tui.beam import Folding, TreeLine, tree_lines
-from tui.palette import said
-from tui.screens.base import ConsoleScreen, best_line
-from tui.screens.runs import QUIET
-from tui.state import CandidateView, RunView
-from tui.widgets.bars import bar, fitted
-from tui.widgets.code import colored, diff_lines
-from tui.widgets.frame import Line, Panel
-from tui.widgets.lines import LineList
-from tui.words import age, clock, level_of, sentence, state_word, status_word
+from acceld.tui.beam import Folding, TreeLine, tree_lines
+from acceld.tui.palette import said
+from acceld.tui.screens.base import ConsoleScreen, best_line
+from acceld.tui.screens.runs import QUIET
+from acceld.tui.state import CandidateView, RunView
+from acceld.tui.widgets.bars import bar, fitted
+from acceld.tui.widgets.code import colored, diff_lines
+from acceld.tui.widgets.frame import Line, Panel
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import age, clock, level_of, sentence, state_word, status_word
 
 PEAK = 7
 """Cells of percent of peak, which goes first where it is narrow."""

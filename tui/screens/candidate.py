@@ -12,13 +12,13 @@ from textual.containers import Container
 
 from acceld import figures
 from acceld.model import Status
-from tui.palette import said
-from tui.screens.in_view import CandidateInView
-from tui.widgets.bars import bar, fitted
-from tui.widgets.code import colored, diff_lines
-from tui.widgets.frame import Line, Panel
-from tui.widgets.lines import LineList
-from tui.words import SHORT, tokens
+from acceld.tui.palette import said
+from acceld.tui.screens.in_view import CandidateInView
+from acceld.tui.widgets.bars import bar, fitted
+from acceld.tui.widgets.code import colored, diff_lines
+from acceld.tui.widgets.frame import Line, Panel
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import SHORT, tokens
 
 VIEWS = ("source", "diff", "plan", "checks", "calls", "insights", "lineage")
 AGAINST = ("parent", "baseline", "best")

@@ -10,14 +10,14 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
-from tui.palette import said
-from tui.screens.base import ConsoleScreen, best_line
-from tui.state import RunView
-from tui.widgets.bars import bar, sparkline
-from tui.widgets.columns import Column, header, line
-from tui.widgets.frame import Panel
-from tui.widgets.lines import LineList
-from tui.words import tokens
+from acceld.tui.palette import said
+from acceld.tui.screens.base import ConsoleScreen, best_line
+from acceld.tui.state import RunView
+from acceld.tui.widgets.bars import bar, sparkline
+from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.frame import Panel
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import tokens
 
 COLUMNS = (
     Column("role", 10, keep=9),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tui.screens.base import ConsoleScreen
+from acceld.tui.screens.base import ConsoleScreen
 
 
 class CandidateInView(ConsoleScreen):

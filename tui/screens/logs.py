@@ -9,10 +9,10 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from acceld.events import Event
-from tui.palette import said
-from tui.screens.base import ConsoleScreen
-from tui.widgets.lines import LineList
-from tui.words import clock, level_of, sentence
+from acceld.tui.palette import said
+from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import clock, level_of, sentence
 
 LEVELS = ("everything", "warnings", "errors")
 

@@ -12,13 +12,13 @@ from textual.containers import Container, Horizontal
 
 from acceld import figures
 from acceld.errors import AcceldError
-from tui.modals import Ask, Confirm
-from tui.palette import said
-from tui.screens.base import ConsoleScreen
-from tui.widgets.code import colored
-from tui.widgets.columns import Column, header, line
-from tui.widgets.frame import Panel
-from tui.widgets.lines import LineList
+from acceld.tui.modals import Ask, Confirm
+from acceld.tui.palette import said
+from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.widgets.code import colored
+from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.frame import Panel
+from acceld.tui.widgets.lines import LineList
 
 COLUMNS = (
     Column("id", 5, keep=9),

@@ -10,12 +10,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from acceld import figures
-from tui.palette import said
-from tui.screens.candidate import engine_bars
-from tui.screens.in_view import CandidateInView
-from tui.widgets.bars import bar
-from tui.widgets.frame import Panel
-from tui.widgets.lines import LineList
+from acceld.tui.palette import said
+from acceld.tui.screens.candidate import engine_bars
+from acceld.tui.screens.in_view import CandidateInView
+from acceld.tui.widgets.bars import bar
+from acceld.tui.widgets.frame import Panel
+from acceld.tui.widgets.lines import LineList
 
 
 class ProfileScreen(CandidateInView):

@@ -10,12 +10,12 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
-from tui.screens.base import ConsoleScreen
-from tui.widgets.bars import bar
-from tui.widgets.columns import Column, header, line
-from tui.widgets.frame import Panel
-from tui.widgets.lines import LineList
-from tui.words import age, state_word
+from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.widgets.bars import bar
+from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.frame import Panel
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import age, state_word
 
 DEVICES = (
     Column("device", 14, keep=9, stretch=True),

@@ -11,14 +11,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
 from acceld import figures
-from tui.console import RunRow
-from tui.palette import said
-from tui.screens.base import ConsoleScreen, best_line
-from tui.state import RunView
-from tui.widgets.columns import Column, header, line
-from tui.widgets.frame import Panel
-from tui.widgets.lines import LineList
-from tui.words import SHORT, age, clock, level_of, sentence, state_word
+from acceld.tui.console import RunRow
+from acceld.tui.palette import said
+from acceld.tui.screens.base import ConsoleScreen, best_line
+from acceld.tui.state import RunView
+from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.frame import Panel
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import SHORT, age, clock, level_of, sentence, state_word
 
 COLUMNS = (
     Column("run", 5, keep=9),

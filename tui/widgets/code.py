@@ -8,7 +8,7 @@ from pygments.lexers.python import PythonLexer  # type: ignore[import-untyped]
 from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
 from rich.text import Text
 
-from tui.palette import Palette, said
+from acceld.tui.palette import Palette, said
 
 
 def colored(source: str, palette: Palette) -> list[Text]:

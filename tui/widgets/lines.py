@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui.palette import palette_of
+from acceld.tui.palette import palette_of
 
 Draw = Callable[[Hashable, int], Text]
 """Draws the line of a key at a width."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from acceld.proposers.rules import c, triton
-
 if TYPE_CHECKING:
     from acceld.proposers.rules.records import Rule
 
@@ -33,8 +31,11 @@ MODULES = (
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule: those for NKI in the order of MODULES, then those for Triton and for C."""
-    listed = [*MODULES, *(f"triton.{module}" for module in triton.MODULES), *(f"c.{module}" for module in c.MODULES)]
-    return tuple(import_module(f"{__name__}.{module}").RULE for module in listed)
+    nki = "acceld.proposers.rules.nki"
+    listed = [f"{nki}.{module}" for module in MODULES]
+    for device in ("acceld.devices.cuda.rules", "acceld.devices.cpu.rules"):
+        listed += [f"{device}.{module}" for module in import_module(device).MODULES]
+    return tuple(import_module(module).RULE for module in listed)
 
 
 def rule_named(name: str) -> Rule:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from acceld.devices.cpu.rules.reading import CModule
+from acceld.devices.cuda.rules.reading import TritonModule
 from acceld.model import Attempt, Insight, Plan, Profile
-from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
-from acceld.proposers.rules.c.reading import CModule
-from acceld.proposers.rules.reading import KernelModule
+from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
-from acceld.proposers.rules.triton.reading import TritonModule
 
 _REMEMBERED = 64
 

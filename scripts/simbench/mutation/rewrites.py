@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from acceld.nki.flow import uses_of
-from acceld.nki.program import Affine, Instruction, Loop, LoopKind, Node, Program
+from acceld.nki.ir.def_use import uses_of
+from acceld.nki.ir.program import Affine, Instruction, Loop, LoopKind, Node, Program
 from scripts.simbench.mutation.editing import Change, Maker, instructions, mapped, with_instruction
 from scripts.simbench.mutation.mutants import Mutant
 

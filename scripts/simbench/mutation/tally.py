@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from acceld.evaluate.gates import Trial
-from acceld.nki.program import Program
+from acceld.evaluate.correctness.gates import Trial
+from acceld.nki.ir.program import Program
 from scripts.simbench.kernels import Kernel
 from scripts.simbench.mutation.gate import Bench, Preparation, illegal
 from scripts.simbench.mutation.mutants import OPERATORS, Mutant, mutants

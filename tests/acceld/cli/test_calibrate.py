@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from acceld.backends.neuron.cores import Isolation
-from acceld.cli.calibrate import errors, pairs
+from acceld.cli.commands.calibrate import errors, pairs
 from acceld.cli.main import main
-from acceld.evaluate.neuron.calibration import isolation_of, keep_isolation
-from acceld.evaluate.neuron.interference import isolation_from
+from acceld.devices.neuron.calibration import isolation_of, keep_isolation
+from acceld.devices.neuron.interference import isolation_from
+from acceld.devices.neuron.runtime.cores import Isolation
 from acceld.model import Correctness, Evaluation, Gate, Profile, Source, Status
-from store.database import Store
+from acceld.store.database import Store
 
 PROFILE = Profile(
     Source.MEASURED,

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from acceld.cli.costs import grouped, usd
+from acceld.cli.commands.costs import grouped, usd
 from acceld.cli.main import main
 from acceld.daemon.ledger import StoreLedger
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Evaluation, Failure, Gate, RunSpec, SearchParameters, Status
-from acceld.proposers.base import Problem
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.interface import Problem
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.database import Store
 from tests.acceld.search.llm_victim import ROOT, Judge, Model
 
 

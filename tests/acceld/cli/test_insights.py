@@ -9,7 +9,7 @@ import pytest
 
 from acceld.cli.main import main
 from acceld.model import Insight, InsightKind
-from store.database import Store
+from acceld.store.database import Store
 from tests.acceld.daemon.conftest import begun_store
 
 

@@ -21,11 +21,11 @@ from acceld.llm.client import Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
 from acceld.llm.pricing import Price
 from acceld.model import RunSpec, SearchParameters
-from acceld.proposers.llm import LLMProposer
+from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.rules.proposer import RulesProposer
 from acceld.search.control import RunControl
+from acceld.store.database import Store
 from acceld.workloads import workload
-from store.database import Store
 from tests.acceld.daemon.conftest import begun_store
 from tests.store import records
 

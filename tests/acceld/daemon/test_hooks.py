@@ -13,7 +13,7 @@ import pytest
 from acceld.config import HooksConfig
 from acceld.daemon import hooks
 from acceld.events import Event, EventKind
-from store.database import Store
+from acceld.store.database import Store
 from tests.store import records
 
 ALL = HooksConfig(on_best="best", on_end="end", on_alarm="alarm")

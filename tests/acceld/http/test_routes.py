@@ -15,7 +15,7 @@ from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer, Server
 from acceld.http.service import log_lines
 from acceld.model import RunState
-from store.database import Store
+from acceld.store.database import Store
 from tests.store import records
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()

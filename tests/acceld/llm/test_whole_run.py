@@ -22,7 +22,7 @@ from acceld.home import Home
 from acceld.model import Run, RunSpec, RunState, SearchParameters, Status
 from acceld.search.control import RunControl
 from acceld.search.replay import differences, recording
-from store.database import Store
+from acceld.store.database import Store
 from tests.acceld.llm.server import Reply, ScriptedServer
 
 BASE_URL = os.environ.get("ACCELD_TEST_BASE_URL", "")

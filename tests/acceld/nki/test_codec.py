@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acceld.nki.codec import canonical_bytes, decode, encode
 from acceld.nki.errors import KernelFailure, ProgramError
-from acceld.nki.execute import ExecuteOptions, execute
-from acceld.nki.ops import DTYPE_BYTES, OPS
-from acceld.nki.program import (
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.ir.codec import canonical_bytes, decode, encode
+from acceld.nki.ir.operations import DTYPE_BYTES, OPS
+from acceld.nki.ir.program import (
     Access,
     Affine,
     Buffer,
@@ -31,7 +31,7 @@ from acceld.nki.program import (
     Space,
     TileDim,
 )
-from acceld.nki.verify import verify
+from acceld.nki.verify.verifier import verify
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 OPTIONS = ExecuteOptions(max_bytes=1 << 26, deadline_s=5.0)

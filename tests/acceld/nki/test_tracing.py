@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from acceld.errors import UsageError
-from acceld.nki.codec import decode, encode
 from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitExceeded, UnsupportedCall
-from acceld.nki.execute import execute
-from acceld.nki.tracing import TensorSpec, TraceOptions, find_entry, trace
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, find_entry, trace
+from acceld.nki.ir.codec import decode, encode
 
 SPEC = TensorSpec((64, 16), "float32")
 BODY = """

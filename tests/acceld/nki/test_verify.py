@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from acceld.errors import UsageError
-from acceld.nki.program import Access, Affine, Engine, Indirect, Loop, LoopKind, Pattern, TileDim
-from acceld.nki.verify import rulebook, verify
+from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Loop, LoopKind, Pattern, TileDim
+from acceld.nki.verify.verifier import rulebook, verify
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 Case = Callable[[Kernel, bool], int]
@@ -648,7 +648,7 @@ def test_a_check_that_fails_itself_refuses_the_program(monkeypatch: pytest.Monke
 
     kernel = Kernel()
     kernel.op("memset", at(kernel.sbuf((4, 4))), 0.0)
-    monkeypatch.setattr("acceld.nki.legality.operands.Operands.check", broken)
+    monkeypatch.setattr("acceld.nki.verify.operands.Operands.check", broken)
     assert [(one.rule, one.line) for one in verify(kernel.finish())] == [("unverifiable", kernel.line)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import BudgetError
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import (
     Attempt,
     Check,
@@ -29,10 +29,10 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.database import Store
 
 
 def kernel_text(latency_us: float, note: str = "") -> str:

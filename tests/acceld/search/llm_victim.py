@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from acceld.daemon.ledger import StoreJournal, StoreLedger
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
 from acceld.llm.client import Completion, CompletionRequest, Usage
 from acceld.llm.ledger import question_key
@@ -22,14 +22,14 @@ from acceld.llm.model import connect_batches
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Check, Correctness, Evaluation, Kernel, Profile, RunSpec, SearchParameters, Source, Status
-from acceld.proposers.base import Problem
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.interface import Problem
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.database import Store
 
 ROOT = Kernel("def kernel(x):\n    return 100.0\n", "nki_legacy", entry="kernel", filename="kernel.py")
 PARAMETERS = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=500, patience=0)

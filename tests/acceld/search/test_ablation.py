@@ -14,15 +14,9 @@ from acceld.report.svg import curves
 from acceld.search.ablation import Cost, parse_cost, parse_vary, result, variants, without_effect
 from acceld.search.allowance import Allowance
 from acceld.search.comparison import compared
-from store.connection import connect_reader
-from store.database import Store
-from tests.acceld.search.conftest import (
-    ListedProposer,
-    RepairingProposer,
-    ScriptedJudge,
-    SearchMaker,
-    new_run,
-)
+from acceld.store.connection import connect_reader
+from acceld.store.database import Store
+from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
 
 BASE = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=3, patience=3)
 

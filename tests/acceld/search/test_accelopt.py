@@ -6,10 +6,10 @@ import asyncio
 import re
 from pathlib import Path
 
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Attempt, Evaluation, Plan, RunState, Status
-from acceld.proposers.base import AttemptRequest, PlanRequest
-from store.database import Store
+from acceld.proposers.interface import AttemptRequest, PlanRequest
+from acceld.store.database import Store
 from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, SearchMaker, new_run
 
 ROOT = Path(__file__).resolve().parents[3]

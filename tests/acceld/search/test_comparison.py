@@ -11,11 +11,11 @@ import pytest
 
 from acceld.cli.main import main
 from acceld.model import Kernel, RunSpec, SearchParameters
-from acceld.proposers.base import Problem
+from acceld.proposers.interface import Problem
 from acceld.search.comparison import comparable, compared
 from acceld.search.loop import Search, SearchParts
-from store.connection import connect_reader
-from store.database import Store
+from acceld.store.connection import connect_reader
+from acceld.store.database import Store
 from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text
 
 ROOT = Kernel(kernel_text(100.0), "nki_legacy")

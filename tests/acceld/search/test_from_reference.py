@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from acceld.model import Kernel, RunState, Status
-from acceld.proposers.base import FirstRequest, Problem
+from acceld.proposers.interface import FirstRequest, Problem
 from acceld.report.datasets import Material, numpy_nki
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.database import Store
 from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text, new_run
 
 BLANK = Kernel("", "nki_legacy", "kernel")

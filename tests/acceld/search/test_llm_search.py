@@ -16,22 +16,22 @@ from acceld.config import EvaluateConfig
 from acceld.daemon.build import problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import Judge
 from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import InsightKind, RunSpec, RunState, SearchParameters, Status
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
+from acceld.store.database import Store
 from acceld.workloads import workload
-from store.database import Store
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -7,18 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Evaluation, Gate, RunState, Status
 from acceld.search.control import RunControl
 from acceld.search.outcome import outcome
-from store.database import Store
-from tests.acceld.search.conftest import (
-    ListedProposer,
-    RepairingProposer,
-    ScriptedJudge,
-    SearchMaker,
-    new_run,
-)
+from acceld.store.database import Store
+from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
 
 FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
 

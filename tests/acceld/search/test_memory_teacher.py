@@ -20,7 +20,7 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
 

@@ -15,16 +15,16 @@ from acceld.llm.calls import Calls
 from acceld.llm.pricing import FREE
 from acceld.llm.settings import ModelSettings
 from acceld.model import RunSpec, SearchParameters
-from acceld.proposers.base import Problem
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.interface import Problem
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.search.replay import Checked, differences, recording
-from store.connection import connect_reader
-from store.database import Store
+from acceld.store.connection import connect_reader
+from acceld.store.database import Store
 from tests.acceld.search.llm_victim import ROOT, Judge, Model
 
 

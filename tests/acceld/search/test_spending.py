@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Evaluation, Gate, Plan, Status
-from acceld.proposers.base import PlanRequest
+from acceld.proposers.interface import PlanRequest
 from acceld.search.marginal import next_percent_usd
-from store.calls import CallResult, NewCall
-from store.database import Store
-from store.runs import Spent
+from acceld.store.calls import CallResult, NewCall
+from acceld.store.database import Store
+from acceld.store.runs import Spent
 from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
 
 

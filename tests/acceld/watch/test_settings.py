@@ -12,11 +12,11 @@ import pytest
 from acceld import config
 from acceld.daemon.reload import follow_settings
 from acceld.events import EventKind
-from acceld.proposers.prompts import PromptLibrary
+from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.resources import prompts_folder, workloads_folder
 from acceld.search.budget import Budget
+from acceld.store.database import Store
 from acceld.watch.settings import Finding, SettingsFiles
-from store.database import Store
 
 
 @pytest.fixture

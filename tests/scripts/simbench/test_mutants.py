@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelFailure
-from acceld.nki.execute import ExecuteOptions, execute
-from acceld.nki.program import LoopKind, Pattern, Program
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.ir.program import LoopKind, Pattern, Program
+from acceld.nki.verify.verifier import verify
 from scripts.simbench.mutation.mutants import OPERATORS, mutants
 from tests.acceld.nki.programs import Kernel, Run, at, var
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from acceld.nki.execute import execute
-from acceld.nki.program import Program
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.ir.program import Program
+from acceld.nki.verify.verifier import verify
 from acceld.workloads import kernel_inputs, make_inputs
 from scripts.simbench.kernels import NKIBENCH, own
 from scripts.simbench.mutation.reduction import KEPT, STORES, reduced, whole

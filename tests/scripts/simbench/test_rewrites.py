@@ -7,9 +7,9 @@ import zlib
 import numpy as np
 import pytest
 
-from acceld.nki.execute import execute
-from acceld.nki.program import Program
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.ir.program import Program
+from acceld.nki.verify.verifier import verify
 from scripts.simbench.kernels import own
 from scripts.simbench.mutation.gate import FixedSeeds, Preparation, illegal
 from scripts.simbench.mutation.mutants import mutants

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from acceld.nki.current import frontend, sampling
-from acceld.nki.program import Program
+from acceld.nki.frontend.current import frontend, sampling
+from acceld.nki.ir.program import Program
 from tests.acceld.nki.current.test_current import drawn, ran, traced
 
 ROWS = """

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acceld.proposers.rules import c
-from acceld.proposers.rules.c.reading import CModule
+from acceld.devices.cpu import rules
+from acceld.devices.cpu.rules.reading import CModule
 from acceld.proposers.rules.proposer import rewrite, suggestions
 from acceld.proposers.rules.records import Rule, RuleRefused
 from acceld.resources import workloads_folder
 
 RULES: dict[str, Rule] = {
-    rule.name: rule for module in c.MODULES if (rule := import_module(f"acceld.proposers.rules.c.{module}").RULE)
+    rule.name: rule for module in rules.MODULES if (rule := import_module(f"acceld.devices.cpu.rules.{module}").RULE)
 }
 SMALL: dict[str, tuple[dict[str, int], list[tuple[int, ...]], tuple[int, ...]]] = {
     "matmul_cpu": ({"M": 16, "K": 64, "N": 128}, [(16, 64), (64, 128)], (16, 128)),

@@ -12,14 +12,14 @@ import pytest
 
 import acceld.proposers.rules as rules_package
 from acceld.model import Candidate, Kernel, Plan
-from acceld.proposers.base import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
 from acceld.proposers.rules import MODULES, all_rules, rule_named
 from acceld.proposers.rules.proposer import RulesProposer, refusals, suggestions
 from acceld.workloads import ArraySpec, Workload, find_workloads, workload
 from tests.acceld.proposers.rules.kernels import legacy
 
 CHANGE_CLASSES = {"loop_order", "tile_width", "fusion", "engine", "spill", "dma", "mixed"}
-FOLDER = Path(rules_package.__file__).parent
+FOLDER = Path(rules_package.__file__).parent / "nki"
 
 
 def shapes(one: Workload) -> tuple[tuple[int, ...] | None, ...]:

@@ -1,0 +1,412 @@
+"""``nki.language``: declarations, loops, and the thin wrappers that return a tile in SBUF."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum, IntEnum
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
+from acceld.nki.frontend.core import dtypes, elementwise, memory
+from acceld.nki.frontend.core.loops import MAX_TRIPS
+from acceld.nki.frontend.core.names import EngineName
+from acceld.nki.frontend.core.placement import declare
+from acceld.nki.frontend.core.signatures import checked
+from acceld.nki.frontend.core.state import Retrace, current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current import sampling
+from acceld.nki.frontend.current.loop_rerolling import Sample, mark
+from acceld.nki.frontend.current.registers import register_alloc, register_move
+from acceld.nki.frontend.current.state import CurrentTrace, current_trace
+from acceld.nki.frontend.current.tensor import NkiTensor, Register
+from acceld.nki.frontend.current.wrappers import wrappers
+from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
+from acceld.nki.ir.program import Engine, LoopKind, Space
+
+PLAIN_VALUES = (bool, int, float, str, tuple)
+"""What a class attribute holds that a kernel's configuration object may override."""
+
+
+class NcVersion(IntEnum):
+    """Generations of NeuronCores."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+class ReduceCommand(Enum):
+    """What an instruction does with its reduction registers."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+    load_reduce = 4
+
+
+class OobMode(Enum):
+    """What a DMA does with an index outside of the tensor."""
+
+    error = 0
+    skip = 1
+
+
+class DgeMode(Enum):
+    """Who builds descriptors."""
+
+    unknown = 0
+    swdge = 1
+    hwdge = 2
+    none = 3
+
+
+class MatmulPerfMode(Enum):
+    """Modes of the tensor engine."""
+
+    none = 0
+    double_row = 1
+
+
+def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
+    """What Python's ``range`` takes, from the arguments a range of this API documents."""
+    return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
+
+
+def _unrolled(function: str) -> Callable[..., Iterator[object]]:
+    """A range whose iterations are marked, so that the program gets its loop back."""
+
+    def call(*args: Any, **kwargs: Any) -> Iterator[object]:
+        trace = current()
+        bounds = [operator.index(cast("Any", bound)) for bound in _bounds(*args, **kwargs)]
+        numbers = range(*bounds)
+        if len(numbers) > MAX_TRIPS:
+            raise LimitExceeded(
+                f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+                rule="trip_limit",
+                line=trace.line(),
+            )
+        return _iterations(current_trace(), loop_variable() or "i", numbers, call_site())
+
+    call.__name__ = call.__qualname__ = function
+    return call
+
+
+def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
+    line = trace.line()
+    sampled = trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll
+    group = trace.sequence
+    state: object = None
+    for position in sampling.positions(len(numbers)) if sampled else range(len(numbers)):
+        trace.session.check_deadline()
+        loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
+        if sampled and trace.samples is not None:
+            before, state = state, sampling.python_state(caller(), name)
+            if position > 1 and state != before:
+                raise Retrace(unroll=frozenset({site}))
+            trace.samples[loop] = Sample(group, position, len(numbers), site)
+        try:
+            yield sampling.SampledIndex(numbers[position], frozenset({site})) if sampled else numbers[position]
+        finally:
+            if trace.scope and trace.scope[-1] == loop:
+                trace.close(loop)
+
+
+def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
+    """A loop whose bounds may be registers; ``body_fun`` is called with the index."""
+    if not any(isinstance(bound, Register) for bound in (lower, upper, step)):
+        for number in _unrolled("fori_loop")(lower, upper, step):
+            body_fun(number)
+        return
+    for index in _run_time_loop(lower, upper, step):
+        body_fun(index)
+
+
+def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
+    """A loop whose bounds may be registers: the body is traced once, for the register it yields."""
+    trace = current()
+    if isinstance(step, Register):
+        raise LegalityError(
+            "the step of a loop must be known while tracing",
+            rule="control_flow",
+            line=trace.line(),
+            hint="use a number",
+        )
+    by = operator.index(cast("Any", step))
+    if by < 1:
+        raise LegalityError(f"a loop with step {by}", rule="control_flow", line=trace.line(), hint="steps are positive")
+    trips = _register_of(upper).combined("subtract", lower)
+    if by > 1:
+        rounded = trips.combined("add", by - 1)
+        trips = rounded.combined("subtract", rounded.combined("mod", by)).combined("divide", by)
+    index = register_alloc()
+    register_move(index, lower)
+    line = trace.line()
+    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=line, trips_register=trips.number)
+    trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, LoopKind.DYNAMIC
+    finished = False
+    try:
+        yield index
+        finished = True
+    finally:
+        if not finished and trace.broken is None:
+            trace.broken = LegalityError(
+                "a loop with run-time bounds is left early; its body is traced once for all iterations",
+                rule="loop_exit",
+                line=line,
+                hint="let it run to its end",
+            )
+    current().emit(
+        "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
+    )
+    trace.close(loop.id)
+
+
+def _register_of(value: object) -> Register:
+    return value if isinstance(value, Register) else register_alloc(value)
+
+
+def while_loop(init: object, body_fun: object) -> None:
+    """Refused: its trip count has no bound the simulator could check."""
+    raise UnsupportedCall("nl.while_loop is not simulated", line=current().line(), hint="use nl.fori_loop")
+
+
+def ndarray(
+    shape: Sequence[object],
+    dtype: object,
+    buffer: object = None,
+    name: str = "",
+    address: tuple[int, int] | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """An undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
+    trace = current_trace()
+    kind = memory.buffer_kind(buffer)
+    sizes = tuple(operator.index(cast("Any", n)) for n in memory.as_shape(shape))
+    if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
+        return known
+    scope = () if kind.shared else None
+    placed = None if address is None else (operator.index(address[0]), operator.index(address[1]))
+    made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
+    if kind.shared:
+        trace.shared_tensors.append(made)
+    return made
+
+
+def full(
+    shape: Sequence[object], fill_value: object, dtype: object, buffer: object = None, name: str = "", **kwargs: Any
+) -> Tensor:
+    """A tensor filled with one value."""
+    number = elementwise.as_number(fill_value)
+    if number is None:
+        raise LegalityError("fill_value must be a number", rule="operand_type", line=current().line())
+    made = ndarray(shape, dtype, buffer, name)
+    memory.fill(current(), made, number, lazy=False)
+    return made
+
+
+def zeros(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype, buffer, name)
+
+
+def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1, dtype, buffer, name)
+
+
+def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """An undefined tensor of the same shape."""
+    return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
+
+
+def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """Zeros of the same shape."""
+    return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
+
+
+def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
+    """An n x n identity in SBUF: in ``dst`` where given, else in a new tile."""
+    from acceld.nki.frontend.current.moves import dma_copy
+
+    made = ndarray((n, n), dtype) if dst is None else dst
+    dma_copy(made, memory.shared_identity_matrix(n, dtype))
+    return made
+
+
+def is_hbm(buffer: object) -> bool:
+    """Whether a buffer is in HBM."""
+    return memory.buffer_kind(buffer).space is Space.HBM
+
+
+def is_sbuf(buffer: object) -> bool:
+    """Whether a buffer is SBUF."""
+    return memory.buffer_kind(buffer).space is Space.SBUF
+
+
+def is_psum(buffer: object) -> bool:
+    """Whether a buffer is PSUM."""
+    return memory.buffer_kind(buffer).space is Space.PSUM
+
+
+def is_on_chip(buffer: object) -> bool:
+    """Whether a buffer is SBUF or PSUM."""
+    return not is_hbm(buffer)
+
+
+class no_reorder:  # the API's name
+    """Keeps program order, which the simulator keeps anyway."""
+
+    def __enter__(self) -> None:
+        current()
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def namespace() -> dict[str, object]:
+    """Everything ``nki.language`` offers here."""
+    types = dict(dtypes.EVERY)
+    types["bool_"] = types.pop("bool")
+    own = {
+        "affine_range": _unrolled("nl.affine_range"),
+        "sequential_range": _unrolled("nl.sequential_range"),
+        "static_range": _unrolled("nl.static_range"),
+        "fori_loop": fori_loop,
+        "while_loop": while_loop,
+        "dynamic_range": _dynamic_range,
+        "ndarray": ndarray,
+        "full": full,
+        "zeros": zeros,
+        "ones": ones,
+        "empty_like": empty_like,
+        "zeros_like": zeros_like,
+        "shared_identity_matrix": shared_identity_matrix,
+        "is_hbm": is_hbm,
+        "is_sbuf": is_sbuf,
+        "is_psum": is_psum,
+        "is_on_chip": is_on_chip,
+        "no_reorder": no_reorder,
+        "range": _unrolled("nl.range"),
+        "NKIObject": NKIObject,
+        "NkiTensor": NkiTensor,
+        "bypass": "bypass",
+        "sbuf": memory.SBUF,
+        "psum": memory.PSUM,
+        "hbm": memory.HBM,
+        "private_hbm": memory.PRIVATE_HBM,
+        "shared_hbm": memory.SHARED_HBM,
+        "tile_size": TileSize(),
+        "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
+    }
+    return {**wrappers(), **types, **own}
+
+
+def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
+    bounds = _bounds(*args, **kwargs)
+    if any(isinstance(bound, Register) for bound in bounds):
+        lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+        return _run_time_loop(lower, upper, bounds[2] if len(bounds) > 2 else 1)
+    return _unrolled("nl.dynamic_range")(*args, **kwargs)
+
+
+class NKIObject:
+    """Base of a kernel's own classes: its fields may be set by name.
+
+    Under ``@dataclass`` every plain class attribute is a field here, also one without an annotation, and a field
+    without a value is None where the caller gives none.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        typed: dict[str, Any] = inspect.get_annotations(cls)
+        plain = [
+            name
+            for name, value in vars(cls).items()
+            if not name.startswith("_") and name not in typed and (value is None or isinstance(value, PLAIN_VALUES))
+        ]
+        for name in typed:
+            if name not in vars(cls):
+                setattr(cls, name, None)
+        if plain:
+            cls.__annotations__ = {**typed, **dict.fromkeys(plain, Any)}
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.__dict__.update(kwargs)
+
+
+class NkiInstruction:
+    """What a call of ``nki.isa`` returns. The order of the program and its data decide what waits for what here."""
+
+    def depends_on(self, *producers: object) -> NkiInstruction:
+        """Itself; a wait that the program's data does not ask for is in no predicted latency."""
+        trace = current()
+        trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
+        return self
+
+
+def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` with its arguments checked, and a handle where it returns nothing."""
+    guarded = checked("nisa", function)
+    handle = NkiInstruction()
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        value = guarded(*args, **kwargs)
+        return handle if value is None else value
+
+    return call
+
+
+class TileSize:
+    """``nl.tile_size`` for the chip the kernel is traced for."""
+
+    pmax = 128
+    psum_fmax = 512
+    gemm_stationary_fmax = 128
+    gemm_moving_fmax = 512
+    bn_stats_fmax = 512
+    psum_min_align = 4
+    sbuf_min_align = 1
+    psum_bank_fmax = 512
+    psum_bank_fmax_bytes = 2048
+    psum_num_banks = 8
+
+    @property
+    def sbuf_size_bytes(self) -> int:
+        """Bytes a partition has."""
+        return {"trn1": 192, "trn2": 224, "trn3": 256}[current().session.chip] * 1024
+
+    sbuf_fmax_bytes = sbuf_size_bytes
+    total_available_sbuf_size = sbuf_size_bytes
+
+    @property
+    def sbuf_fmax(self) -> int:
+        """float32 elements a partition has."""
+        return self.sbuf_size_bytes // 4
+
+
+def isa_namespace() -> dict[str, object]:
+    """Everything ``nki.isa`` offers here."""
+    from acceld.nki.frontend.current import isa
+
+    enums = {
+        "reduce_cmd": ReduceCommand,
+        "oob_mode": OobMode,
+        "dge_mode": DgeMode,
+        "engine": EngineName,
+        "nc_version": NcVersion,
+        "matmul_perf_mode": MatmulPerfMode,
+        "tensor_engine": EngineName.tensor,
+        "vector_engine": EngineName.vector,
+        "scalar_engine": EngineName.scalar,
+        "gpsimd_engine": EngineName.gpsimd,
+        "unknown_engine": EngineName.unknown,
+    }
+    functions = {name: _instruction(getattr(isa, name)) for name in isa.__all__}
+    return {**functions, **enums, "VirtualRegister": Register, "NkiInstruction": NkiInstruction}
