@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from math import gcd, prod
 
-from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Instruction, Loop, Operand, Pattern, Space
 from acceld.nki.ir.regions import index_bounds
 from acceld.nki.ir.spaces import AxisMap, iteration_space
@@ -16,8 +16,7 @@ from acceld.nki.verify.limits import RuleBook
 _ENUMERATED = 4096
 _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
-_MOVES = frozenset("dma_copy dma_compute dma_transpose".split())
-_NO_ENGINE = frozenset("print barrier register_move register_load register_store register_alu random_seed".split())
+_CONTROL = having(Trait.CONTROL)
 
 
 class Accesses:
@@ -117,7 +116,7 @@ class Accesses:
         yield from zip(instruction.dsts, dsts, strict=True)
 
     def _tile(self, instruction: Instruction, access: Access, axes: AxisMap | None, lazy: bool) -> None:
-        engine = instruction.op not in _MOVES and instruction.op not in _NO_ENGINE
+        engine = OPS[instruction.op].memory is not Memory.DMA and instruction.op not in _CONTROL
         key = (access, instruction.mask, axes, engine and not lazy)
         if key in self._fine:
             return
@@ -282,7 +281,7 @@ class Accesses:
 
     def _together(self, instruction: Instruction) -> None:
         """One instruction's operands fit on the chip."""
-        if instruction.op in _NO_ENGINE:
+        if instruction.op in _CONTROL:
             return
         for space in (Space.SBUF, Space.PSUM):
             tiles = {
