@@ -60,7 +60,7 @@ class Operands(Checker):
 
     def _same_base(self, instruction: Instruction) -> None:
         """Two tiles of one SBUF tensor start at one partition; tensors of their own are placed by the compiler."""
-        if self.rules.api != "nki_legacy" or instruction.op not in _TWO_TILES:
+        if not self.rules.legacy or instruction.op not in _TWO_TILES:
             return
         tiles = [instruction.srcs[number] for number in OPS[instruction.op].sources_of(Kind.TILE)]
         left, right = (tile if isinstance(tile, Access) else None for tile in tiles)
@@ -86,18 +86,18 @@ class Operands(Checker):
                 f"it runs on {', '.join(sorted(one.value for one in allowed))}",
             )
         first = OPS[op].generation
-        if self.rules.generation < first:
+        if self.rules.chip.generation < first:
             self._add(
                 "chip",
                 instruction,
-                f"{op} needs NeuronCore-v{first}; {self.rules.chip} has an older one",
+                f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older one",
                 "trace it for a later chip, or write it with other instructions",
             )
-        if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.generation < 3:
+        if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.chip.generation < 3:
             self._add(
                 "engine",
                 instruction,
-                f"the scalar engine of {self.rules.chip} has no tensor_scalar",
+                f"the scalar engine of {self.rules.chip.name} has no tensor_scalar",
                 "use nisa.activation, or leave the engine open",
             )
         names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
@@ -105,7 +105,7 @@ class Operands(Checker):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
         if engine is Engine.VECTOR and "power" in names:
             self._add("engine", instruction, "power runs on GpSimd only", "use engine=nisa.gpsimd_engine")
-        if op == "activation" and self.rules.generation == 2:
+        if op == "activation" and self.rules.chip.generation == 2:
             reduce_op = instruction.attr("reduce_op")
             if reduce_op not in (None, "add"):
                 self._add(

@@ -19,8 +19,6 @@ from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
 
-MAX_PARTITIONS = 128
-MAX_HBM_BYTES = 16 * 2**30
 ROUNDING, IN_PLACE = having(Trait.ROUNDS), having(Trait.IN_PLACE)
 
 
@@ -53,9 +51,9 @@ def declare(
                 line=line,
                 hint="use (1, n) or (n, 1)",
             )
-        if sizes[axis] > MAX_PARTITIONS:
+        if sizes[axis] > trace.chip.partitions:
             raise LegalityError(
-                f"number of partitions {sizes[axis]} exceed architecture limitation of {MAX_PARTITIONS}",
+                f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
                 rule="partition_limit",
                 line=line,
                 hint="tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
@@ -67,9 +65,9 @@ def declare(
                 line=line,
                 hint="use one tensor a block, or the free axis",
             )
-    elif prod(sizes) * DTYPE_BYTES[dtype] > MAX_HBM_BYTES:
+    elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
         raise LegalityError(
-            f"a tensor of shape {sizes} takes more than {MAX_HBM_BYTES >> 30} GiB of HBM",
+            f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
             rule="hbm_capacity",
             line=line,
             hint="use smaller shapes",
