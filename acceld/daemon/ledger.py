@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
-from acceld.store.calls import CallResult, NewCall, batch_collected, batch_sent, begin_batch, open_batches
+from acceld.store.calls import CallResult, NewCall, batch_collected, batch_sent, begin_batch, call_sent, open_batches
 from acceld.store.database import Store
 
 
@@ -58,6 +58,10 @@ class StoreLedger:
                 parameters={"max_output_tokens": intent.max_output_tokens, "tags": dict(intent.tags)},
             )
         )
+
+    async def sent(self, call: int) -> None:
+        """Write that the call's first request goes out now."""
+        await self._store.change(call_sent, call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
         """Write the outcome."""

@@ -12,7 +12,7 @@ import pytest
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
-from acceld.store import listing, maintenance
+from acceld.store import calls, listing, maintenance
 from acceld.store.database import Store
 from tests.store import records
 
@@ -100,12 +100,21 @@ async def test_resume_finds_the_open_iteration(store: Store) -> None:
 
 async def test_recovery_prices_lost_calls_at_their_reservation(store: Store) -> None:
     run, _ = await records.begin(store)
-    await store.begin_call(records.call(run.id))
+    number = await store.begin_call(records.call(run.id))
+    await store.change(calls.call_sent, number)
     assert await store.spent_usd(run.id) == pytest.approx(0.02)
     assert await store.recover("the daemon was killed") == [run.id]
     (call,) = await store.read(listing.call_rows, run=run.id)
     assert (call["outcome"], call["cost_usd"], call["estimated"]) == ("interrupted", 0.02, 1)
     assert await store.stored_answer("question") is None
+
+
+async def test_recovery_books_nothing_for_a_call_that_was_never_sent(store: Store) -> None:
+    run, _ = await records.begin(store)
+    await store.begin_call(records.call(run.id))
+    await store.recover("the daemon was killed")
+    (call,) = await store.read(listing.call_rows, run=run.id)
+    assert (call["outcome"], call["cost_usd"]) == ("interrupted", 0.0)
 
 
 async def test_an_answer_is_found_again_by_its_question(store: Store) -> None:
