@@ -24,7 +24,7 @@ from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim
 from acceld.model import Status
 from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
-from acceld.nki.ir.codec import decode
+from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.program import Program
 from acceld.nki.verify import output_coverage
 
@@ -38,7 +38,7 @@ def inspect(request: bytes, reply: int) -> None:
     try:
         started = time.monotonic()
         program = _readable(decode(payload))
-        digest = program.hash
+        digest = program_hash(program)
         _check_target(program, header)
         claim = false_claim(program)
         if claim is not None:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.context import current
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 
 

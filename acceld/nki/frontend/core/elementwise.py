@@ -10,35 +10,19 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, names
-from acceld.nki.frontend.core.index import Expr, Predicate
+from acceld.nki.frontend.core.index import Expr, Predicate, as_number
 from acceld.nki.frontend.core.placement import declare, fresh, mark_produced, rename
 from acceld.nki.frontend.core.state import Trace, current
-from acceld.nki.frontend.core.tensor import ParDim, Tensor
-from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.core.tensor import ParDim, Tensor, on_chip
+from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
-from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space, TileDim
+from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space
 
 COMPARING = frozenset(
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not".split()
 )
 BITWISE = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift invert".split())
 GPSIMD_ONLY = frozenset(["power"])
-
-
-def as_number(value: object) -> int | float | None:
-    """A Python number for an immediate operand, None where ``value`` is none."""
-    if isinstance(value, bool | np.bool_):
-        return int(value)
-    if isinstance(value, int | float):
-        return int(value) if isinstance(value, int) else value
-    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
-        number = value.item()
-        return number if isinstance(number, int | float) else None
-    if isinstance(value, Expr) and value.is_constant:
-        return value.base.const
-    if isinstance(value, np.generic):
-        return float(value)
-    return None
 
 
 def operand(value: object, name: str, call: str) -> Tensor:
@@ -51,33 +35,6 @@ def operand(value: object, name: str, call: str) -> Tensor:
             hint="load data with nl.load, or make a tile with nl.full",
         )
     return on_chip(value, name, call)
-
-
-def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
-    """``tensor``, checked to be a tile an engine can read: in SBUF or PSUM, partition axis first."""
-    if tensor.space is Space.HBM:
-        raise LegalityError(
-            f"Expected operand '{name}' of '{call}' to be in address space 'sbuf' or 'psum', but got a tile in 'hbm' instead.",
-            rule="address_space",
-            line=current().line(),
-            hint="load it with nl.load first",
-        )
-    at = tensor.declared.partition_axis
-    if tensor.ndim < 2:
-        raise LegalityError(
-            f"Insufficient rank: operand '{name}' of '{call}' has shape {tensor.shape}",
-            rule="insufficient_rank",
-            line=current().line(),
-            hint="a tile has a partition and at least one free dimension",
-        )
-    if any(dim.steps[at] and dim.count > 1 for dim in tensor.access.dims[1:]):
-        raise LegalityError(
-            f"the partition dimension of operand '{name}' of '{call}' is not its first",
-            rule="partition_axis",
-            line=current().line(),
-            hint="index the block dimensions with single values and the partition dimension first",
-        )
-    return tensor
 
 
 def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
@@ -119,25 +76,6 @@ def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
                 line=current().line(),
                 hint="broadcast a single partition with broadcast_to",
             )
-
-
-def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """A view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
-    if tensor.shape == shape:
-        return tensor
-    if len(tensor.shape) > len(shape):
-        return None
-    rank = len(tensor.declared.shape)
-    dims = [TileDim(1, (0,) * rank)] * (len(shape) - tensor.ndim) + list(tensor.access.dims)
-    out = []
-    for axis, (dim, count) in enumerate(zip(dims, shape, strict=True)):
-        if dim.count == count:
-            out.append(dim)
-        elif dim.count == 1 and (axis > 0 or tensor.space is Space.HBM):
-            out.append(TileDim(count, (0,) * rank))
-        else:
-            return None
-    return tensor.like(replace(tensor.access, dims=tuple(out)))
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
@@ -327,11 +265,6 @@ def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
     return result("copy", Engine.UNKNOWN, tile.shape, kind, [tile], mask=masked(mask, tile.shape))
 
 
-def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
-    """Copy ``value`` to ``target``, which has its shape or repeats it."""
-    current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)
-
-
 def update(name: str, target: Tensor, value: object) -> Tensor:
     """``target += value``: accumulation in PSUM for a matrix product, else an operation in place."""
     trace = current()
@@ -411,3 +344,14 @@ def broadcast_to(src: object, *, shape: Any) -> Tensor:
             hint="only axes of one element repeat; put them in place with expand_dims or reshape",
         )
     return view
+
+
+def gather_flattened(
+    data: object, indices: object, *, mask: object = None, dtype: object = None, **kwargs: Any
+) -> Tensor:
+    """``nl.gather_flattened``: in each partition, the elements at the positions given by ``indices``."""
+    tile = moved_to_sbuf(operand(data, "data", "gather_flattened"))
+    where = moved_to_sbuf(operand(indices, "indices", "gather_flattened"))
+    same_partitions("gather_flattened", ("data", tile), ("indices", where))
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result("gather", Engine.GPSIMD, where.shape, kind, [tile, where], mask=masked(mask, where.shape))

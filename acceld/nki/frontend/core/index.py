@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, cast
 
+import numpy as np
+
 from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import Retrace, current
+from acceld.nki.frontend.core.context import Retrace, current
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine, Pattern
 
@@ -294,6 +296,11 @@ class Expr:
         return " + ".join([*parts, str(self.base.const)]) if parts else str(self.base.const)
 
 
+def loop_index(loop: int) -> Expr:
+    """Return the variable of a loop as an index expression."""
+    return Expr(Affine(0, ((loop, 1),)))
+
+
 @dataclass(frozen=True, slots=True)
 class Predicate:
     """A conjunction of comparisons of index expressions with zero: a mask, or a condition of Python's ``if``."""
@@ -445,3 +452,32 @@ def _decide(expr: Expr, cmp: str) -> bool | None:
         case _:
             answer = True if low == high == 0 else False if low > 0 or high < 0 else None
     return answer if answer is None or cmp in ("ge", "gt", "eq") else not answer
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSlice:
+    """``nl.ds(start, size)``."""
+
+    start: object
+    size: int
+
+
+def ds(start: object, size: object) -> DynamicSlice:
+    """``size`` elements from ``start``, which may depend on loop variables."""
+    return DynamicSlice(start, operator.index(cast("Any", size)))
+
+
+def as_number(value: object) -> int | float | None:
+    """A Python number for an immediate operand, None where ``value`` is none."""
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else value
+    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+        number = value.item()
+        return number if isinstance(number, int | float) else None
+    if isinstance(value, Expr) and value.is_constant:
+        return value.base.const
+    if isinstance(value, np.generic):
+        return float(value)
+    return None

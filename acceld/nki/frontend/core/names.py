@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
+from acceld.chips import chip_spec
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.context import current
 from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, REDUCE_OPS
 from acceld.nki.ir.program import Engine
 
@@ -122,3 +124,16 @@ def activation_function(op: object) -> str:
             hint=did_you_mean(name, ACTIVATION_FUNCTIONS),
         )
     return name
+
+
+class NcVersion(IntEnum):
+    """``nisa.nc_version``."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+def get_nc_version(**kwargs: Any) -> NcVersion:
+    """``nisa.get_nc_version``: the generation of the chip traced for."""
+    return NcVersion(chip_spec(current().session.chip).generation)

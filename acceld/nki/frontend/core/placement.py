@@ -10,8 +10,9 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import Alias, Trace, current
-from acceld.nki.frontend.core.tensor import ParDim, Produced, Tensor
+from acceld.nki.frontend.core import index, views
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import Alias, ParDim, Produced, Tensor, on_chip
 from acceld.nki.frontend.core.views import conform, is_never
 from acceld.nki.frontend.session import Site, call_place, call_site
 from acceld.nki.ir.builder import Slot
@@ -130,7 +131,6 @@ def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, .
 
 def assign(target: Tensor, value: object) -> None:
     """``target[...] = value``: the result's instruction is made to write here, or a copy is emitted."""
-    from acceld.nki.frontend.core import elementwise
 
     trace = current()
     if target.space is Space.HBM:
@@ -141,7 +141,7 @@ def assign(target: Tensor, value: object) -> None:
             hint="write to HBM with nl.store",
         )
     if not isinstance(value, Tensor):
-        number = elementwise.as_number(value)
+        number = index.as_number(value)
         if number is None:
             raise LegalityError(
                 f"{type(value).__name__} can not be assigned to {target.label}",
@@ -164,7 +164,7 @@ def assign(target: Tensor, value: object) -> None:
     mask = copied_mask(value)
     placed = conform(target, value.shape)
     if placed is None:
-        source = elementwise.expand(value, target.shape)
+        source = views.expand(value, target.shape)
         if source is None:
             raise LegalityError(
                 f"a tile of shape {value.shape} can not be assigned to {target.label} of shape {target.shape}",
@@ -172,10 +172,10 @@ def assign(target: Tensor, value: object) -> None:
                 line=trace.line(),
                 hint="index the target to the tile's shape, or broadcast the tile",
             )
-        elementwise.emit_copy(target, source, () if source.shape != value.shape else mask)
+        emit_copy(target, source, () if source.shape != value.shape else mask)
         return
     if not rename(trace, placed, value):
-        elementwise.emit_copy(placed, value, mask)
+        emit_copy(placed, value, mask)
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
@@ -271,3 +271,8 @@ def mark_produced(
     """Remember that ``tensor`` is what the instruction in ``slot`` writes, so that an assignment may redirect it."""
     tensor.produced = Produced(slot, position, trace.sequence, siblings)
     return tensor
+
+
+def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
+    """Copy ``value`` to ``target``, which has its shape or repeats it."""
+    current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)

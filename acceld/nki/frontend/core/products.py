@@ -14,7 +14,7 @@ from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.placement import fresh, mark_produced
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.core.views import merged_steps
+from acceld.nki.frontend.core.views import merged_steps, select
 from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
 
 FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
@@ -147,7 +147,7 @@ def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
             "matmul",
             Engine.TENSOR,
             [dst],
-            [left[:, row, :], right[:, row, :]],
+            [select(tile, (slice(None), row, slice(None))) for tile in (left, right)],
             attrs={"accumulate": "yes" if row else "no", "perf_mode": "double_row"},
             mask=patterns,
             accumulates=bool(row),

@@ -9,7 +9,7 @@ from typing import Any
 
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.context import current
 
 WITHOUT_EFFECT = frozenset("name lazy_initialization precise_schedule directives loc".split())
 """Options that name things or steer the compiler, and change neither values nor instructions."""

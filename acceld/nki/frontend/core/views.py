@@ -6,15 +6,17 @@ import operator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.grids import DynamicSlice
-from acceld.nki.frontend.core.index import Expr, Predicate, as_int, broadcast
-from acceld.nki.frontend.core.state import Retrace, Trace, current
+from acceld.nki.frontend.core.context import Retrace
+from acceld.nki.frontend.core.index import DynamicSlice, Expr, Predicate, as_int, broadcast
+from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.ir.operations import FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Indirect, Pattern, Space, TileDim
+
+T = TypeVar("T", bound=Tensor)
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
@@ -233,7 +235,7 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
     return Indirect(places[0][0], places[0][1], index=index.access, axis=lead + long[0] if long else 0)
 
 
-def reshape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+def reshape(tensor: T, shape: tuple[int, ...]) -> T:
     """A view of the elements in C order in ``shape``. UnsupportedCall where it is no strided view."""
     trace = current()
     if -1 in shape:
@@ -317,3 +319,22 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 def is_never(pattern: Pattern) -> bool:
     """Whether a mask's pattern holds nowhere, plainly."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
+
+
+def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """A view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
+    if tensor.shape == shape:
+        return tensor
+    if len(tensor.shape) > len(shape):
+        return None
+    rank = len(tensor.declared.shape)
+    dims = [TileDim(1, (0,) * rank)] * (len(shape) - tensor.ndim) + list(tensor.access.dims)
+    out = []
+    for axis, (dim, count) in enumerate(zip(dims, shape, strict=True)):
+        if dim.count == count:
+            out.append(dim)
+        elif dim.count == 1 and (axis > 0 or tensor.space is Space.HBM):
+            out.append(TileDim(count, (0,) * rank))
+        else:
+            return None
+    return tensor.like(replace(tensor.access, dims=tuple(out)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.elementwise import as_number
+from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import activation_function, alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor

@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 from acceld.nki.errors import LimitExceeded
+from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
 from acceld.nki.frontend.core.placement import declare
-from acceld.nki.frontend.core.state import Retrace, activate, deactivate
-from acceld.nki.frontend.current import language
+from acceld.nki.frontend.current import isa, language
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
@@ -45,8 +45,8 @@ class CurrentFrontEnd:
         """The modules a kernel may import, by full name."""
         session = self.session
         nl = ApiModule("nki.language", session, language.namespace())
-        nisa = ApiModule("nki.isa", session, language.isa_namespace())
-        constants = ApiModule("nki.isa.constants", session, language.isa_namespace())
+        nisa = ApiModule("nki.isa", session, isa.namespace())
+        constants = ApiModule("nki.isa.constants", session, isa.namespace())
         collectives = ApiModule("nki.collectives", session, {})
         names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
         nki = ApiModule("nki", session, names)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.elementwise import as_number, operand
+from acceld.nki.frontend.core.elementwise import operand
+from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor

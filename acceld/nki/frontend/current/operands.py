@@ -10,11 +10,12 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.elementwise import as_number, expand, operand, scalar_operand
+from acceld.nki.frontend.core.elementwise import operand, scalar_operand
+from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import reduce_op
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.core.views import conform, expand, reshape
 from acceld.nki.ir.program import Attr, Engine, Pattern, TileDim
 
 Number = float | int
@@ -133,7 +134,7 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
         return source
     view = conform(source, target.shape)
     if view is None and source.access.elements == target.access.elements:
-        view = source.reshape(target.shape)
+        view = reshape(source, target.shape)
     if view is None:
         view = expand(source, target.shape)
     if view is None:

@@ -10,6 +10,7 @@ from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.products import flat, in_sbuf
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import select
 from acceld.nki.frontend.current.operands import destination, emit, integers, word_of
 from acceld.nki.ir.program import Engine, Space
 
@@ -110,7 +111,7 @@ def _double_row(
             "matmul",
             Engine.TENSOR,
             [target],
-            [flat(left[:, row, :]), flat(right[:, row, :])],
+            [flat(select(tile, (slice(None), row, slice(None)))) for tile in (left, right)],
             accumulate=mode,
             perf_mode="double_row",
             tile_position=integers(tile_position),

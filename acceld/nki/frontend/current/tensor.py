@@ -6,12 +6,13 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core import dtypes, methods
+from acceld.nki.frontend.core.context import Retrace
 from acceld.nki.frontend.core.placement import whole_access
-from acceld.nki.frontend.core.state import Retrace, current
+from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
@@ -65,7 +66,7 @@ class Register:
         return self.combined("multiply", -1).combined("add", other)
 
 
-class NkiTensor(Tensor):
+class NkiTensor(methods.Tensor):
     """A view with the methods of the current API. Negative axes count from the last."""
 
     __slots__ = ()
@@ -84,10 +85,10 @@ class NkiTensor(Tensor):
             raise LegalityError(f"{self.label} has no axis {axis}", rule="index_rank", line=current().line())
         return axis % self.ndim
 
-    def _with(self, dims: Sequence[TileDim]) -> Tensor:
+    def _with(self, dims: Sequence[TileDim]) -> Self:
         return self.like(replace(self.access, dims=tuple(dims)))
 
-    def permute(self, dims: Sequence[int]) -> Tensor:
+    def permute(self, dims: Sequence[int]) -> Self:
         """The axes in another order; the partition axis of an on-chip tensor stays first."""
         order = [self._axis(d) for d in dims]
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
@@ -225,7 +226,7 @@ class NkiTensor(Tensor):
                     line=current().line(),
                 )
             sizes |= dict.fromkeys(unknown, size // known)
-        split = cast("NkiTensor", self.reshape(tuple(sizes[name] for name in names)))
+        split = self.reshape(tuple(sizes[name] for name in names))
         ordered = split.permute([names.index(name) for group in targets for name in group])
         return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
 

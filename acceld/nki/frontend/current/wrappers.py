@@ -8,15 +8,14 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import elementwise, language, positions, reductions
+from acceld.nki.frontend.core import elementwise, language, reductions
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.operands import emit
-from acceld.nki.ir.program import Engine, Space
+from acceld.nki.frontend.current import declarations
 
 UNARY = (*language.UNARY, "gelu_apprx_sigmoid_dx")
 BINARY = (*language.BINARY, "abs_max", "abs_min")
@@ -74,7 +73,7 @@ def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: ob
         raise UnsupportedCall(
             f"nl.gather_flattened with axis={axis!r}", line=current().line(), hint="leave axis out, or pass 0"
         )
-    return positions.gather_flattened(data, indices, dtype=dtype)
+    return elementwise.gather_flattened(data, indices, dtype=dtype)
 
 
 def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tensor:
@@ -88,19 +87,6 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "gather_flattened": _gather_flattened,
     "broadcast_to": _broadcast_to,
 }
-
-
-def rand(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "") -> Tensor:
-    """A new tensor of uniform values in [0, 1), on chip."""
-    from acceld.nki.frontend.current.language import ndarray
-
-    made = ndarray(shape, dtype, buffer, name)
-    if made.space is Space.HBM:
-        raise UnsupportedCall(
-            "nl.rand in HBM", line=current().line(), hint="make it in nl.sbuf and copy it with nisa.dma_copy"
-        )
-    emit("random", Engine.VECTOR, [made])
-    return made
 
 
 def _signature(text: str) -> inspect.Signature:
@@ -147,17 +133,12 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrappers() -> dict[str, object]:
     """The functions by name."""
-    shared = {
-        **language.namespace(),
+    shared: dict[str, Callable[..., Any]] = {
+        **language.functions(),
         **{name: language.unary(name) for name in UNARY},
         **{name: language.binary(name) for name in BINARY},
         **OWN,
     }
-    made: dict[str, object] = {
-        name: _documented(name, inspect.unwrap(cast("Callable[..., Any]", shared[name]))) for name in ARGUMENTS
-    }
-    made["rand"] = checked("nl", rand)
+    made: dict[str, object] = {name: _documented(name, shared[name]) for name in ARGUMENTS}
+    made["rand"] = checked("nl", declarations.rand)
     return made
-
-
-__all__ = ["rand", "wrappers"]

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, memory, positions, products, reductions, transfers
+from acceld.nki.frontend.core import dtypes, products, reductions
 from acceld.nki.frontend.core.elementwise import (
     BITWISE,
     broadcast_shape,
-    expand,
     masked,
     operand,
     result,
     same_partitions,
     scalar_operand,
 )
-from acceld.nki.frontend.core.names import EngineName, ReduceCommand, activation_function, alu_op, engine_of
+from acceld.nki.frontend.core.names import (
+    EngineName,
+    NcVersion,
+    ReduceCommand,
+    activation_function,
+    alu_op,
+    engine_of,
+    get_nc_version,
+)
 from acceld.nki.frontend.core.placement import fresh
-from acceld.nki.frontend.core.positions import reducing
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import expand
+from acceld.nki.frontend.legacy import memory, positions, transfers
+from acceld.nki.frontend.legacy.positions import reducing
 from acceld.nki.ir.program import Attr, Engine, Space
-
-
-class NcVersion(IntEnum):
-    """``nisa.nc_version``."""
-
-    gen2 = 2
-    gen3 = 3
-    gen4 = 4
-
-
-GENERATIONS = {"trn1": NcVersion.gen2, "trn2": NcVersion.gen3, "trn3": NcVersion.gen4}
 
 
 def _kind(dtype: object, *operands: Tensor) -> str:
@@ -224,6 +221,21 @@ def tensor_tensor_scan(
     return result("scan", Engine.VECTOR, shape, _kind(dtype, left, right), srcs, attrs=attrs, mask=masked(mask, shape))
 
 
+def tensor_reduce(
+    op: object,
+    data: object,
+    axis: object,
+    *,
+    mask: object = None,
+    dtype: object = None,
+    negate: bool = False,
+    keepdims: bool = False,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_reduce``."""
+    return reductions.reduce(op, data, axis, mask=mask, dtype=dtype, negate=negate, keepdims=keepdims)
+
+
 def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
     """``nisa.reciprocal``."""
     tile = operand(data, "data", "reciprocal")
@@ -236,11 +248,6 @@ def dropout(data: object, prob: object, *, mask: object = None, dtype: object = 
     chance = scalar_operand(prob, "prob", "dropout", tile.shape[0])
     kind = _kind(dtype, tile)
     return result("dropout", Engine.VECTOR, tile.shape, kind, [tile, chance], mask=masked(mask, tile.shape))
-
-
-def get_nc_version(**kwargs: Any) -> NcVersion:
-    """``nisa.get_nc_version``: the generation of the chip traced for."""
-    return GENERATIONS[current().session.chip]
 
 
 UNSUPPORTED = {
@@ -267,7 +274,7 @@ def _refused(name: str) -> Callable[..., object]:
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
     tensor_tensor_scan, reciprocal, dropout, get_nc_version, memory.memset, products.nc_matmul, products.nc_transpose,
-    reductions.tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
+    tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
     positions.max8, positions.nc_find_index8, positions.nc_match_replace8, positions.local_gather,
     positions.sequence_bounds, transfers.dma_copy, transfers.dma_transpose, transfers.tensor_copy_predicated,
     transfers.nc_stream_shuffle, transfers.tensor_partition_reduce, transfers.tensor_copy, transfers.bn_stats,

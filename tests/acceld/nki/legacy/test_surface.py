@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import language
-from acceld.nki.frontend.legacy import isa
+from acceld.nki.frontend.legacy import isa, language
 from acceld.nki.frontend.legacy.surface import SURFACE
 
 MODULES = {"neuronxcc.nki.isa": isa.namespace(), "neuronxcc.nki.language": language.namespace()}

@@ -11,10 +11,8 @@ from typing import Any, cast
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.elementwise import (
-    expand,
     masked,
     moved_to_sbuf,
-    on_chip,
     operand,
     result,
     same_partitions,
@@ -24,8 +22,8 @@ from acceld.nki.frontend.core.elementwise import (
 from acceld.nki.frontend.core.memory import partitions_fit
 from acceld.nki.frontend.core.names import engine_of, reduce_op
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.core.tensor import Tensor, on_chip
+from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.ir.program import Attr, Engine, Space
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core.context import current
 from acceld.nki.frontend.core.index import Expr
-from acceld.nki.frontend.core.state import current
 from acceld.nki.ir.program import Affine
 
 
@@ -73,16 +72,3 @@ class MeshGrid:
             coefs = tuple(r.step if k == axis and len(r) > 1 else 0 for k in range(len(shape)))
             out.append(Expr(Affine(r.start), shape, coefs))
         return Grid(out)
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicSlice:
-    """``nl.ds(start, size)``."""
-
-    start: object
-    size: int
-
-
-def ds(start: object, size: object) -> DynamicSlice:
-    """``size`` elements from ``start``, which may depend on loop variables."""
-    return DynamicSlice(start, operator.index(cast("Any", size)))

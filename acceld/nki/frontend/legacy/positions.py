@@ -11,7 +11,6 @@ from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.elementwise import (
     masked,
     moved_to_sbuf,
-    on_chip,
     operand,
     result,
     same_partitions,
@@ -22,7 +21,7 @@ from acceld.nki.frontend.core.index import Expr, Predicate
 from acceld.nki.frontend.core.names import ReduceCommand, alu_op, reduce_op
 from acceld.nki.frontend.core.placement import fresh, mark_produced
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.tensor import Tensor, on_chip
 from acceld.nki.frontend.core.views import conform
 from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space
 
@@ -280,17 +279,6 @@ def local_gather(
         attrs={"elements_per_index": width, "valid": count},
         mask=masked(mask, (tile.shape[0], count * width)),
     )
-
-
-def gather_flattened(
-    data: object, indices: object, *, mask: object = None, dtype: object = None, **kwargs: Any
-) -> Tensor:
-    """``nl.gather_flattened``: in each partition, the elements at the positions given by ``indices``."""
-    tile = moved_to_sbuf(operand(data, "data", "gather_flattened"))
-    where = moved_to_sbuf(operand(indices, "indices", "gather_flattened"))
-    same_partitions("gather_flattened", ("data", tile), ("indices", where))
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    return result("gather", Engine.GPSIMD, where.shape, kind, [tile, where], mask=masked(mask, where.shape))
 
 
 def sequence_bounds(*, segment_ids: object, dtype: object = None, **kwargs: Any) -> Tensor:
