@@ -74,7 +74,7 @@ async def test_a_call_that_is_cancelled_in_the_middle_costs_what_had_arrived() -
         ledger, budget = MemoryLedger(), Budget()
         calls = Calls({settings.name: (settings, connect(settings))}, ledger=ledger, purse=budget)
         task = asyncio.create_task(calls.complete(ask(model=settings.name)))
-        while not server.active:
+        while not server.active:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
         task.cancel()
@@ -90,10 +90,10 @@ async def test_a_call_that_is_cancelled_before_it_was_sent_costs_nothing() -> No
         ledger, budget = MemoryLedger(), Budget()
         calls = Calls({settings.name: (settings, connect(settings))}, ledger=ledger, purse=budget)
         first = asyncio.create_task(calls.complete(ask(model=settings.name)))
-        while not server.active:
+        while not server.active:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         second = asyncio.create_task(calls.complete(ask(model=settings.name, user="another")))
-        while len(ledger.intents) < 2:
+        while len(ledger.intents) < 2:  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0.01)
         second.cancel()
         first.cancel()
