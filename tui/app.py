@@ -42,7 +42,7 @@ KEPT_AT_START = 500
 """Past events shown in the log of a console that has just connected."""
 
 
-class ConsoleApp(Steering, App[None]):
+class ConsoleApp(App[None]):
     """The console. ``client`` is where everything comes from; nothing else is ever asked."""
 
     TITLE = "acceld"
@@ -67,7 +67,7 @@ class ConsoleApp(Steering, App[None]):
             Binding(str(number), f"app.switch_mode('{name}')", title, show=False, id=f"go.{name}")
             for number, (name, title) in enumerate(TABS, 1)
         ),
-        Binding("question_mark", "help", "Help", id="help", key_display="?"),
+        Binding("question_mark", "steer('help')", "Help", id="help", key_display="?"),
         Binding("q", "detach", "Detach", id="detach"),
         Binding("t", "theme", "Theme", show=False, id="theme"),
         Binding("full_stop", "reload", "Reload", show=False, id="reload"),
@@ -93,6 +93,7 @@ class ConsoleApp(Steering, App[None]):
     ) -> None:
         super().__init__()
         self.client = client
+        self.steering = Steering(self, self)
         self.console_view = ConsoleView()
         self.replay = replay
         self.candidate: int | None = None
@@ -282,7 +283,7 @@ class ConsoleApp(Steering, App[None]):
         """The palette."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
-        yield from self.steering_commands()
+        yield from self.steering.commands()
         for theme in ("acceld", "acceld-light", "ansi-dark", "ansi-light", "nord", "gruvbox", "solarized-light"):
             yield SystemCommand(f"Theme {theme}", "change colors", lambda theme=theme: setattr(self, "theme", theme))
         yield SystemCommand("Detach", "leave; the daemon keeps running", self.action_detach)
@@ -296,6 +297,9 @@ class ConsoleApp(Steering, App[None]):
     def action_previous(self) -> None:
         if self._history:
             super().switch_mode(self._history.pop())
+
+    def action_steer(self, action: str) -> None:
+        self.steering.do(action)
 
     def action_detach(self) -> None:
         self.exit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from rich.text import Text
 from textual import on
@@ -16,15 +16,13 @@ from textual.widgets import Footer, Input
 from acceld import figures
 from acceld.errors import AcceldError
 from acceld.tui.console import RunRow
+from acceld.tui.context import Console
 from acceld.tui.palette import Palette, palette_of, said
 from acceld.tui.state import RunView
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.frame import Line, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import state_word
-
-if TYPE_CHECKING:
-    from acceld.tui.app import ConsoleApp
 
 
 class ConsoleScreen(Screen[None]):
@@ -44,9 +42,9 @@ class ConsoleScreen(Screen[None]):
     """Whether the widgets are there to be drawn."""
 
     @property
-    def console_app(self) -> ConsoleApp:
+    def console(self) -> Console:
         """The application."""
-        return cast("ConsoleApp", self.app)
+        return cast("Console", self.app)
 
     @property
     def palette(self) -> Palette:
@@ -56,7 +54,7 @@ class ConsoleScreen(Screen[None]):
     @property
     def run_view(self) -> RunView | None:
         """The run in view."""
-        return self.console_app.run_view
+        return self.console.run_view
 
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME)
@@ -65,7 +63,7 @@ class ConsoleScreen(Screen[None]):
         with Container(id="body"):
             yield from self.body()
         yield Input(placeholder="filter", id="filter", compact=True)
-        if self.console_app.replay is not None:
+        if self.console.replay is not None:
             yield Line(self._slider_line, id="slider")
         yield Footer(compact=True, show_command_palette=False)
 
@@ -82,10 +80,10 @@ class ConsoleScreen(Screen[None]):
         self._composed = True
 
     def on_screen_resume(self) -> None:
-        self.console_app.refresh_screen()
+        self.console.refresh_screen()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self.console_app.refresh_screen)
+        self.call_after_refresh(self.console.refresh_screen)
 
     def refresh_all(self) -> None:
         """Draw everything from the state as it is now."""
@@ -93,9 +91,9 @@ class ConsoleScreen(Screen[None]):
             return
         self.query_one("#context").refresh()
         banner = self.query_one("#banner")
-        banner.display = bool(self.console_app.banner)
+        banner.display = bool(self.console.banner)
         banner.refresh()
-        if self.console_app.replay is not None:
+        if self.console.replay is not None:
             self.query_one("#slider").refresh()
         self.show()
 
@@ -104,9 +102,9 @@ class ConsoleScreen(Screen[None]):
 
         async def ask() -> None:
             try:
-                answer = await self.console_app.client.get(path, **parameters)
+                answer = await self.console.client.get(path, **parameters)
             except AcceldError as error:
-                self.console_app.complain(error)
+                self.console.complain(error)
                 return
             take(answer)
 
@@ -115,7 +113,7 @@ class ConsoleScreen(Screen[None]):
     # -- frame ---------------------------------------------------------------------------------------------------
 
     def _context_line(self, width: int) -> Text:
-        app, palette, run = self.console_app, self.palette, self.run_view
+        app, palette, run = self.console, self.palette, self.run_view
         text = Text(" ")
         if run is None:
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
@@ -138,10 +136,10 @@ class ConsoleScreen(Screen[None]):
         return text
 
     def _banner_line(self, width: int) -> Text:
-        return said(f" {self.console_app.banner}", self.palette.warn)
+        return said(f" {self.console.banner}", self.palette.warn)
 
     def _slider_line(self, width: int) -> Text:
-        replay, palette = self.console_app.replay, self.palette
+        replay, palette = self.console.replay, self.palette
         assert replay is not None
         return replay.line(width, palette)
 
@@ -168,7 +166,7 @@ class ConsoleScreen(Screen[None]):
             box.value = ""
             self._close_filter()
         else:
-            self.console_app.action_previous()
+            self.console.action_previous()
 
     @on(Input.Changed, "#filter")
     def _typed(self, message: Input.Changed) -> None:

@@ -47,16 +47,16 @@ class BeamScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="beam.open"),
         Binding("space", "fold", "Fold", id="beam.fold"),
-        Binding("p", "app.pause", "Pause", id="run.pause"),
-        Binding("i", "app.pin", "Pin", id="candidate.pin"),
-        Binding("v", "app.veto", "Veto", id="candidate.veto"),
-        Binding("b", "app.branch", "Branch", show=False, id="candidate.branch"),
-        Binding("r", "app.remeasure", "Re-measure", show=False, id="candidate.remeasure"),
-        Binding("h", "app.hint", "Hint", id="run.hint"),
-        Binding("A", "app.apply_best", "Apply best", show=False, id="run.apply"),
+        Binding("p", "app.steer('pause')", "Pause", id="run.pause"),
+        Binding("i", "app.steer('pin')", "Pin", id="candidate.pin"),
+        Binding("v", "app.steer('veto')", "Veto", id="candidate.veto"),
+        Binding("b", "app.steer('branch')", "Branch", show=False, id="candidate.branch"),
+        Binding("r", "app.steer('remeasure')", "Re-measure", show=False, id="candidate.remeasure"),
+        Binding("h", "app.steer('hint')", "Hint", id="run.hint"),
+        Binding("A", "app.steer('apply_best')", "Apply best", show=False, id="run.apply"),
         Binding("exclamation_mark", "errors", "Failed only", show=False, id="beam.errors", key_display="!"),
         Binding("B", "best", "Go to best", show=False, id="beam.best"),
-        Binding("x", "app.cancel", "Cancel run", show=False, id="run.cancel"),
+        Binding("x", "app.steer('cancel')", "Cancel run", show=False, id="run.cancel"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
     ]
 
@@ -180,7 +180,7 @@ class BeamScreen(ConsoleScreen):
 
     def _details(self, width: int, height: int) -> Text:
         run, palette = self.run_view, self.palette
-        node = run.candidates.get(self.console_app.candidate or 0) if run else None
+        node = run.candidates.get(self.console.candidate or 0) if run else None
         if run is None or node is None:
             return said("Choose a candidate.", palette.muted)
         text = Text()
@@ -239,7 +239,7 @@ class BeamScreen(ConsoleScreen):
 
     def _show_change(self) -> None:
         """The diff against the parent, where there is room for it, once the cursor rests."""
-        pane, number = self.query_one("#change", LineList), self.console_app.candidate
+        pane, number = self.query_one("#change", LineList), self.console.candidate
         if number is None or number == self._changed[0] or not pane.display:
             return
         if self._resting is not None:
@@ -259,7 +259,7 @@ class BeamScreen(ConsoleScreen):
 
     def _now(self, width: int, height: int) -> Text:
         """Devices, what waits, and what this run did last."""
-        palette, app, run = self.palette, self.console_app, self.run_view
+        palette, app, run = self.palette, self.console, self.run_view
         state, text = app.state, Text()
         for name in sorted(state.devices)[: height // 4]:
             device = state.devices[name]
@@ -283,7 +283,7 @@ class BeamScreen(ConsoleScreen):
 
     def _select(self, key: Hashable | None) -> None:
         if isinstance(key, tuple) and key[0] == "candidate":
-            self.console_app.candidate = key[1]
+            self.console.candidate = key[1]
 
     @on(LineList.Moved, "#tree")
     def _moved(self, message: LineList.Moved) -> None:
@@ -329,8 +329,8 @@ class BeamScreen(ConsoleScreen):
             self.query_one("#tree", LineList).move_to_key(("candidate", run.best.candidate))
 
     def action_copy(self) -> None:
-        if self.console_app.candidate:
-            self.console_app.copy(f"c{self.console_app.candidate}", "candidate")
+        if self.console.candidate:
+            self.console.copy(f"c{self.console.candidate}", "candidate")
 
 
 Style0 = ""

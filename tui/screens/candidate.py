@@ -37,10 +37,10 @@ class CandidateScreen(CandidateInView):
             for key, view in zip("sdocmul", VIEWS, strict=True)
         ),
         Binding("a", "against", "Against", id="candidate.against"),
-        Binding("i", "app.pin", "Pin", show=False, id="candidate.pin"),
-        Binding("v", "app.veto", "Veto", show=False, id="candidate.veto"),
-        Binding("b", "app.branch", "Branch", id="candidate.branch"),
-        Binding("r", "app.remeasure", "Re-measure", show=False, id="candidate.remeasure"),
+        Binding("i", "app.steer('pin')", "Pin", show=False, id="candidate.pin"),
+        Binding("v", "app.steer('veto')", "Veto", show=False, id="candidate.veto"),
+        Binding("b", "app.steer('branch')", "Branch", id="candidate.branch"),
+        Binding("r", "app.steer('remeasure')", "Re-measure", show=False, id="candidate.remeasure"),
         Binding("e", "edit", "$EDITOR", show=False, id="candidate.edit"),
         Binding("y", "copy", "Copy", id="copy"),
     ]
@@ -272,16 +272,16 @@ class CandidateScreen(CandidateInView):
 
     def action_copy(self) -> None:
         text = "\n".join(line.plain for line in self._drawn)
-        self.console_app.copy(self.facts.get("text") or "" if self._view == "source" else text, self._view)
+        self.console.copy(self.facts.get("text") or "" if self._view == "source" else text, self._view)
 
     def action_edit(self) -> None:
-        self.console_app.edit(self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
+        self.console.edit(self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
 
     @on(LineList.Chosen, "#lines")
     def _chosen(self, message: LineList.Chosen) -> None:
         steps = self.facts.get("lineage") or ()
         if self._view == "lineage" and isinstance(message.key, int) and message.key < len(steps):
-            self.console_app.candidate = steps[message.key]["id"]
+            self.console.candidate = steps[message.key]["id"]
             self.show()
 
 

@@ -52,7 +52,7 @@ class CostsScreen(ConsoleScreen):
 
     def show(self) -> None:
         run = self.run_view
-        if run is not None and self.console_app.replay is None:
+        if run is not None and self.console.replay is None:
             wanted = (run.id, len(run.finished_calls))
             if wanted != self._asked:
                 self._asked = wanted
@@ -77,7 +77,7 @@ class CostsScreen(ConsoleScreen):
 
     def _rows(self) -> list[Mapping[str, Any]]:
         """By model: from the daemon, or in a replay from the events."""
-        if self._answer and self.console_app.replay is None:
+        if self._answer and self.console.replay is None:
             return list(self._answer.get("by_model") or ())
         run = self.run_view
         return [
@@ -127,7 +127,7 @@ class CostsScreen(ConsoleScreen):
                 bar(spent, cap, max(8, min(32, width - 40))), palette.primary
             )
         text.append("\n")
-        hours = max(1.0, self.console_app.now - run.started_at) / 3600 if run.started_at else 0.0
+        hours = max(1.0, self.console.now - run.started_at) / 3600 if run.started_at else 0.0
         if run.state in ("finished", "cancelled", "failed") and run.changed_at > run.started_at:
             hours = (run.changed_at - run.started_at) / 3600
         if spent and hours:

@@ -20,9 +20,9 @@ class CandidateInView(ConsoleScreen):
 
     def show(self) -> None:
         run = self.run_view
-        if self.console_app.candidate is None and run is not None and run.best:
-            self.console_app.candidate = run.best.candidate
-        number = self.console_app.candidate
+        if self.console.candidate is None and run is not None and run.best:
+            self.console.candidate = run.best.candidate
+        number = self.console.candidate
         if number is not None:
             node = run.candidates.get(number) if run else None
             wanted = (number, node.verdict_seq if node else -1)

@@ -56,7 +56,7 @@ class LogsScreen(ConsoleScreen):
             keys = list(range(len(self._lines)))
             log.show(keys, self._line)
         else:
-            events = [event for event in self.console_app.state.log if self._matches(event)]
+            events = [event for event in self.console.state.log if self._matches(event)]
             log.border_title = "Events" + (f" of r{self.run_view.id}" if self._one_run and self.run_view else "")
             keys = [event.seq for event in events]
             log.show(keys, self._event)
@@ -71,7 +71,7 @@ class LogsScreen(ConsoleScreen):
         return not words or all(word in f"r{event.run} {event.kind.value} {sentence(event)}".lower() for word in words)
 
     def _event(self, key: Hashable, width: int) -> Text:
-        palette, event = self.palette, self.console_app.state.log.find(key)
+        palette, event = self.palette, self.console.state.log.find(key)
         if event is None:
             return Text("")
         level = level_of(event)
@@ -114,6 +114,6 @@ class LogsScreen(ConsoleScreen):
         self.show()
 
     def action_copy(self) -> None:
-        event = self.console_app.state.log.find(self.query_one("#log", LineList).key)
+        event = self.console.state.log.find(self.query_one("#log", LineList).key)
         if event is not None:
-            self.console_app.copy(f"{clock(event.at)} {sentence(event)}", "line")
+            self.console.copy(f"{clock(event.at)} {sentence(event)}", "line")

@@ -69,8 +69,8 @@ class MemoryScreen(ConsoleScreen):
                     yield LineList(id="fast", pointer=False, empty="")
 
     def show(self) -> None:
-        seq = self.console_app.state.seq
-        if seq != self._seen and self.console_app.replay is None:
+        seq = self.console.state.seq
+        if seq != self._seen and self.console.replay is None:
             self._seen = seq
             words = {"q": self._query} if self._query else {}
             self.fetch("/v1/insights", self._take, limit=500, **words)
@@ -148,7 +148,7 @@ class MemoryScreen(ConsoleScreen):
         self.show()
 
     def _send(self, method: str, body: Mapping[str, Any] | None, done: str) -> None:
-        row, client = self._chosen, self.console_app.client
+        row, client = self._chosen, self.console.client
         if not row or client.read_only:
             return
 
@@ -156,7 +156,7 @@ class MemoryScreen(ConsoleScreen):
             try:
                 await client.send(method, f"/v1/insights/{row['id']}", body)
             except AcceldError as error:
-                self.console_app.complain(error)
+                self.console.complain(error)
                 return
             self._seen = -1
             self.show()
@@ -186,4 +186,4 @@ class MemoryScreen(ConsoleScreen):
 
     def action_copy(self) -> None:
         if self._chosen:
-            self.console_app.copy(f"{self._chosen['title']}\n\n{self._chosen.get('strategy')}", "insight")
+            self.console.copy(f"{self._chosen['title']}\n\n{self._chosen.get('strategy')}", "insight")

@@ -105,9 +105,9 @@ class ProfileScreen(CandidateInView):
         run = self.run_view
         if run is None or run.baseline is None or run.best is None:
             return
-        at_best = self.console_app.candidate == run.best.candidate
-        self.console_app.candidate = run.baseline.id if at_best else run.best.candidate
+        at_best = self.console.candidate == run.best.candidate
+        self.console.candidate = run.baseline.id if at_best else run.best.candidate
         self.show()
 
     def action_copy(self) -> None:
-        self.console_app.copy("\n".join(line.plain for line in self._drawn), "profile")
+        self.console.copy("\n".join(line.plain for line in self._drawn), "profile")

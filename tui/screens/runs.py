@@ -45,9 +45,9 @@ class RunsScreen(ConsoleScreen):
     FILTERS = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="runs.open"),
-        Binding("n", "app.new_run", "New", id="run.new"),
-        Binding("p", "app.pause", "Pause", id="run.pause"),
-        Binding("x", "app.cancel", "Cancel", id="run.cancel"),
+        Binding("n", "app.steer('new_run')", "New", id="run.new"),
+        Binding("p", "app.steer('pause')", "Pause", id="run.pause"),
+        Binding("x", "app.steer('cancel')", "Cancel", id="run.cancel"),
         Binding("o", "sort", "Sort", show=False, id="runs.sort"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
     ]
@@ -67,15 +67,15 @@ class RunsScreen(ConsoleScreen):
 
     def show(self) -> None:
         runs = self.query_one("#runs", LineList)
-        rows = [row for row in self.console_app.state.runs.values() if self._matches(row)]
+        rows = [row for row in self.console.state.runs.values() if self._matches(row)]
         rows.sort(key=self._order)
         palette = self.palette
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
-        total = len(self.console_app.state.runs)
+        total = len(self.console.state.runs)
         runs.border_title = f"Runs {len(rows)} of {total}" if len(rows) < total else f"Runs {total}"
         runs.border_subtitle = "" if self._sort == 0 else f"by {self.SORTS[self._sort]}"
         events = self.query_one("#events", LineList)
-        log = self.console_app.state.log
+        log = self.console.state.log
         events.border_title = "Events"
         events.show([event.seq for event in log if event.kind not in QUIET][:-50:-1], self._event)
         self.query_one("#details").refresh()
@@ -97,7 +97,7 @@ class RunsScreen(ConsoleScreen):
 
     def _row(self, key: Hashable, width: int) -> Text:
         palette = self.palette
-        row = self.console_app.state.runs.get(key) if isinstance(key, int) else None
+        row = self.console.state.runs.get(key) if isinstance(key, int) else None
         if row is None:
             return Text("")
         speedup = row.speedup or (row.baseline_us / row.best_us if row.baseline_us and row.best_us else None)
@@ -113,12 +113,12 @@ class RunsScreen(ConsoleScreen):
             (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
             (str(row.candidates), palette.muted),
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
-            (age(self.console_app.now - row.created_at), palette.muted),
+            (age(self.console.now - row.created_at), palette.muted),
         ]
         return line(COLUMNS, cells, width)
 
     def _event(self, key: Hashable, width: int) -> Text:
-        palette, event = self.palette, self.console_app.state.log.find(key)
+        palette, event = self.palette, self.console.state.log.find(key)
         if event is None:
             return Text("")
         text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
@@ -161,7 +161,7 @@ class RunsScreen(ConsoleScreen):
     @on(LineList.Moved, "#runs")
     def _moved(self, message: LineList.Moved) -> None:
         if isinstance(message.key, int):
-            self.console_app.select_run(message.key)
+            self.console.select_run(message.key)
 
     @on(LineList.Chosen, "#runs")
     def _chosen(self, message: LineList.Chosen) -> None:
@@ -171,7 +171,7 @@ class RunsScreen(ConsoleScreen):
     def action_open(self) -> None:
         key = self.query_one("#runs", LineList).key
         if isinstance(key, int):
-            self.console_app.select_run(key)
+            self.console.select_run(key)
             self.app.switch_mode("beam")
 
     def action_sort(self) -> None:
@@ -181,7 +181,7 @@ class RunsScreen(ConsoleScreen):
     def action_copy(self) -> None:
         key = self.query_one("#runs", LineList).key
         if key is not None:
-            self.console_app.copy(f"r{key}", "run")
+            self.console.copy(f"r{key}", "run")
 
 
 def _percent_of_peak(run: RunView) -> float | None:
