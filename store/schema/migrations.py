@@ -14,8 +14,8 @@ from pathlib import Path
 from sqlite_utils import Database, Migrations
 
 from acceld.store.connection import APPLICATION_ID, check_version
-from acceld.store.tables import SEARCH_INDEXES, TABLES
-from acceld.store.views import VIEWS
+from acceld.store.schema.tables import SEARCH_INDEXES, TABLES
+from acceld.store.schema.views import VIEWS
 
 migrations = Migrations("acceld")
 

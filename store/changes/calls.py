@@ -9,9 +9,9 @@ from typing import Any
 
 from acceld.errors import StoreError
 from acceld.events import EventKind
-from acceld.store import rollups
+from acceld.store.changes import rollups
+from acceld.store.changes.tree import finite, keep_text
 from acceld.store.rows import clean, dump, load
-from acceld.store.tree import finite, keep_text
 from acceld.store.writer import Transaction
 
 
