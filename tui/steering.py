@@ -1,4 +1,4 @@
-"""What a person can do to a run, from any screen. Each is one request; the daemon records it as an event."""
+"""Change a run from any screen. Each action is one request; the daemon records it as an event."""
 
 from __future__ import annotations
 
