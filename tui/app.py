@@ -69,7 +69,7 @@ class ConsoleApp(App[None]):
             Binding(str(number), f"app.switch_mode('{name}')", title, show=False, id=f"go.{name}")
             for number, (name, title) in enumerate(TABS, 1)
         ),
-        Binding("question_mark", "steer('help')", "Help", id="help", key_display="?"),
+        Binding("question_mark", "help", "Help", id="help", key_display="?"),
         Binding("q", "detach", "Detach", id="detach"),
         Binding("t", "theme", "Theme", show=False, id="theme"),
         Binding("full_stop", "reload", "Reload", show=False, id="reload"),
