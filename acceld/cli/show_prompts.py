@@ -126,7 +126,7 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
     """What the memory would show in the first iteration."""
     from acceld.store.connection import connect_reader
-    from acceld.store.queries import load_insights
+    from acceld.store.reads.records import load_insights
 
     search = spec.search
     if search.memory in ("off", "") or not home.database.is_file():

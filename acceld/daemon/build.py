@@ -35,8 +35,11 @@ from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
-from acceld.store.calls import spent_by_role
+from acceld.store.changes.calls import spent_by_role
+from acceld.store.changes.runs import register_workload, write_event, write_notice
+from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
+from acceld.store.reads.records import past_steering, spent_usd
 from acceld.targets import HOSTED, NEURON, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
@@ -68,7 +71,7 @@ class Builder:
             day_usd=caps.day_usd,
             daemon_usd=caps.daemon_usd,
             allow_unknown_price=caps.allow_unknown_price,
-            spent_today_usd=await self._store.spent_usd(since=today, settled=True),
+            spent_today_usd=await self._store.read(spent_usd, since=today, settled=True),
             on_level=self._tell_level,
         )
         makers: dict[str, Callable[[], Evaluator]] = {SIMULATOR: self._simulator}
@@ -115,7 +118,7 @@ class Builder:
             partial(self._router.ready, SIMULATOR),
             workload_folders=self._config.paths.workloads,
             on_start=self._tell_started,
-            on_notice=self._store.notice,
+            on_notice=lambda run, level, text: self._store.change(write_notice, run, level, text),
             on_device=self._tell_device,
         )
 
@@ -159,9 +162,9 @@ class Builder:
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
-        for wish in await self._store.past_steering(run.id):
+        for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
-        self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id, settled=True))
+        self.budget.open_run(run.id, cap, await self._store.read(spent_usd, run.id, settled=True))
         fixing_usd = (await self._store.read(spent_by_role, run.id)).get("fixer", 0.0)
         self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
@@ -180,7 +183,7 @@ class Builder:
             teacher = MemoryTeacher(
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
-        await self._store.register_workload(found.name, definition(found))
+        await self._store.change(register_workload, found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
         if spec.backend in HOSTED:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
@@ -237,11 +240,11 @@ class Builder:
 
     async def _tell_started(self, request: EvaluationRequest, device: str) -> None:
         if request.candidate:
-            await self._store.mark_started(request.candidate, device)
+            await self._store.change(mark_started, request.candidate, device)
 
     async def _tell_device(self, device: str, state: str, reason: str) -> None:
         data = {"device": device, "state": state, "reason": reason}
-        await self._store.record(EventKind.DEVICE_STATE, None, data)
+        await self._store.change(write_event, EventKind.DEVICE_STATE, None, data)
 
     def _tell_level(self, level: BudgetLevel) -> None:
         data = {
@@ -250,7 +253,9 @@ class Builder:
             "cap_usd": level.cap_usd,
             "percent": level.percent,
         }
-        task = asyncio.get_running_loop().create_task(self._store.record(EventKind.BUDGET_LEVEL, level.run, data))
+        task = asyncio.get_running_loop().create_task(
+            self._store.change(write_event, EventKind.BUDGET_LEVEL, level.run, data)
+        )
         self._telling.add(task)
         task.add_done_callback(self._told)
 

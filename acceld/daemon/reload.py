@@ -8,6 +8,7 @@ from pathlib import Path
 
 from acceld.config import Config
 from acceld.events import EventKind
+from acceld.store.changes.runs import write_event
 from acceld.store.database import Store
 from acceld.watch.files import SavedFiles
 from acceld.watch.settings import Finding, SettingsFiles
@@ -25,5 +26,5 @@ async def follow_settings(folder: Path, config: Config, store: Store, take: Call
             if found.good:
                 take(found)
             told = {"path": str(found.path), "stage": STAGE, "text": found.text, "good": found.good}
-            await store.record(EventKind.WATCH, None, told)
+            await store.change(write_event, EventKind.WATCH, None, told)
         saved.watch(await asyncio.to_thread(settings.files))

@@ -16,8 +16,8 @@ from acceld.http.control import Control
 from acceld.http.keys import READING
 from acceld.http.service import control_of
 from acceld.model import Gate
-from acceld.store import listing
 from acceld.store.errors import unknown
+from acceld.store.reads import listing
 from acceld.store.rows import dump
 from acceld.targets import NEURON
 

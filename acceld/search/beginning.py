@@ -11,7 +11,9 @@ from dataclasses import replace
 from acceld.model import Candidate, Evaluation, Kernel, Run, Status
 from acceld.proposers.interface import FirstRequest, Problem, Proposer
 from acceld.search.strategies import derived_seed
+from acceld.store.changes.tree import write_candidate
 from acceld.store.database import Store
+from acceld.store.reads.records import load_candidates
 
 Judge = Callable[[Candidate], Awaitable[Candidate]]
 
@@ -30,7 +32,7 @@ async def first_kernel(
     ``blank`` is a kernel without text: API, entry and file name of what is asked for.
     """
     parameters = run.spec.search
-    known = {one.order: one for one in await store.candidates(run.id) if one.parent is None}
+    known = {one.order: one for one in await store.read(load_candidates, run.id) if one.parent is None}
     for attempt in range(parameters.plans):
         tries: list[tuple[str, Evaluation]] = []
         for step in range(parameters.fixer_steps + 1):
@@ -41,7 +43,7 @@ async def first_kernel(
                 if text is None:
                     break
                 made = Candidate(run.id, 0, replace(blank, text=text), None, order=(0, 0, attempt, step))
-                candidate = await store.write_candidate(made)
+                candidate = await store.change(write_candidate, made)
             if candidate.evaluation is None:
                 candidate = await judge(candidate)
             evaluation = candidate.evaluation

@@ -17,8 +17,8 @@ from acceld.search.memory import redundancy
 from acceld.search.outcome import Outcome, Win, outcome
 from acceld.search.replay import EVENTS
 from acceld.search.signs import RepairRate, Sign, repair_rates, signs
-from acceld.store import listing, queries
-from acceld.store.calls import spent_by_role
+from acceld.store.changes.calls import spent_by_role
+from acceld.store.reads import listing, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,15 @@ class Compared:
 
 def compared(connection: sqlite3.Connection, run: int) -> Compared:
     """Read one run's column. StoreError where there is no such run."""
-    record = queries.load_run(connection, run)
-    candidates = queries.load_candidates(connection, run, None, True)
-    plans = queries.load_plans(connection, run)
+    record = records.load_run(connection, run)
+    candidates = records.load_candidates(connection, run, None, True)
+    plans = records.load_plans(connection, run)
     attempts = [
-        a for iteration in range(1, record.iteration + 1) for a in queries.load_attempts(connection, run, iteration)
+        a for iteration in range(1, record.iteration + 1) for a in records.load_attempts(connection, run, iteration)
     ]
-    insights = queries.load_insights(connection, run=run)
+    insights = records.load_insights(connection, run=run)
     costs: dict[str, Any] = listing.costs(connection, run)
-    beams = [e for e in queries.load_events(connection, 0, run, EVENTS) if e.kind == "beam_selected"]
+    beams = [e for e in records.load_events(connection, 0, run, EVENTS) if e.kind == "beam_selected"]
     judged_s = connection.execute(
         "SELECT sum(ended_at - started_at) FROM candidates WHERE run = ? AND ended_at IS NOT NULL", (run,)
     ).fetchone()[0]

@@ -26,8 +26,10 @@ from acceld.search.marginal import next_percent_usd
 from acceld.search.resume import OpenIteration
 from acceld.search.strategies import Schedule, derived_seed, schedule
 from acceld.search.teaching import Teacher
+from acceld.store.changes.runs import select_beam, set_best, set_run_state, spending, start_iteration
+from acceld.store.changes.tree import write_attempt, write_candidate, write_evaluation, write_plan
 from acceld.store.database import Store
-from acceld.store.runs import spending
+from acceld.store.reads.records import find_evaluation, load_candidate, load_candidates, resume_state
 from acceld.targets import SIMULATOR
 
 FIXABLE = frozenset(
@@ -87,8 +89,8 @@ class Search:
     async def run(self) -> RunState:
         """Search until a stop condition holds; the store has every step."""
         store, run = self.parts.store, self.run_record
-        await store.set_run_state(run.id, RunState.RUNNING)
-        self._resumed = OpenIteration(await store.resume_state(run.id))
+        await store.change(set_run_state, run.id, RunState.RUNNING)
+        self._resumed = OpenIteration(await store.read(resume_state, run.id))
         state, message = RunState.FINISHED, ""
         try:
             await self._start()
@@ -104,7 +106,7 @@ class Search:
             state, message = end_of(ended)
         except* BudgetError as refused:
             state, message = waiting_for_budget(refused)
-        await store.set_run_state(run.id, state, message)
+        await store.change(set_run_state, run.id, state, message)
         return state
 
     async def _checkpoint(self) -> None:
@@ -128,7 +130,7 @@ class Search:
             self.baseline = await self._first()
         elif resumed.baseline is None:
             candidate = Candidate(run=self.run_record.id, iteration=0, kernel=self.parts.root, parent=None)
-            self.baseline = await self.parts.store.write_candidate(candidate)
+            self.baseline = await self.parts.store.change(write_candidate, candidate)
         else:
             self.baseline = resumed.baseline
         if self.baseline.evaluation is None:
@@ -141,11 +143,11 @@ class Search:
             raise RunEnded(RunState.FAILED, f"the baseline does not pass ({evaluation.status}){why}")
         self.best = resumed.best or self.baseline
         if resumed.best is None:
-            await self.parts.store.set_best(self.run_record.id, self.best.id)
+            await self.parts.store.change(set_best, self.run_record.id, self.best.id)
         self.beam = resumed.beam or (self.baseline,)
         self.iteration = resumed.finished_iterations
         if self.parameters.candidates is not None:
-            earlier = await self.parts.store.candidates(self.run_record.id)
+            earlier = await self.parts.store.read(load_candidates, self.run_record.id)
             self._made = sum(0 < one.iteration <= self.iteration for one in earlier)
         for plan in resumed.earlier_plans:
             self._history.setdefault(plan.parent, []).append(plan)
@@ -170,7 +172,7 @@ class Search:
         parents = self.schedule.parents(self._need(self.baseline), self.beam)
         parents = tuple(p for p in parents if p.id not in self.control.vetoed) or (self._need(self.baseline),)
         parents += tuple(await self._branches(parents))
-        await store.start_iteration(run.id, self.iteration, [parent.id for parent in parents])
+        await store.change(start_iteration, run.id, self.iteration, [parent.id for parent in parents])
         self._allowance = self._allowed(len(parents))
         self._useful_below_us = self._useful(parents)
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
@@ -221,7 +223,7 @@ class Search:
         known = {parent.id for parent in parents}
         wanted = [number for number in self.control.branches if number not in known]
         self.control.branches.clear()
-        found = [await self.parts.store.candidate(number) for number in wanted]
+        found = [await self.parts.store.read(load_candidate, number) for number in wanted]
         return [candidate for candidate in found if is_selectable(candidate)]
 
     async def _branch(
@@ -257,7 +259,7 @@ class Search:
             )
             if proposed is None:
                 return
-            plan = await self.parts.store.write_plan(proposed)
+            plan = await self.parts.store.change(write_plan, proposed)
         self._history.setdefault(parent.id, []).append(plan)
         async with asyncio.TaskGroup() as tasks:
             for attempt in range(self.schedule.attempts):
@@ -275,7 +277,7 @@ class Search:
             made = await self.parts.proposer.attempt(AttemptRequest(self.parts.problem, plan, parent, index, seed))
             if made is None:
                 return
-            attempt = await self.parts.store.write_attempt(made)
+            attempt = await self.parts.store.change(write_attempt, made)
         tries: list[tuple[str, Evaluation]] = []
         for step in range(self.parameters.fixer_steps + 1):
             if attempt is None or attempt.text is None:
@@ -320,7 +322,7 @@ class Search:
         )
         if made is None:
             return None
-        return await self.parts.store.write_attempt(replace(made, fix_of=attempt.id))
+        return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))
 
     async def _judge(self, parent: Candidate, place: int, plan: Plan, attempt: Attempt, step: int) -> Candidate:
         """Write the candidate (once) and evaluate it."""
@@ -328,7 +330,8 @@ class Search:
         self._made += 1
         child = self._open_iteration.candidate(attempt.id)
         if child is None:
-            child = await self.parts.store.write_candidate(
+            child = await self.parts.store.change(
+                write_candidate,
                 Candidate(
                     run=self.run_record.id,
                     iteration=self.iteration,
@@ -337,7 +340,7 @@ class Search:
                     plan=plan.id,
                     attempt=attempt.id,
                     order=(place, plan.index, attempt.index, step),
-                )
+                ),
             )
         if child.evaluation is not None:
             return child
@@ -386,10 +389,10 @@ class Search:
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
         """An earlier verdict on the same work, or a timing that says enough."""
-        found = await self.parts.store.find_evaluation(request.key)
+        found = await self.parts.store.read(find_evaluation, request.key)
         if found is not None or request.useful_below_us is None:
             return found
-        timed = await self.parts.store.find_evaluation(replace(request, gate=Gate.TIMING).key)
+        timed = await self.parts.store.read(find_evaluation, replace(request, gate=Gate.TIMING).key)
         if timed is None or timed.status is not Status.UNTESTED:
             return None
         return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
@@ -398,13 +401,14 @@ class Search:
         """What a device holds a candidate against: its parent and the baseline."""
         if candidate.parent is None or self.spec.backend == "simulator":
             return ()
-        parent = await self.parts.store.candidate(candidate.parent)
+        parent = await self.parts.store.read(load_candidate, candidate.parent)
         return (parent.kernel, self._need(self.baseline).kernel)
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
         if evaluation.status is Status.UNTESTED:  # not what the gate asks for, so it must not be found as that
             request = replace(request, gate=Gate.TIMING)
-        return await self.parts.store.write_evaluation(
+        return await self.parts.store.change(
+            write_evaluation,
             candidate,
             evaluation,
             workload=request.workload,
@@ -442,8 +446,8 @@ class Search:
         else:
             self.beam = beam
         await self._set_best(head)
-        await self.parts.store.select_beam(
-            self.run_record.id, self.iteration, [c.id for c in self.beam], self._need(self.best).id
+        await self.parts.store.change(
+            select_beam, self.run_record.id, self.iteration, [c.id for c in self.beam], self._need(self.best).id
         )
         return [pool[c.id] for c in children]
 
@@ -458,7 +462,7 @@ class Search:
         if beats(head, best):
             self.best = head
             self._without_progress = 0
-            await self.parts.store.set_best(self.run_record.id, head.id)
+            await self.parts.store.change(set_best, self.run_record.id, head.id)
         else:
             self._without_progress += 1
 

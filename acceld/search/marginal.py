@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from acceld.store.runs import Spent
+from acceld.store.changes.runs import Spent
 
 WINDOW = 3
 """Iterations that are looked back on."""

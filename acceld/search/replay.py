@@ -15,7 +15,7 @@ from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
 from acceld.proposers.llm.extraction import extract_kernel, parse_plan
 from acceld.search.beam import is_selectable, rank, select
 from acceld.search.strategies import schedule
-from acceld.store import queries
+from acceld.store.reads import records
 
 EVENTS = 1_000_000
 
@@ -69,8 +69,8 @@ class Checked:
 
 def recording(connection: sqlite3.Connection, run: int) -> Recording:
     """Read a run. StoreError where there is none."""
-    record = queries.load_run(connection, run)
-    events = queries.load_events(connection, 0, run, EVENTS)
+    record = records.load_run(connection, run)
+    events = records.load_events(connection, 0, run, EVENTS)
     wanted = [event.data["evaluation"] for event in events if event.kind is EventKind.CANDIDATE_EVALUATED]
     rows = connection.execute(
         "SELECT id, role, answer, finish_reason, iteration, parent, plan, attempt, "
@@ -81,14 +81,14 @@ def recording(connection: sqlite3.Connection, run: int) -> Recording:
     ).fetchall()
     return Recording(
         run=record,
-        candidates={candidate.id: candidate for candidate in queries.load_candidates(connection, run, None, False)},
-        plans=queries.load_plans(connection, run),
+        candidates={candidate.id: candidate for candidate in records.load_candidates(connection, run, None, False)},
+        plans=records.load_plans(connection, run),
         attempts=[
             attempt
             for iteration in range(1, record.iteration + 1)
-            for attempt in queries.load_attempts(connection, run, iteration)
+            for attempt in records.load_attempts(connection, run, iteration)
         ],
-        evaluations=queries.load_evaluations(connection, wanted, details=False),
+        evaluations=records.load_evaluations(connection, wanted, details=False),
         events=events,
         answers=[
             Answer(

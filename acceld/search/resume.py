@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from acceld.model import Attempt, Candidate, Plan
-from acceld.store.queries import ResumeState
+from acceld.store.reads.records import ResumeState
 
 
 @dataclass(frozen=True, slots=True)

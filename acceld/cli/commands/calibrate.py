@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
 def pairs(database: Path) -> list[dict[str, Any]]:
     """Rows of :data:`PAIRS`; none where there is no history yet."""
     from acceld.store.connection import connect_reader
-    from acceld.store.history import query
+    from acceld.store.reads.history import query
 
     if not database.is_file():
         return []

@@ -108,7 +108,7 @@ BY_FAILURE = (
 
 
 def _rows(home: str | None, statement: str, run: int | None) -> list[dict[str, Any]]:
-    from acceld.store.history import query
+    from acceld.store.reads.history import query
 
     with history_file(home) as connection:
         table = query(connection, statement, (run,))

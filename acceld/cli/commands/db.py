@@ -55,7 +55,7 @@ def _migrations(home: Home, arguments: argparse.Namespace) -> int:
     from sqlite_utils import Database
 
     from acceld.store.connection import connect_reader
-    from acceld.store.migrations import migrations, names
+    from acceld.store.schema.migrations import migrations, names
 
     connection = connect_reader(home.database)
     try:

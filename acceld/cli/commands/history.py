@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the file itself, which a running daemon does not mind."""
-    from acceld.store import history, listing
+    from acceld.store.reads import history, listing
 
     with history_file(arguments.home) as connection:
         if arguments.search:

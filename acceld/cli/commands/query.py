@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the statement on the file itself."""
-    from acceld.store.history import query
+    from acceld.store.reads.history import query
 
     sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
     with history_file(arguments.home) as connection:

@@ -15,6 +15,8 @@ import pytest
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.home import Home
 from acceld.http.client import HttpClient
+from acceld.store.changes.insights import write_insight
+from acceld.store.changes.runs import write_notice
 from tests.acceld.daemon.conftest import serving
 from tests.store import records
 
@@ -260,7 +262,7 @@ async def test_a_key_that_turns_up_in_texts_is_stored_nowhere(home: Home) -> Non
         await client.send("POST", path, {"action": "note", "text": f"401 for {canary}"})
         with pytest.raises(AcceldError):
             await client.send("POST", path, {"action": "hint", "text": canary})
-        await daemon.store.notice(run["id"], "error", f"refused: Bearer {canary}", canary)
+        await daemon.store.change(write_notice, run["id"], "error", f"refused: Bearer {canary}", canary)
         assert "[key " in (await client.get(f"/v1/runs/{run['id']}"))["name"]
 
     def found() -> list[str]:
@@ -289,7 +291,7 @@ async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> Non
         await ended(client, run["id"])
         listed = (await client.get(f"/v1/runs/{run['id']}/candidates", limit=500))["candidates"]
         broken = next(one["id"] for one in listed if one["status"] == "compile_error")
-        lesson = await daemon.store.write_insight(replace(records.insight(), fast_candidate=broken))
+        lesson = await daemon.store.change(write_insight, replace(records.insight(), fast_candidate=broken))
         last = daemon.store.hub.last_seq
         await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": broken})
         async with asyncio.timeout(20):
@@ -302,7 +304,7 @@ async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> Non
 
 async def test_insights_are_pinned_edited_and_forgotten(home: Home) -> None:
     async with serving(home) as (daemon, client):
-        lesson = await daemon.store.write_insight(records.insight())
+        lesson = await daemon.store.change(write_insight, records.insight())
         path = f"/v1/insights/i{lesson.id}"
         changed = await client.send("PATCH", path, {"pinned": True, "title": "Load once", "tags": ["dma"]})
         assert (changed["pinned"], changed["title"], changed["tags"]) == (True, "Load once", ["dma"])

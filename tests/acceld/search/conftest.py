@@ -32,6 +32,7 @@ from acceld.model import (
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
+from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 
 
@@ -150,4 +151,4 @@ def search_for(store: Store) -> SearchMaker:
 async def new_run(store: Store, **search: object) -> Run:
     """A run in the store with these search parameters."""
     parameters = SearchParameters(**{"beam_width": 2, "plans": 3, "attempts": 2, "iterations": 3, **search})  # type: ignore[arg-type]  # by name
-    return await store.create_run(RunSpec("toy", search=parameters))
+    return await store.change(create_run, RunSpec("toy", search=parameters))

@@ -15,6 +15,31 @@ from acceld.store.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
+class Steering:
+    """What a person asked of a run and the daemon has not yet done."""
+
+    id: int
+    run: int
+    action: str
+    arguments: Mapping[str, Any]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """A model's answer that has been paid for."""
+
+    call: int
+    answer: str
+    reasoning: str
+    answered_by: str
+    request_id: str
+    finish_reason: str
+    tokens: Mapping[str, int]
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ResumeState:
     """Everything a search needs to go on after the daemon was killed; empty for a new run."""
 
@@ -291,3 +316,61 @@ def full_text(query: str) -> str:
     """A person's words as a full-text query: each word must occur, in any form; nothing is an operator."""
     words = ["".join(c for c in word if c.isalnum() or c == "_") for word in query.split()]
     return " AND ".join(f'("{word}" OR "{word}"*)' for word in words if word) or '""'
+
+
+def past_steering(connection: sqlite3.Connection, run: int) -> list[Steering]:
+    """Return what people asked of a run and was done, oldest first."""
+    found = connection.execute(
+        "SELECT * FROM steering WHERE applied_at IS NOT NULL AND result NOT LIKE 'refused%' AND run = ? ORDER BY id",
+        (run,),
+    )
+    return [_steering_of(row) for row in found]
+
+
+def pending_steering(connection: sqlite3.Connection, run: int | None = None) -> list[Steering]:
+    """Return what people asked for and is not done, oldest first."""
+    found = connection.execute(
+        "SELECT * FROM steering WHERE applied_at IS NULL AND (? IS NULL OR run = ?) ORDER BY id", (run, run)
+    )
+    return [_steering_of(row) for row in found]
+
+
+def _steering_of(row: Row) -> Steering:
+    return Steering(row["id"], row["run"], row["action"], rows.load(row["arguments"]), row["by"])
+
+
+_TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
+
+
+def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | None:
+    """Return the newest answer to the same question, where one was paid for."""
+    row = connection.execute(
+        "SELECT * FROM llm_calls WHERE key = ? AND outcome = 'answered' ORDER BY id DESC LIMIT 1", (key,)
+    ).fetchone()
+    if row is None:
+        return None
+    return StoredAnswer(
+        call=row["id"],
+        answer=row["answer"],
+        reasoning=row["reasoning"],
+        answered_by=row["answered_by"],
+        request_id=row["request_id"],
+        finish_reason=row["finish_reason"],
+        tokens={name: row[name] or 0 for name in _TOKENS},
+        latency_s=row["latency_s"] or 0.0,
+    )
+
+
+def spent_usd(
+    connection: sqlite3.Connection, run: int | None = None, since: float = 0.0, *, settled: bool = False
+) -> float:
+    """Return what calls cost in USD: a run's, or all since a time (epoch seconds).
+
+    What is reserved for calls under way counts, unless only ``settled`` ones are asked for.
+    """
+    row = connection.execute(
+        "SELECT sum(ifnull(cost_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "
+        "WHERE started_at >= ? AND (? IS NULL OR run = ?)",
+        (settled, since, run, run),
+    ).fetchone()
+    return row[0] or 0.0

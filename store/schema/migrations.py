@@ -14,8 +14,8 @@ from pathlib import Path
 from sqlite_utils import Database, Migrations
 
 from acceld.store.connection import APPLICATION_ID, check_version
-from acceld.store.tables import SEARCH_INDEXES, TABLES
-from acceld.store.views import VIEWS
+from acceld.store.schema.tables import SEARCH_INDEXES, TABLES
+from acceld.store.schema.views import VIEWS
 
 migrations = Migrations("acceld")
 
@@ -45,6 +45,14 @@ def m001_initial(db: Database) -> None:
     _run(db, VIEWS)
     db.conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.conn.execute("PRAGMA user_version = 1")
+
+
+@migrations()
+def m002_sent_calls(db: Database) -> None:
+    """When a model call's first request went out; calls of the first release count as sent."""
+    db.conn.execute("ALTER TABLE llm_calls ADD COLUMN sent_at REAL")
+    db.conn.execute("UPDATE llm_calls SET sent_at = started_at")
+    db.conn.execute("PRAGMA user_version = 2")
 
 
 def names() -> list[str]:

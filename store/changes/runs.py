@@ -10,11 +10,11 @@ from typing import Any
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Run, RunSpec, RunState
-from acceld.store.calls import BATCH, interrupt_call, open_batches
+from acceld.store.changes.calls import BATCH, interrupt_call, open_batches
+from acceld.store.changes.tree import keep_source
 from acceld.store.errors import NotFoundError, unknown
-from acceld.store.queries import load_run
+from acceld.store.reads.records import load_run
 from acceld.store.rows import clean, dump, load, search_values
-from acceld.store.tree import keep_source
 from acceld.store.writer import Transaction
 
 
@@ -70,7 +70,7 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
     )
 
 
-def set_run_state(tx: Transaction, run: int, state: RunState, message: str) -> None:
+def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "") -> None:
     """Where a run stands now; saying it again changes nothing."""
     row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
     if row is None:
@@ -155,8 +155,8 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
     )
 
 
-def steer(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
-    """Record what a person asks of a run; its id. The daemon applies it and says so with :func:`steered`."""
+def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
+    """Record what a person asks of a run; its id. The daemon applies it and says so with :func:`settle_steering`."""
     if tx.one("SELECT 1 FROM runs WHERE id = ?", (run,)) is None:
         raise unknown("run", run)
     return tx.insert(
@@ -165,7 +165,7 @@ def steer(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], 
     )
 
 
-def steered(tx: Transaction, steering: int, result: str) -> None:
+def settle_steering(tx: Transaction, steering: int, result: str) -> None:
     """A person's wish has been carried out or refused; only now is it told."""
     row = tx.one("SELECT * FROM steering WHERE id = ?", (steering,))
     if row is None or row["applied_at"] is not None:
@@ -175,12 +175,12 @@ def steered(tx: Transaction, steering: int, result: str) -> None:
     tx.event(EventKind.STEERED, row["run"], action=row["action"], by=row["by"], result=result, **arguments)
 
 
-def notice(tx: Transaction, run: int | None, level: str, text: str, hint: str) -> int:
+def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:
     """Tell a person something; the event's number."""
     return tx.event(EventKind.NOTICE, run, level=level, text=text, hint=hint).seq
 
 
-def record(tx: Transaction, kind: EventKind, run: int | None, data: Mapping[str, Any]) -> int:
+def write_event(tx: Transaction, kind: EventKind, run: int | None, data: Mapping[str, Any]) -> int:
     """An event without another row (device states, budget levels, watch stages); its number."""
     return tx.event(kind, run, **data).seq
 
@@ -190,7 +190,7 @@ def add_note(tx: Transaction, subject: str, text: str, by: str) -> int:
     return tx.insert("notes", {"subject": subject, "text": clean(text), "by": clean(by), "created_at": tx.at})
 
 
-def intend(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[str, Any]) -> tuple[int, Any]:
+def intend_effect(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[str, Any]) -> tuple[int, Any]:
     """Write a side effect down before it is made. Its id, and the result where it has already been done.
 
     The same ``kind`` and ``key`` are the same effect: one without a result is tried again, and counted.
@@ -205,7 +205,7 @@ def intend(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[
     return row["id"], None
 
 
-def done(tx: Transaction, entry: int, result: Any) -> None:
+def settle_effect(tx: Transaction, entry: int, result: Any) -> None:
     """A side effect has been made."""
     tx.update("journal", entry, state="done", result=dump(result), ended_at=tx.at)
 
@@ -238,7 +238,7 @@ def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
     ]
 
 
-def recover(tx: Transaction, reason: str) -> list[int]:
+def recover_runs(tx: Transaction, reason: str) -> list[int]:
     """After a stop without goodbye: what was under way is marked, runs to go on with are returned.
 
     Calls in flight become ``interrupted``; their cost is taken to be what was reserved for them. Those in a batch of

@@ -9,7 +9,7 @@ from typing import Any
 
 from acceld.events import EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile
-from acceld.store import rollups
+from acceld.store.changes import rollups
 from acceld.store.errors import NotFoundError, unknown
 from acceld.store.rows import clean, dump, text_value
 from acceld.store.writer import Transaction

@@ -8,7 +8,7 @@ from typing import Any
 from acceld.errors import StoreError
 from acceld.events import EventKind
 from acceld.model import Insight
-from acceld.store import rollups
+from acceld.store.changes import rollups
 from acceld.store.errors import unknown
 from acceld.store.rows import clean, dump, insight_values
 from acceld.store.writer import Transaction
@@ -40,7 +40,7 @@ def write_insight(tx: Transaction, insight: Insight) -> Insight:
     return replace(insight, id=number)
 
 
-def change_insight(tx: Transaction, insight: int, what: str, values: dict[str, Any]) -> None:
+def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -> None:
     """Pin, mute, withdraw, edit or delete an insight: ``what`` is a key of ``CHANGES``, ``values`` its columns."""
     allowed = CHANGES.get(what)
     if allowed is None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from acceld.errors import StoreError
 from acceld.events import EventKind
-from acceld.store import rollups
+from acceld.store.changes import rollups
+from acceld.store.changes.tree import finite, keep_text
 from acceld.store.rows import clean, dump, load
-from acceld.store.tree import finite, keep_text
 from acceld.store.writer import Transaction
 
 
@@ -94,6 +94,11 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
     )
     tx.event(EventKind.LLM_CALL_STARTED, call.run, call=number, role=call.role, model=call.model)
     return number
+
+
+def call_sent(tx: Transaction, number: int) -> None:
+    """Write that a call's first request goes out now: from here on it may have to be paid for."""
+    tx.update("llm_calls", number, sent_at=tx.at)
 
 
 def end_call(tx: Transaction, number: int, result: CallResult) -> None:
@@ -191,7 +196,9 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 
 
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
-    """A call that nobody waits for any more: taken to have cost what was reserved for it."""
-    row = tx.one("SELECT reserved_usd FROM llm_calls WHERE id = ?", (number,))
+    """End a call that nobody waits for any more: it cost what was reserved for it, or nothing where it was never sent."""
+    row = tx.one("SELECT reserved_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     cost = row["reserved_usd"] if row else None
+    if row and row["sent_at"] is None:
+        cost = 0.0
     end_call(tx, number, CallResult("interrupted", cost_usd=cost, error=reason, estimated=True))

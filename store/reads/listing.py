@@ -9,9 +9,9 @@ import sqlite3
 from typing import Any
 
 from acceld.errors import StoreError
-from acceld.store import queries
 from acceld.store.errors import unknown
-from acceld.store.queries import full_text, texts
+from acceld.store.reads import records
+from acceld.store.reads.records import full_text, texts
 from acceld.store.rows import load
 
 Json = dict[str, Any]
@@ -131,7 +131,7 @@ def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
     row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
     if row is None:
         raise unknown("candidate", candidate)
-    record = queries.load_candidate(connection, candidate)
+    record = records.load_candidate(connection, candidate)
     parent_text = None
     if record.parent is not None:
         parent_text = connection.execute("SELECT text FROM kernels WHERE candidate = ?", (record.parent,)).fetchone()[0]
