@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from rich.text import Text
+
 from acceld import figures
 from acceld.events import (
     AttemptFailed,
@@ -32,6 +34,7 @@ from acceld.events import (
     Watch,
 )
 from acceld.model import RunState, Status
+from acceld.tui.palette import Palette
 from acceld.tui.state import ANSWERED, CandidateView
 
 SHORT: Mapping[Status, str] = {
@@ -174,6 +177,13 @@ def _verdict(judged: CandidateEvaluated) -> str:
     if judged.speedup is not None:
         text += f" {figures.speedup(judged.speedup)}"
     return f"{text}: {judged.failure}" if judged.failure else text
+
+
+def event_line(event: Event, palette: Palette) -> Text:
+    """Return ``10:14:02 r3 new best c12``, the sentence in the style of its level."""
+    text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
+    text.append(f"r{event.run} " if event.run else "", palette.muted)
+    return text.append(sentence(event), palette.level(level_of(event)))
 
 
 def _ids(numbers: Sequence[int]) -> str:

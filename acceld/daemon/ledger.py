@@ -14,6 +14,7 @@ from acceld.store.changes.calls import (
     batch_sent,
     begin_batch,
     begin_call,
+    call_sent,
     end_call,
     open_batches,
 )
@@ -69,6 +70,10 @@ class StoreLedger:
                 parameters={"max_output_tokens": intent.max_output_tokens, "tags": dict(intent.tags)},
             ),
         )
+
+    async def sent(self, call: int) -> None:
+        """Write that the call's first request goes out now."""
+        await self._store.change(call_sent, call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
         """Write the outcome."""

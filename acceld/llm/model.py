@@ -83,6 +83,8 @@ class Model:
                     completion = await self._client.complete(request)
                     slot.settle(completion.usage.input_tokens + completion.usage.output_tokens)
             except LLMError as error:
+                if request.progress is not None:
+                    request.progress.failed(error)
                 self.breaker.failed(error, probe)
                 raise
             except BaseException:  # cancelled, or a defect of ours: either way it says nothing about the model

@@ -96,6 +96,11 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
     return number
 
 
+def call_sent(tx: Transaction, number: int) -> None:
+    """Write that a call's first request goes out now: from here on it may have to be paid for."""
+    tx.update("llm_calls", number, sent_at=tx.at)
+
+
 def end_call(tx: Transaction, number: int, result: CallResult) -> None:
     """Write the outcome; StoreError for a call that already has one."""
     row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
@@ -192,7 +197,9 @@ def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 
 
 def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
-    """A call that nobody waits for any more: taken to have cost what was reserved for it."""
-    row = tx.one("SELECT reserved_usd FROM llm_calls WHERE id = ?", (number,))
+    """End a call that nobody waits for any more: it cost what was reserved for it, or nothing where it was never sent."""
+    row = tx.one("SELECT reserved_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
     cost = row["reserved_usd"] if row else None
+    if row and row["sent_at"] is None:
+        cost = 0.0
     end_call(tx, number, CallResult("interrupted", cost_usd=cost, error=reason, estimated=True))

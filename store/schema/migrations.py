@@ -47,6 +47,14 @@ def m001_initial(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 1")
 
 
+@migrations()
+def m002_sent_calls(db: Database) -> None:
+    """When a model call's first request went out; calls of the first release count as sent."""
+    db.conn.execute("ALTER TABLE llm_calls ADD COLUMN sent_at REAL")
+    db.conn.execute("UPDATE llm_calls SET sent_at = started_at")
+    db.conn.execute("PRAGMA user_version = 2")
+
+
 def names() -> list[str]:
     """The names of all migrations, in order."""
     return [migration.name for migration in migrations._migrations]

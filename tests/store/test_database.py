@@ -13,7 +13,7 @@ from acceld.errors import StoreError
 from acceld.events import EventKind, Notice
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
 from acceld.store import maintenance
-from acceld.store.changes.calls import begin_call, end_call
+from acceld.store.changes.calls import begin_call, call_sent, end_call
 from acceld.store.changes.insights import change_insight, credit_plan, write_insight
 from acceld.store.changes.runs import create_run, recover_runs, select_beam, set_best, start_iteration, write_notice
 from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
@@ -118,12 +118,20 @@ async def test_resume_finds_the_open_iteration(store: Store) -> None:
 
 async def test_recovery_prices_lost_calls_at_their_reservation(store: Store) -> None:
     run, _ = await records.begin(store)
-    await store.change(begin_call, records.call(run.id))
+    await store.change(call_sent, await store.change(begin_call, records.call(run.id)))
     assert await store.read(spent_usd, run.id) == pytest.approx(0.02)
     assert await store.change(recover_runs, "the daemon was killed") == [run.id]
     (call,) = await store.read(listing.call_rows, run=run.id)
     assert (call["outcome"], call["cost_usd"], call["estimated"]) == ("interrupted", 0.02, 1)
     assert await store.read(stored_answer, "question") is None
+
+
+async def test_recovery_books_nothing_for_a_call_that_was_never_sent(store: Store) -> None:
+    run, _ = await records.begin(store)
+    await store.change(begin_call, records.call(run.id))
+    await store.change(recover_runs, "the daemon was killed")
+    (call,) = await store.read(listing.call_rows, run=run.id)
+    assert (call["outcome"], call["cost_usd"]) == ("interrupted", 0.0)
 
 
 async def test_an_answer_is_found_again_by_its_question(store: Store) -> None:

@@ -92,7 +92,7 @@ class Checker:
     ) -> Errors | None:
         """Errors of the workload's baseline on this chip and variant: measured once, in another slot of the runner."""
         request, loaded = case.request, case.workload
-        stored = await asyncio.to_thread(self._floors.of_device, loaded, self._backend, request.chip, trial.variant)
+        stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)
         if stored is not None or request.kernel.api not in loaded.baselines:
             return stored
         kernel = await asyncio.to_thread(baseline_kernel, loaded, request.kernel.api)
@@ -104,7 +104,7 @@ class Checker:
             return None
         errors = await asyncio.to_thread(_errors, ran, data)
         return await asyncio.to_thread(
-            self._floors.learn_device, loaded, self._backend, request.chip, trial.variant, errors, data
+            self._floors.learn_kernel, loaded, self._backend, request.chip, trial.variant, errors, data.floors
         )
 
 

@@ -24,7 +24,7 @@ from acceld.evaluate.correctness.admission import Admissions
 from acceld.evaluate.correctness.checks import placed
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.correctness.gates import Trial, fresh_seed, judge_errors
-from acceld.evaluate.correctness.metrics import NONE, Errors
+from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
 from acceld.evaluate.hosted.arena import Layout, lay_out
 from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Failed, Terms, Timed
@@ -373,7 +373,7 @@ class HostedJudge:
             if judge_errors(loaded, trial, one.errors, numpy_floor.floors, None).check.passed:
                 continue
             stored = await asyncio.to_thread(
-                self._floors.known_baseline, loaded, request.kernel.api, request.chip, draw.variant
+                self._floors.of_kernel, loaded, request.kernel.api, request.chip, draw.variant
             )
             if stored is not None:
                 known[draw.variant] = stored
@@ -391,16 +391,12 @@ class HostedJudge:
         if timed.failed is not None:
             return known
         for draw, one in zip(listed, found, strict=True):
-            worst = NONE
-            for errors in one.errors:
-                worst = worst.worst(errors)
             floor = await asyncio.to_thread(self._floors.of_numpy, loaded, draw.variant)
-            noise = max((one.rel_l2 for one in floor.floors), default=0.0) if floor else 0.0
-            if worst.rel_l2 <= max(loaded.tolerance, 2 * noise):
+            noise = floor.floors if floor else ()
+            place = (loaded, request.kernel.api, request.chip, draw.variant)
+            worst = await asyncio.to_thread(self._floors.learn_kernel, *place, one.errors, noise)
+            if worst is not None:
                 known[draw.variant] = worst
-                await asyncio.to_thread(
-                    self._floors.learn_baseline, loaded, request.kernel.api, request.chip, draw.variant, worst
-                )
         return known
 
     async def _rival(self, case: Case) -> tuple[Kernel, Artefact] | None:

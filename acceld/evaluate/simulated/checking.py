@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
+from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.correctness.admission import Admissions
 from acceld.evaluate.correctness.checks import HINTS, bounded, near, placed, worst_row
 from acceld.evaluate.correctness.datasets import DataSet
@@ -33,6 +35,8 @@ from acceld.evaluate.simulated.children import Children, Failed, Refused
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Check, Failure, Gate, Status
 from acceld.workloads import Workload, load_workload
+
+log = logging.getLogger(__name__)
 
 _LEAST_CHECK_S = 30.0
 _FIRST_CHECK_S = 600.0
@@ -159,7 +163,7 @@ class Checker:
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
             verdict = judge_errors(loaded, trial, tried.errors, data.floors, None)
             if not verdict.check.passed and verdict.errors.finite:
-                noise = await self._floors.of_baseline(self._children, loaded, case.request, data, trial)
+                noise = await self._noise_of_baseline(case, loaded, data, trial)
                 verdict = judge_errors(loaded, trial, tried.errors, data.floors, noise)
                 if near(verdict.check):
                     floors = await self._floors_here(loaded, trial)
@@ -172,6 +176,29 @@ class Checker:
             return None
         failure = Failure("tolerance", f"{trial.name}: {verdict.check.detail}", hint=HINTS.get(trial.variant, ""))
         return Status.INCORRECT_NUMERICAL, failure, case.correctness(gate)
+
+    async def _noise_of_baseline(self, case: Case, loaded: Workload, data: DataSet, trial: Trial) -> Errors | None:
+        """Return the errors of the workload's baseline on a variant, measured on ``data`` the first time.
+
+        None where it has no baseline in this API, or one that does not run or is wrong.
+        """
+        request = case.request
+        place = (loaded, request.kernel.api, request.chip, trial.variant)
+        stored = await asyncio.to_thread(self._floors.of_kernel, *place)
+        if stored is not None or request.kernel.api not in loaded.baselines:
+            return stored
+        kernel = baseline_kernel(loaded, request.kernel.api)
+        traced = await self._children.trace(kernel, loaded.kernel_arguments(), request.chip)
+        if isinstance(traced, Failed):
+            log.warning("the baseline of %s can not be traced: %s", loaded.name, traced.failure.message)
+            return None
+        try:
+            tried = await self._children.attempt(traced, data, Trial(trial.variant, data.seed), _FIRST_CHECK_S)
+        finally:
+            traced.close()
+        if isinstance(tried, Failed):
+            return None
+        return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
         """The noise of numpy's float32 arithmetic on a trial's very inputs; empty where there is none."""
