@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from acceld.chips import API_CHIPS
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Source
 
@@ -42,9 +43,9 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         target.backend: target
         for target in (
-            _target(SIMULATOR, Source.SIMULATED, nki_legacy=("trn1", "trn2"), nki=("trn2", "trn3")),
-            _target("neuron_legacy", Source.MEASURED, nki_legacy=("trn1", "trn2")),
-            _target("neuron", Source.MEASURED, nki=("trn2", "trn3")),
+            _target(SIMULATOR, Source.SIMULATED, **API_CHIPS),
+            _target("neuron_legacy", Source.MEASURED, nki_legacy=API_CHIPS["nki_legacy"]),
+            _target("neuron", Source.MEASURED, nki=API_CHIPS["nki"]),
             _target("cuda", Source.MEASURED, triton=GPUS),
             _target("cpu", Source.MEASURED, c=(HOST,), numpy=(HOST,)),
         )
