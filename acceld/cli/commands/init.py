@@ -7,7 +7,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from acceld import config, drafts
+from acceld import config, drafts, plugins
 from acceld.cli.commands.profile import FINE, NOT_PASSED, Subject, grid_argument, print_evaluation, record
 from acceld.cli.output import print_json, say
 from acceld.drafts import DraftArgument, DraftOutput
@@ -15,7 +15,7 @@ from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
+from acceld.targets import DEVICE_OF, SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
 from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
 
 
@@ -162,7 +162,7 @@ def _write(
 async def _verdict(
     kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
 ) -> Evaluation:
-    from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, started
+    from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, Workplace, started
 
     judge: Evaluator
     if where.backend == SIMULATOR:
@@ -170,10 +170,8 @@ async def _verdict(
 
         judge = Judge(settings, state)
     else:
-        from acceld.devices.cpu.driver import CpuDriver
-        from acceld.evaluate.hosted.evaluator import HostedJudge
-
-        judge = HostedJudge(settings, state, CpuDriver())
+        workplace = Workplace(settings, config.DevicesConfig(), state)
+        judge = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
     request = EvaluationRequest(
         kernel=kernel,
         workload=name,

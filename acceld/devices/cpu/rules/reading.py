@@ -313,3 +313,8 @@ def _integer(text: str) -> int | None:
 
 def _clean(form: dict[str, int]) -> dict[str, int]:
     return {name: value for name, value in form.items() if value or not name}
+
+
+def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
+    """Return a kernel's source as the rules read it. RuleRefused where it can not be read."""
+    return CModule(source)
