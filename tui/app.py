@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from acceld.errors import AcceldError, DaemonError
 from acceld.events import event_of
 from acceld.tui.client import Client
 from acceld.tui.console import ConsoleView
+from acceld.tui.modals import Help
 from acceld.tui.palette import THEMES
 from acceld.tui.replay import Replay
 from acceld.tui.screens.base import ConsoleScreen
@@ -33,9 +35,19 @@ from acceld.tui.screens.profile import ProfileScreen
 from acceld.tui.screens.queue import QueueScreen
 from acceld.tui.screens.runs import RunsScreen
 from acceld.tui.state import RunView
-from acceld.tui.steering import Steering
+from acceld.tui.steering import ACTIONS, Steering
 from acceld.tui.widgets.frame import TABS
 
+SCREENS: tuple[type[ConsoleScreen], ...] = (
+    RunsScreen,
+    BeamScreen,
+    CandidateScreen,
+    QueueScreen,
+    MemoryScreen,
+    CostsScreen,
+    ProfileScreen,
+    LogsScreen,
+)
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
 PAGE = 500
 KEPT_AT_START = 500
@@ -47,27 +59,17 @@ class ConsoleApp(App[None]):
 
     TITLE = "acceld"
     CSS_PATH = "console.tcss"
+    DEFAULT_MODE = "runs"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "colon"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide")]  # noqa: RUF012  Textual's own type
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
-    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
-        "runs": RunsScreen,
-        "beam": BeamScreen,
-        "candidate": CandidateScreen,
-        "queue": QueueScreen,
-        "memory": MemoryScreen,
-        "costs": CostsScreen,
-        "profile": ProfileScreen,
-        "logs": LogsScreen,
-    }
-    DEFAULT_MODE = "runs"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(number), f"app.switch_mode('{name}')", title, show=False, id=f"go.{name}")
             for number, (name, title) in enumerate(TABS, 1)
         ),
-        Binding("question_mark", "steer('help')", "Help", id="help", key_display="?"),
+        Binding("question_mark", "help", "Help", id="help", key_display="?"),
         Binding("q", "detach", "Detach", id="detach"),
         Binding("t", "theme", "Theme", show=False, id="theme"),
         Binding("full_stop", "reload", "Reload", show=False, id="reload"),
@@ -92,6 +94,8 @@ class ConsoleApp(App[None]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
+        for screen in SCREENS:
+            self.add_mode(screen.NAME, partial(screen, self))
         self.client = client
         self.steering = Steering(self, self)
         self.console_view = ConsoleView()
@@ -210,7 +214,7 @@ class ConsoleApp(App[None]):
         until = time.monotonic() + wait_s
         while (left := until - time.monotonic()) > 0:
             self.banner = f"disconnected ({reason.splitlines()[0]}); trying again in {left:.0f} s"
-            self.refresh_frame()
+            self.refresh_screen()
             await asyncio.sleep(min(1.0, left))
         self.banner = "connecting"
 
@@ -230,10 +234,6 @@ class ConsoleApp(App[None]):
         screen = stack[0] if stack else None
         if isinstance(screen, ConsoleScreen):
             screen.refresh_all()
-
-    def refresh_frame(self) -> None:
-        """Draw the banner again."""
-        self.refresh_screen()
 
     def _play(self) -> None:
         if self.replay is not None and self.replay.playing and self.replay.advance(0.1):
@@ -283,7 +283,8 @@ class ConsoleApp(App[None]):
         """The palette."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
-        yield from self.steering.commands()
+        for action in ACTIONS.values():
+            yield SystemCommand(action.title, action.help, partial(action.do, self.steering))
         for theme in ("acceld", "acceld-light", "ansi-dark", "ansi-light", "nord", "gruvbox", "solarized-light"):
             yield SystemCommand(f"Theme {theme}", "change colors", lambda theme=theme: setattr(self, "theme", theme))
         yield SystemCommand("Detach", "leave; the daemon keeps running", self.action_detach)
@@ -294,12 +295,19 @@ class ConsoleApp(App[None]):
             del self._history[:-20]
         return super().switch_mode(mode)
 
-    def action_previous(self) -> None:
+    def go_back(self) -> None:
+        """Show the screen that was in front before."""
         if self._history:
             super().switch_mode(self._history.pop())
 
+    def action_previous(self) -> None:
+        self.go_back()
+
     def action_steer(self, action: str) -> None:
-        self.steering.do(action)
+        ACTIONS[action].do(self.steering)
+
+    def action_help(self) -> None:
+        self.push_screen(Help(self.screen))
 
     def action_detach(self) -> None:
         self.exit()

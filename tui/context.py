@@ -1,4 +1,4 @@
-"""The application as its screens and its steering see it. They import this, never the application."""
+"""What a screen works with: the state it draws, the requests it makes, the way to other screens."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from acceld.tui.replay import Replay
 from acceld.tui.state import RunView
 
 
-class Console(Protocol):
-    """State, requests and navigation of the console."""
+class Context(Protocol):
+    """The application as its screens and its steering see it."""
 
     client: Client
     replay: Replay | None
     candidate: int | None
     """The candidate in view."""
     banner: str
+    """What is wrong with the connection; empty where nothing is."""
     hello: Mapping[str, Any]
+    """The daemon's first answer."""
 
     @property
     def state(self) -> ConsoleView:
-        """The folded events."""
+        """What the screens show."""
         ...
 
     @property
@@ -45,18 +47,18 @@ class Console(Protocol):
         """Draw the screen in front again."""
         ...
 
-    def action_previous(self) -> None:
-        """Go back to the screen before."""
+    def go_back(self) -> None:
+        """Show the screen that was in front before."""
         ...
 
     def copy(self, text: str, what: str) -> None:
-        """Put a text into the clipboard."""
+        """Copy to the clipboard; a long text also goes to a file."""
         ...
 
     def edit(self, text: str, name: str) -> None:
-        """Show a copy of a text in the user's editor."""
+        """Show a copy of a text in $EDITOR."""
         ...
 
     def complain(self, error: AcceldError) -> None:
-        """Show an error and what to do about it."""
+        """Show what went wrong and what to do about it."""
         ...

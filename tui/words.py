@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.text import Text
+
 from acceld import figures
 from acceld.events import Event, EventKind
 from acceld.model import Status
+from acceld.tui.palette import Palette
 from acceld.tui.state import ANSWERED, CandidateView, failure_text
 
 SHORT: Mapping[Status, str] = {
@@ -148,6 +151,13 @@ def sentence(event: Event) -> str:
             return f"daemon {get('version')} started, sandbox {get('sandbox_level')}"
         case EventKind.DAEMON_STOPPED:
             return f"daemon stopped: {get('reason')}"
+
+
+def event_line(event: Event, palette: Palette) -> Text:
+    """Return ``10:14:02 r3 new best c12``, the sentence in the style of its level."""
+    text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
+    text.append(f"r{event.run} " if event.run else "", palette.muted)
+    return text.append(sentence(event), palette.level(level_of(event)))
 
 
 def _verdict(data: Mapping[str, Any]) -> str:

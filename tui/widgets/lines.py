@@ -113,6 +113,10 @@ class LineList(ScrollView, can_focus=True):
             self._reveal()
         self.refresh()
 
+    def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
+        """Replace the lines by finished ones; their keys are their places."""
+        self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
+
     def follow(self, on: bool) -> None:
         """Keep the cursor on the last line."""
         self._follow = on
