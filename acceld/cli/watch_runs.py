@@ -12,7 +12,7 @@ from acceld.errors import AcceldError
 from acceld.events import EventKind
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import Evaluation, Gate, Kernel, RunState, waits_for_budget
+from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, RunState, waits_for_budget
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
@@ -39,7 +39,7 @@ class WatchRuns:
             "proposer": proposer,
             "preset": "quick",
             "name": f"watch {kernel.filename}",
-            "search": {"budget_usd": usd} if proposer == "llm" else {},
+            "search": {"budget_usd": usd} if PROPOSERS[proposer].uses_models else {},
             "root": _body(kernel),
         }
         number = int((await self._client.send("POST", "/v1/runs", spec))["id"])

@@ -24,7 +24,7 @@ from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import Kernel, Run, RunSpec, SearchParameters
+from acceld.model import PROPOSERS, Kernel, Run, RunSpec, SearchParameters
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.interface import Problem, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
@@ -150,7 +150,7 @@ class Builder:
         fixing_usd = (await self._store.read(spent_by_role, run.id)).get("fixer", 0.0)
         self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
-        if parameters.memory not in ("off", "") and proposer.teaches:
+        if parameters.memory not in ("off", "") and proposer.abilities.teaches:
             settings = MemorySettings(
                 policy=parameters.memory,
                 capacity=parameters.memory_size,
@@ -257,7 +257,7 @@ def _root(found: Workload, spec: RunSpec) -> Kernel:
 
 def _check_reference(found: Workload, spec: RunSpec) -> None:
     """UsageError where no first kernel can be written from a reference."""
-    if spec.proposer != "llm":
+    if not PROPOSERS[spec.proposer].writes_first:
         raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     if found.reference is None:
         raise UsageError(f"workload {found.name} has no reference to write a kernel from")

@@ -14,7 +14,7 @@ from acceld.cli.numbers import count, natural
 from acceld.cli.output import print_json, print_table, say
 from acceld.errors import UsageError
 from acceld.events import EventKind
-from acceld.model import PRESETS, RunState, waits_for_budget
+from acceld.model import PRESETS, PROPOSERS, RunState, waits_for_budget
 from acceld.targets import APIS, CHIPS, TARGETS
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
     parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")

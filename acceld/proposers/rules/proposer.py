@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from acceld import plugins
-from acceld.model import Attempt, Insight, Plan, Profile
+from acceld.model import PROPOSERS, Attempt, Insight, Plan, Profile
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.reading import KernelModule
@@ -76,8 +76,7 @@ class RulesProposer:
     """Fills the planner's and executor's roles with rules. Deterministic: the same parent has the same plans."""
 
     name = "rules"
-    repairs = False
-    teaches = False
+    abilities = PROPOSERS[name]
 
     def __init__(
         self, shapes: Sequence[tuple[int, ...] | None] | None = None, *, order_seed: int | None = None
