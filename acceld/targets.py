@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from acceld import plugins
+from acceld.chips import API_CHIPS
 from acceld.device import Device, Target
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Source
@@ -46,7 +47,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         target.backend: target
         for target in (
-            Target(SIMULATOR, {"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")}, Source.SIMULATED),
+            Target(SIMULATOR, API_CHIPS, Source.SIMULATED),
             *(target for device in ALL_DEVICES for target in device.targets),
         )
     }

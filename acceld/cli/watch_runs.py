@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from acceld.cli.kernels import plain
 from acceld.config import Config
 from acceld.errors import AcceldError
 from acceld.events import EventKind
@@ -40,7 +41,7 @@ class WatchRuns:
             "preset": "quick",
             "name": f"watch {kernel.filename}",
             "search": {"budget_usd": usd} if PROPOSERS[proposer].uses_models else {},
-            "root": _body(kernel),
+            "root": plain(kernel),
         }
         number = int((await self._client.send("POST", "/v1/runs", spec))["id"])
         self._following[number] = asyncio.create_task(self._follow(number, watched, kernel.text))
@@ -48,7 +49,7 @@ class WatchRuns:
 
     async def measured(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
         """The daemon's verdict on its device; a person's saves go before everything else."""
-        asked = self._asked(watched) | {"gate": gate.value, "kernel": _body(kernel)}
+        asked = self._asked(watched) | {"gate": gate.value, "kernel": plain(kernel)}
         return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
 
     async def cancel(self, run: int) -> None:
@@ -92,16 +93,3 @@ class WatchRuns:
         told = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
         self._tell(Step(watched.path, "optimized", told, True, data={"run": run, "speedup": row["speedup"]}))
         self.won(watched)
-
-
-def _body(kernel: Kernel) -> dict[str, Any]:
-    """A kernel as the daemon takes it."""
-    return {
-        "text": kernel.text,
-        "api": kernel.api,
-        "entry": kernel.entry,
-        "grid": list(kernel.grid),
-        "lnc": kernel.lnc,
-        "filename": kernel.filename,
-        "closure": dict(kernel.closure),
-    }

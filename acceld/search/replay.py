@@ -14,7 +14,7 @@ from acceld.events import Event, EventKind
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
 from acceld.proposers.llm.extraction import extract_kernel, parse_plan
 from acceld.search.beam import is_selectable, rank, select
-from acceld.search.strategies import schedule
+from acceld.search.strategies import strategy
 from acceld.store.reads import records
 
 EVENTS = 1_000_000
@@ -157,12 +157,12 @@ def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
 
 def _beams(recorded: Recording) -> tuple[list[Difference], int]:
     parameters = recorded.run.spec.search
-    plan = schedule(parameters)
+    plan = strategy(parameters)
     known: dict[int, Candidate] = {}
     pinned: set[int] = set()
     vetoed: set[int] = set()
     parents: list[int] = []
-    previous: list[int] = []
+    previous: tuple[Candidate, ...] = ()
     found: list[Difference] = []
     count = 0
     for event in recorded.events:
@@ -180,14 +180,13 @@ def _beams(recorded: Recording) -> tuple[list[Difference], int]:
             children = [c for c in known.values() if c.iteration == data["iteration"] and c.parent is not None]
             baseline = [c for c in known.values() if c.parent is None]
             pool = {c.id: c for c in (*baseline, *(known[p] for p in parents if p in known), *children)}
-            beam = [c.id for c in select(pool.values(), plan.width, pinned=frozenset(pinned), vetoed=frozenset(vetoed))]
-            if plan.latest:
-                passed = sorted((c for c in children if is_selectable(c)), key=lambda c: c.order)
-                beam = [passed[-1].id] if passed else previous or beam
+            fastest = select(pool.values(), plan.width, pinned=frozenset(pinned), vetoed=frozenset(vetoed))
+            passed = sorted((c for c in children if is_selectable(c)), key=lambda c: c.order)
+            beam = [c.id for c in plan.next_beam(previous or fastest, fastest, passed)]
             if beam != list(data["beam"]):
                 what = f"beam of iteration {data['iteration']}"
                 found.append(Difference(what, _names(data["beam"], known), _names(beam, known)))
-            previous = list(data["beam"])
+            previous = tuple(known[number] for number in data["beam"] if number in known)
     return found, count
 
 

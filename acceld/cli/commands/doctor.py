@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from acceld import config, plugins
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json
 from acceld.device import Finding
 from acceld.errors import AcceldError
@@ -23,7 +24,7 @@ GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Nothing but the form of the answer."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,13 +4,14 @@ Nothing here imports Neuron. The compiler and the runtime live in interpreters o
 environments), run the two programs in ``runtime/scripts`` and speak records on pipes.
 """
 
+from acceld.chips import API_CHIPS
 from acceld.device import Device, Target
 
 DEVICE = Device(
     "neuron",
     (
-        Target("neuron_legacy", {"nki_legacy": ("trn1", "trn2")}),
-        Target("neuron", {"nki": ("trn2", "trn3")}),
+        Target("neuron_legacy", {"nki_legacy": API_CHIPS["nki_legacy"]}),
+        Target("neuron", {"nki": API_CHIPS["nki"]}),
     ),
     evaluator="acceld.devices.neuron.backend:evaluator",
     doctor="acceld.devices.neuron.backend:doctor",

@@ -319,9 +319,9 @@ class _Decoder:
             _refuse(f"unknown operation {op!r}")
         dsts = tuple(self.access(a) for a in _list(raw["w"], len(spec.dsts)))
         srcs = tuple(self.operand(a) for a in _list(raw.get("r", []), len(spec.srcs)))
-        if len(dsts) < sum(not name.endswith("?") for name in spec.dsts):
+        if len(dsts) < sum(not one.optional for one in spec.dsts):
             _refuse(f"{op} lacks a destination")
-        if len(srcs) < sum(not name.endswith("?") for name in spec.srcs):
+        if len(srcs) < sum(not one.optional for one in spec.srcs):
             _refuse(f"{op} lacks an operand")
         attrs = raw.get("a", {})
         if not isinstance(attrs, dict) or not attrs.keys() <= spec.attrs:

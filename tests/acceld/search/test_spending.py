@@ -7,7 +7,7 @@ import pytest
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Evaluation, Gate, Plan, Status
 from acceld.proposers.interface import PlanRequest
-from acceld.search.marginal import next_percent_usd
+from acceld.search.forecast import next_percent_usd
 from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
 from acceld.store.changes.runs import Spent
 from acceld.store.database import Store

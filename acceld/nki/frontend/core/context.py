@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from acceld.chips import chip_spec
 from acceld.nki.errors import KernelCrash, LegalityError
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import ProgramBuilder
@@ -60,6 +61,7 @@ class LoopContext:
         self.kinds: dict[int, LoopKind] = {}
         self.spmd_loops: set[int] = set()
         self.broken: LegalityError | None = None
+        self.chip = chip_spec(session.chip)
         self._keys: dict[int, Site] = {}
         self._names: dict[int, str] = {}
 

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from acceld.chips import BN_STATS_ELEMENTS, STATIONARY_COLUMNS
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, index, memory, products, reductions, views
 from acceld.nki.frontend.core.index import ds
@@ -177,6 +178,36 @@ def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
     if value is None:
         raise LegalityError("the seed must be a number or a tile", rule="operand_type", line=current().line())
     current().emit("random_seed", Engine.VECTOR, [], [value])
+
+
+class TileSize:
+    """``nl.tile_size``: limits of the chip the kernel is traced for, of those that the API has (``names``; else all)."""
+
+    def __init__(self, reserved_bytes: int = 0, names: frozenset[str] | None = None) -> None:
+        self._reserved_bytes, self._names = reserved_bytes, names
+
+    def __getattr__(self, name: str) -> int:
+        chip = current().chip
+        columns, partition = chip.psum_bank_bytes // 4, chip.sbuf_bytes_per_partition
+        sizes = {
+            "pmax": chip.partitions,
+            "psum_fmax": columns,
+            "psum_bank_fmax": columns,
+            "psum_bank_fmax_bytes": chip.psum_bank_bytes,
+            "psum_num_banks": chip.psum_banks,
+            "psum_min_align": 4,
+            "sbuf_min_align": 1,
+            "sbuf_size_bytes": chip.sbuf_bytes,
+            "sbuf_fmax": partition // 4,
+            "sbuf_fmax_bytes": partition,
+            "total_available_sbuf_size": partition - self._reserved_bytes,
+            "gemm_stationary_fmax": STATIONARY_COLUMNS,
+            "gemm_moving_fmax": columns,
+            "bn_stats_fmax": BN_STATS_ELEMENTS,
+        }
+        if name.startswith("__") or name not in (sizes if self._names is None else self._names):
+            raise AttributeError(f"nl.tile_size has no {name!r}")
+        return sizes[name]
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (

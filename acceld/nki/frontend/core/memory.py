@@ -103,7 +103,7 @@ def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
 def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
     shape = tensor.shape if tensor.ndim > 1 else (1, *tensor.shape)
     rows, row = prod(shape[:-1]), shape[-1]
-    part = next(n for n in range(min(rows, 128), 0, -1) if rows % n == 0)
+    part = next(n for n in range(min(rows, trace.chip.partitions), 0, -1) if rows % n == 0)
     tile = result("memset", Engine.UNKNOWN, (part, row), tensor.dtype_name, [value])
     flat = reshape(tensor, (rows // part, part, row))
     loop = trace.open("rows", rows // part, LoopKind.AFFINE, call_site(), trace.line())
@@ -174,12 +174,12 @@ def partitions_fit(shape: tuple[int, ...], call: str) -> None:
             line=current().line(),
             hint="reshape the tensor to two dimensions or index it with a row or a column",
         )
-    if shape[0] > 128:
+    if shape[0] > current().chip.partitions:
         raise LegalityError(
-            f"number of partitions {shape[0]} exceed architecture limitation of 128",
+            f"number of partitions {shape[0]} exceed architecture limitation of {current().chip.partitions}",
             rule="partition_limit",
             line=current().line(),
-            hint="load at most 128 rows at a time",
+            hint=f"load at most {current().chip.partitions} rows at a time",
         )
 
 

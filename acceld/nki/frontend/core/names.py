@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from acceld.chips import chip_spec
 from acceld.errors import did_you_mean
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core.context import current
@@ -136,4 +135,4 @@ class NcVersion(IntEnum):
 
 def get_nc_version(**kwargs: Any) -> NcVersion:
     """``nisa.get_nc_version``: the generation of the chip traced for."""
-    return NcVersion(chip_spec(current().session.chip).generation)
+    return NcVersion(current().chip.generation)

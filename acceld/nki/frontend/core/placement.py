@@ -16,17 +16,10 @@ from acceld.nki.frontend.core.tensor import Alias, ParDim, Produced, Tensor, on_
 from acceld.nki.frontend.core.views import conform, is_never
 from acceld.nki.frontend.session import Site, call_place, call_site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS
+from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
 
-MAX_PARTITIONS = 128
-MAX_HBM_BYTES = 16 * 2**30
-CASTING_OPS = frozenset(
-    "activation activate2 tensor_tensor tensor_scalar scalar_tensor_tensor reciprocal tensor_reduce scan select memset".split()
-)
-"""Operations that compute in float32 and round once when they write, whatever the destination's type."""
-IN_PLACE_OPS = frozenset("activation tensor_tensor tensor_scalar scalar_tensor_tensor reciprocal select copy".split())
-"""Operations that may write where they read, position by position."""
+ROUNDING, IN_PLACE = having(Trait.ROUNDS), having(Trait.IN_PLACE)
 
 
 def declare(
@@ -58,9 +51,9 @@ def declare(
                 line=line,
                 hint="use (1, n) or (n, 1)",
             )
-        if sizes[axis] > MAX_PARTITIONS:
+        if sizes[axis] > trace.chip.partitions:
             raise LegalityError(
-                f"number of partitions {sizes[axis]} exceed architecture limitation of {MAX_PARTITIONS}",
+                f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
                 rule="partition_limit",
                 line=line,
                 hint="tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
@@ -72,9 +65,9 @@ def declare(
                 line=line,
                 hint="use one tensor a block, or the free axis",
             )
-    elif prod(sizes) * DTYPE_BYTES[dtype] > MAX_HBM_BYTES:
+    elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
         raise LegalityError(
-            f"a tensor of shape {sizes} takes more than {MAX_HBM_BYTES >> 30} GiB of HBM",
+            f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
             rule="hbm_capacity",
             line=line,
             hint="use smaller shapes",
@@ -205,7 +198,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     if value.space is Space.PSUM and instruction.op in ("matmul", "transpose") and target.space is not Space.PSUM:
         return False
     if value.dtype_name != target.dtype_name and not (
-        value.dtype_name == "float32" and instruction.op in CASTING_OPS and target.dtype_name in FLOAT_DTYPES
+        value.dtype_name == "float32" and instruction.op in ROUNDING and target.dtype_name in FLOAT_DTYPES
     ):
         return False
     if value.dtype_name != target.dtype_name and instruction.op == "memset":
@@ -214,7 +207,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     if trace.touched.get(buffer, -1) > produced.sequence or trace.touched[value.access.buffer] > produced.sequence:
         return False
     own = [src for src in instruction.accesses[: -len(instruction.dsts)] if src.buffer == buffer]
-    if own and (instruction.op not in IN_PLACE_OPS or any(src != target.access for src in own)):
+    if own and (instruction.op not in IN_PLACE or any(src != target.access for src in own)):
         return False
     trace.check_own(target)
     reduced = cast("tuple[int, ...]", instruction.attr("loops") or ())

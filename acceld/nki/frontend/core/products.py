@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from acceld.chips import STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.elementwise import masked, moved_to_sbuf, operand, result
@@ -18,8 +19,6 @@ from acceld.nki.frontend.core.views import merged_steps, select
 from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
 
 FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
-MAX_STATIONARY = 128
-MAX_MOVING = 512
 
 
 def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most: int) -> None:
@@ -104,8 +103,8 @@ def nc_matmul(
     if mode != "none":
         raise UnsupportedCall(f"nisa.nc_matmul in performance mode {mode}", line=current().line())
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
-    _limit(left, "stationary", "nc_matmul", 1, rows, MAX_STATIONARY)
-    _limit(right, "moving", "nc_matmul", 1, columns, MAX_MOVING)
+    _limit(left, "stationary", "nc_matmul", 1, rows, STATIONARY_COLUMNS)
+    _limit(right, "moving", "nc_matmul", 1, columns, current().chip.moving_columns)
     shape = (rows, *right.shape[1:])
     kind = left.dtype_name if is_transpose else "float32"
     attrs: dict[str, Attr] = {
@@ -123,7 +122,7 @@ def nc_matmul(
 
 
 def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
-    if current().session.chip == "trn1" or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
+    if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
         raise LegalityError(
             f"performance mode {mode} needs float8 operands and a chip after trn1",
             rule="perf_mode",
@@ -137,8 +136,8 @@ def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
             line=current().line(),
         )
     rows, columns = left.shape[2], right.shape[2]
-    _limit(left, "stationary", "nc_matmul", 2, rows, MAX_STATIONARY)
-    _limit(right, "moving", "nc_matmul", 2, columns, MAX_MOVING)
+    _limit(left, "stationary", "nc_matmul", 2, rows, STATIONARY_COLUMNS)
+    _limit(right, "moving", "nc_matmul", 2, columns, current().chip.moving_columns)
     patterns = product_mask(mask, left.shape[0], rows, columns)
     trace = current()
     dst = fresh(trace, (rows, columns), "float32", Space.PSUM)
@@ -163,7 +162,7 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
     if transpose_x:
         return nc_matmul(left, right, mask=mask)
     rows, depth = left.shape[0], prod(left.shape[1:])
-    _limit(left, "x", "matmul", 1, depth, MAX_STATIONARY)
+    _limit(left, "x", "matmul", 1, depth, STATIONARY_COLUMNS)
     if depth != right.shape[0]:
         raise LegalityError(
             f"the contraction dimensions of x{list(left.shape)} and y{list(right.shape)} of 'matmul' differ",
@@ -192,9 +191,9 @@ def nc_transpose(
     chosen = engine_of(engine)
     free = prod(tile.shape[1:])
     if chosen is Engine.UNKNOWN:
-        small = tile.shape[0] <= 32 and free <= 32
+        small = max(tile.shape[0], free) <= VECTOR_TRANSPOSE
         chosen = Engine.VECTOR if small else Engine.TENSOR
-    most = 32 if chosen is Engine.VECTOR else 128
+    most = VECTOR_TRANSPOSE if chosen is Engine.VECTOR else TENSOR_TRANSPOSE
     for dimension, size in enumerate((tile.shape[0], free)):
         _limit(tile, "data", "transpose", dimension, size, most)
     if chosen is Engine.TENSOR:

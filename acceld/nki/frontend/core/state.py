@@ -46,6 +46,11 @@ class Trace(LoopContext):
         self.shared_tensors: list[Tensor] = []
         self._shared_next: int | None = None
 
+    @property
+    def hbm_bytes(self) -> int:
+        """HBM of the cores that run the kernel."""
+        return self.chip.hbm_capacity_bytes * max(1, self.session.lnc)
+
     def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
         """Return a view of the API's own class."""
         return self.tensor_class(access, scope)

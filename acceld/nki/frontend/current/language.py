@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, memory
+from acceld.nki.frontend.core import dtypes, language, memory
 from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import sampling
@@ -200,7 +200,7 @@ def namespace() -> dict[str, object]:
         "hbm": memory.HBM,
         "private_hbm": memory.PRIVATE_HBM,
         "shared_hbm": memory.SHARED_HBM,
-        "tile_size": TileSize(),
+        "tile_size": language.TileSize(),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
     return {**wrappers(), **types, **own}
@@ -237,31 +237,3 @@ class NKIObject:
 
     def __init__(self, **kwargs: Any) -> None:
         self.__dict__.update(kwargs)
-
-
-class TileSize:
-    """``nl.tile_size`` for the chip the kernel is traced for."""
-
-    pmax = 128
-    psum_fmax = 512
-    gemm_stationary_fmax = 128
-    gemm_moving_fmax = 512
-    bn_stats_fmax = 512
-    psum_min_align = 4
-    sbuf_min_align = 1
-    psum_bank_fmax = 512
-    psum_bank_fmax_bytes = 2048
-    psum_num_banks = 8
-
-    @property
-    def sbuf_size_bytes(self) -> int:
-        """Bytes a partition has."""
-        return {"trn1": 192, "trn2": 224, "trn3": 256}[current().session.chip] * 1024
-
-    sbuf_fmax_bytes = sbuf_size_bytes
-    total_available_sbuf_size = sbuf_size_bytes
-
-    @property
-    def sbuf_fmax(self) -> int:
-        """float32 elements a partition has."""
-        return self.sbuf_size_bytes // 4

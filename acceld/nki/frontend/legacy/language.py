@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from acceld.chips import LEGACY_RESERVED_SBUF_BYTES
 from acceld.nki.errors import UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, language
 from acceld.nki.frontend.core.language import binary
@@ -61,17 +62,11 @@ def rand(shape: Sequence[int], dtype: object = np.float32, **kwargs: Any) -> Ten
     return elementwise.result("random", Engine.VECTOR, tuple(shape), dtypes.dtype_name(dtype), [])
 
 
-class TileSize:
-    """``nl.tile_size``."""
-
-    pmax = 128
-    psum_fmax = 512
-    gemm_stationary_fmax = 128
-    gemm_moving_fmax = 512
-    bn_stats_fmax = 512
-    psum_min_align = 4
-    sbuf_min_align = 1
-    total_available_sbuf_size = 192 * 1024 - 16 * 1024
+TILE_SIZES = frozenset(
+    "pmax psum_fmax gemm_stationary_fmax gemm_moving_fmax bn_stats_fmax psum_min_align sbuf_min_align "
+    "total_available_sbuf_size".split()
+)
+"""Constants of ``nl.tile_size`` that this API has."""
 
 
 def gemm_grid(**kwargs: Any) -> grids.Grid:
@@ -126,7 +121,7 @@ def namespace() -> dict[str, object]:
     names |= {name: _refused(name) for name in UNSUPPORTED}
     names |= {
         "mgrid": grids.MeshGrid(),
-        "tile_size": TileSize,
+        "tile_size": language.TileSize(LEGACY_RESERVED_SBUF_BYTES, TILE_SIZES),
         "sbuf": SBUF,
         "psum": PSUM,
         "hbm": HBM,

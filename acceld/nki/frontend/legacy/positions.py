@@ -6,6 +6,7 @@ import operator
 from math import prod
 from typing import Any, cast
 
+from acceld.chips import MAX8_ELEMENTS
 from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.elementwise import (
@@ -209,9 +210,10 @@ def _search(op: str, srcs: list[Any], shape: tuple[int, ...], dtype: str, mask: 
 def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
     """``nisa.max8``: the eight greatest values of each partition, descending."""
     tile = operand(src, "src", "max8")
-    if not 8 <= prod(tile.shape[1:]) <= 16384:
+    least, most = MAX8_ELEMENTS
+    if not least <= prod(tile.shape[1:]) <= most:
         raise LegalityError(
-            f"max8 takes 8 to 16384 elements a partition, not {prod(tile.shape[1:])}",
+            f"max8 takes {least} to {most} elements a partition, not {prod(tile.shape[1:])}",
             rule="free_size",
             line=current().line(),
         )

@@ -8,6 +8,7 @@ from enum import IntEnum
 from math import prod
 from typing import Any, cast
 
+from acceld.chips import BN_STATS_ELEMENTS
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.elementwise import (
@@ -230,10 +231,10 @@ def tensor_copy(
 def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
     """``nisa.bn_stats``: six statistics a partition."""
     tile = operand(data, "data", "bn_stats")
-    if prod(tile.shape[1:]) > 512:
+    if prod(tile.shape[1:]) > BN_STATS_ELEMENTS:
         raise LegalityError(
             f"size of dimension 1 in 'data[{', '.join(map(str, tile.shape))}]' of 'bn_stats' exceed architecture "
-            "limitation of 512",
+            f"limitation of {BN_STATS_ELEMENTS}",
             rule="free_size",
             line=current().line(),
             hint="take the statistics of pieces and merge them with bn_aggr",
