@@ -14,8 +14,8 @@ from acceld.cli.arguments import CONFIGURED, add_json, add_target, count, natura
 from acceld.cli.commands.costs import usd
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import UsageError
-from acceld.events import EventKind
-from acceld.model import PRESETS, PROPOSERS, RunState, waits_for_budget
+from acceld.events import RunStateChanged, event_of
+from acceld.model import PRESETS, PROPOSERS, waits_for_budget
 
 if TYPE_CHECKING:
     from acceld.model import RunSpec
@@ -127,14 +127,13 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 def _wait(client: Any, number: int) -> None:
     """Until a run has ended; one that has spent its money is ended."""
     for row in client.events(0, run=number, wait_s=5.0):
-        if row["kind"] != EventKind.RUN_STATE:
-            continue
-        state, message = RunState(row["data"]["state"]), row["data"]["message"]
-        if waits_for_budget(state, message):
-            client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
-        if state.ended:
-            say(f"r{number} {state}: {message}")
-            return
+        match event_of(row).data:
+            case RunStateChanged(state, message):
+                if waits_for_budget(state, message):
+                    client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
+                if state.ended:
+                    say(f"r{number} {state}: {message}")
+                    return
 
 
 def _results(database: Path, planned: Sequence[Variant], numbers: Sequence[Sequence[int]]) -> list[Result]:

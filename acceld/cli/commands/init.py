@@ -9,7 +9,7 @@ from pathlib import Path
 
 from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
-from acceld.cli.commands.profile import FINE, NOT_PASSED, Subject, print_evaluation, record
+from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.kernels import NOT_PASSED, default_target, judged, parsed_kernel
 from acceld.cli.output import print_json, say
 from acceld.drafts import DraftArgument, DraftOutput
