@@ -25,7 +25,7 @@ async def withdraw(store: Store, candidate: int) -> list[int]:
 
 
 class MemoryTeacher:
-    """A :class:`acceld.search.teaching.Teacher` over the store and a proposer's summarizer."""
+    """Chooses what planners are shown, and has the summarizer distil new insights from rewrites."""
 
     def __init__(
         self,
