@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from acceld import figures
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.config import Config
@@ -31,17 +33,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
                 "device_hours": found.device_hours,
                 "device_usd": found.device_usd,
                 "wall_s": found.wall_s,
-                "roles": [
-                    {
-                        "role": role.role,
-                        "calls": role.calls,
-                        "input_tokens": role.input_tokens,
-                        "output_tokens": role.output_tokens,
-                        "cost_usd": role.cost_usd,
-                        "worst_usd": role.worst_usd,
-                    }
-                    for role in found.roles
-                ],
+                "roles": [asdict(role) for role in found.roles],
             }
         )
         return 0

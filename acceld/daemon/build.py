@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
+from acceld import events
 from acceld.config import Config
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
@@ -19,7 +20,7 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest, Evaluator
 from acceld.evaluate.router import Router
 from acceld.evaluate.simulated.evaluator import Judge
-from acceld.events import EventKind
+from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
@@ -243,19 +244,11 @@ class Builder:
             await self._store.change(mark_started, request.candidate, device)
 
     async def _tell_device(self, device: str, state: str, reason: str) -> None:
-        data = {"device": device, "state": state, "reason": reason}
-        await self._store.change(write_event, EventKind.DEVICE_STATE, None, data)
+        await self._store.change(write_event, DeviceState(device, state, reason))
 
     def _tell_level(self, level: BudgetLevel) -> None:
-        data = {
-            "scope": level.scope,
-            "spent_usd": level.spent_usd,
-            "cap_usd": level.cap_usd,
-            "percent": level.percent,
-        }
-        task = asyncio.get_running_loop().create_task(
-            self._store.change(write_event, EventKind.BUDGET_LEVEL, level.run, data)
-        )
+        data = events.BudgetLevel(level.scope, level.spent_usd, level.cap_usd, level.percent)
+        task = asyncio.get_running_loop().create_task(self._store.change(write_event, data, level.run))
         self._telling.add(task)
         task.add_done_callback(self._told)
 

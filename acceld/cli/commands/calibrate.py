@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from acceld import config
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import DeviceError
 from acceld.home import find_home
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interference", action="store_true", help="measure which cores must be still while one is timed"
     )
     parser.add_argument("--backend", choices=NEURON, default=NEURON[0], help="with --interference")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from acceld import config
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json
 from acceld.errors import AcceldError
 from acceld.home import find_home
@@ -35,7 +36,7 @@ class Finding:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Nothing but the form of the answer."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
