@@ -33,7 +33,7 @@ class EvaluationRequest:
     ``gate`` is how far to go: ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data
     set, ``STRICT`` five fresh seeds and all distributions.
     A candidate slower than ``useful_below_us`` can neither enter the beam nor teach and ends ``untested``.
-    ``run_seed`` names the run, whose secret data set the search gate draws; it is not the search's seed.
+    ``run`` names the run, whose secret data set the search gate draws; it is not the search's seed.
     """
 
     kernel: Kernel
