@@ -10,10 +10,10 @@ from typing import Any
 from acceld.cli.kernels import plain
 from acceld.config import Config
 from acceld.errors import AcceldError
-from acceld.events import EventKind
+from acceld.events import RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import Evaluation, Gate, Kernel, RunState, waits_for_budget
+from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_budget
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
@@ -40,7 +40,7 @@ class WatchRuns:
             "proposer": proposer,
             "preset": "quick",
             "name": f"watch {kernel.filename}",
-            "search": {"budget_usd": usd} if proposer == "llm" else {},
+            "search": {"budget_usd": usd} if PROPOSERS[proposer].uses_models else {},
             "root": plain(kernel),
         }
         number = int((await self._client.send("POST", "/v1/runs", spec))["id"])
@@ -78,8 +78,8 @@ class WatchRuns:
 
     async def _follow(self, run: int, watched: Watched, base: str) -> None:
         async for batch in self._client.follow(0, run):
-            states = [event.data for event in batch if event.kind is EventKind.RUN_STATE and event.run == run]
-            if any(RunState(one["state"]).ended or waits_for_budget(one["state"], one["message"]) for one in states):
+            states = [one.data for one in batch if isinstance(one.data, RunStateChanged) and one.run == run]
+            if any(one.state.ended or waits_for_budget(one.state, one.message) for one in states):
                 break
         row = await self._client.get(f"/v1/runs/{run}")
         if not row["best"] or row["best"] == row["baseline"]:

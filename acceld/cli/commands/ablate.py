@@ -14,8 +14,8 @@ from acceld.cli.arguments import CONFIGURED, add_json, add_target, count, natura
 from acceld.cli.commands.costs import usd
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import UsageError
-from acceld.events import EventKind
-from acceld.model import PRESETS, RunState, waits_for_budget
+from acceld.events import RunStateChanged, event_of
+from acceld.model import PRESETS, PROPOSERS, waits_for_budget
 
 if TYPE_CHECKING:
     from acceld.model import RunSpec
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
     parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
@@ -127,14 +127,13 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 def _wait(client: Any, number: int) -> None:
     """Until a run has ended; one that has spent its money is ended."""
     for row in client.events(0, run=number, wait_s=5.0):
-        if row["kind"] != EventKind.RUN_STATE:
-            continue
-        state, message = RunState(row["data"]["state"]), row["data"]["message"]
-        if waits_for_budget(state, message):
-            client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
-        if state.ended:
-            say(f"r{number} {state}: {message}")
-            return
+        match event_of(row).data:
+            case RunStateChanged(state, message):
+                if waits_for_budget(state, message):
+                    client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
+                if state.ended:
+                    say(f"r{number} {state}: {message}")
+                    return
 
 
 def _results(database: Path, planned: Sequence[Variant], numbers: Sequence[Sequence[int]]) -> list[Result]:
