@@ -63,6 +63,7 @@ _VOLATILE = frozenset(
     "max_relative_error free_bytes pid".split()
 )
 """Clocks, errors on data drawn from secret seeds, and what the machine is like."""
+_RETRIES = 20
 _LONG = 240
 """Texts and lists longer than this stand in the record as their hash."""
 _DIGITS = 12
@@ -224,6 +225,21 @@ def verdict_entries(report: Mapping[str, Any], backend: str) -> Entries:
     return found | {"sandbox": {"level": report["level"]}}
 
 
+def verdicts_again(backend: str, passes: int) -> Entries:
+    """The same as :func:`verdicts`, with attacks that do not end as recorded tried once more alone.
+
+    On a busy machine a deadline may pass before the verdict that is meant is reached.
+    """
+    found, known = verdicts(backend, passes), record(f"verdicts_{backend}")
+    if differences(known.get("sandbox", {}), found["sandbox"]):
+        return found
+    tried = {entry for entry in known.keys() & found if entry.endswith(("candidate", "unpoliced"))}
+    differing = {entry.split()[0] for entry in tried if differences(known[entry], found[entry])}
+    for name in sorted(differing)[:_RETRIES]:
+        found |= verdicts(backend, only=name)
+    return found
+
+
 def stored() -> Entries:
     """Rows of short runs by rules, by table and place, and the daemon's answers about them, by path and place."""
     with daemon(_SETTINGS) as here:
@@ -301,10 +317,17 @@ def record(name: str) -> Entries:
 
 
 def write(name: str, entries: Entries) -> None:
-    """Put entries into a file of the record."""
+    """Put entries into a file of the record; what was found to differ from time to time stays :data:`ANY`."""
     FOLDER.mkdir(exist_ok=True)
+    entries = _free(record(name), entries)
     lines = ",\n".join(f"{json.dumps(key)}: {_line(rounded(entries[key]))}" for key in sorted(entries))
     (FOLDER / f"{name}.json").write_text(f"{{\n{lines}\n}}\n", "utf-8")
+
+
+def _free(known: Any, found: Any) -> Any:
+    if isinstance(known, dict) and isinstance(found, dict):
+        return {key: _free(known.get(key), value) for key, value in found.items()}
+    return ANY if known == ANY else found
 
 
 def differences(known: Entries, found: Entries) -> list[str]:
@@ -339,8 +362,8 @@ def _brief(value: Any) -> str:
 PARTS: Mapping[str, Mapping[str, Callable[[int], Entries]]] = {
     "programs": {"programs": lambda _: programs()},
     "verdicts": {
-        "verdicts_simulator": lambda passes: verdicts("simulator", passes),
-        "verdicts_cpu": lambda passes: verdicts("cpu", passes),
+        "verdicts_simulator": lambda passes: verdicts_again("simulator", passes),
+        "verdicts_cpu": lambda passes: verdicts_again("cpu", passes),
     },
     "stored": {"stored": lambda _: stored()},
 }
