@@ -69,8 +69,8 @@ def optimize(
     of every event while the run goes on; what it raises goes up, and the run goes on. Raises AcceldError, each kind
     with an exit code, where the run can not begin; a run that waits for a higher cap is returned ``paused``.
     """
+    from acceld.cli.commands.optimize import add_arguments, as_body, specification
     from acceld.cli.connect import connected
-    from acceld.cli.optimize import add_arguments, as_body, specification
 
     parser = argparse.ArgumentParser()
     add_arguments(parser)

@@ -19,15 +19,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from acceld.evaluate import process
-from acceld.evaluate.jail import Jail, Level
-from acceld.evaluate.process import Zygote
-from acceld.evaluate.sandbox import probe_level
-from acceld.evaluate.tree import descendants
+from acceld.evaluate.sandbox import process
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.sandbox.ladder import probe_level
+from acceld.evaluate.sandbox.process import Zygote
+from acceld.evaluate.sandbox.process_tree import descendants
 
 HOSTILE = ROOT / "tests" / "acceld" / "evaluate"
 TASKS = {
-    "trace": "acceld.evaluate.tracer:run",
+    "trace": "acceld.evaluate.simulated.tracer:run",
     "echo": "hostile:echo",
     "escape": "hostile:escape",
     "allocate_in_children": "hostile:allocate_in_children",

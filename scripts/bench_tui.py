@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from acceld.events import Event, EventKind
-from tui.app import ConsoleApp
-from tui.widgets.lines import LineList
+from acceld.tui.app import ConsoleApp
+from acceld.tui.widgets.lines import LineList
 
 RUN = 1
 BATCH_S = 0.05

@@ -69,8 +69,8 @@ def configuration_page() -> str:
 
 def surface_page() -> str:
     """What the simulator makes of every documented function of both APIs."""
-    from acceld.nki.current.surface import surface
-    from acceld.nki.legacy.surface import SURFACE
+    from acceld.nki.frontend.current.surface import surface
+    from acceld.nki.frontend.legacy.surface import SURFACE
 
     lines = [
         "# NKI functions in the simulator",

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.backends.cuda.driver import CudaDriver
-from acceld.cli.history_source import reading
+from acceld.cli.connect import reading
+from acceld.devices.cuda.driver import CudaDriver
 from acceld.errors import AcceldError
 from acceld.roofline import least_us
 from acceld.workloads import Workload, load_reference, make_inputs, workload

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import StoreError
-from store.connection import WriterLock, connect_reader, connect_writer, damage
-from store.rollups import EXPECTED, KEYS
-from store.writer import Transaction
+from acceld.store.changes.rollups import EXPECTED, KEYS
+from acceld.store.connection import WriterLock, connect_reader, connect_writer, damage
+from acceld.store.writer import Transaction
 
 
 def compare_totals(connection: sqlite3.Connection) -> list[str]:

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,49 +20,50 @@ from textual.screen import Screen
 from acceld.alerts import Alert, Manner, alert_of, announcement
 from acceld.errors import AcceldError, DaemonError
 from acceld.events import event_of
-from tui.client import Client
-from tui.console import ConsoleView
-from tui.palette import THEMES
-from tui.replay import Replay
-from tui.screens.base import ConsoleScreen
-from tui.screens.beam import BeamScreen
-from tui.screens.candidate import CandidateScreen
-from tui.screens.costs import CostsScreen
-from tui.screens.logs import LogsScreen
-from tui.screens.memory import MemoryScreen
-from tui.screens.profile import ProfileScreen
-from tui.screens.queue import QueueScreen
-from tui.screens.runs import RunsScreen
-from tui.state import RunView
-from tui.steering import Steering
-from tui.widgets.frame import TABS
+from acceld.tui.client import Client
+from acceld.tui.console import ConsoleView
+from acceld.tui.modals import Help
+from acceld.tui.palette import THEMES
+from acceld.tui.replay import Replay
+from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.screens.beam import BeamScreen
+from acceld.tui.screens.candidate import CandidateScreen
+from acceld.tui.screens.costs import CostsScreen
+from acceld.tui.screens.logs import LogsScreen
+from acceld.tui.screens.memory import MemoryScreen
+from acceld.tui.screens.profile import ProfileScreen
+from acceld.tui.screens.queue import QueueScreen
+from acceld.tui.screens.runs import RunsScreen
+from acceld.tui.state import RunView
+from acceld.tui.steering import ACTIONS, Steering
+from acceld.tui.widgets.frame import TABS
 
+SCREENS: tuple[type[ConsoleScreen], ...] = (
+    RunsScreen,
+    BeamScreen,
+    CandidateScreen,
+    QueueScreen,
+    MemoryScreen,
+    CostsScreen,
+    ProfileScreen,
+    LogsScreen,
+)
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
 PAGE = 500
 KEPT_AT_START = 500
 """Past events shown in the log of a console that has just connected."""
 
 
-class ConsoleApp(Steering, App[None]):
+class ConsoleApp(App[None]):
     """The console. ``client`` is where everything comes from; nothing else is ever asked."""
 
     TITLE = "acceld"
     CSS_PATH = "console.tcss"
+    DEFAULT_MODE = "runs"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "colon"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide")]  # noqa: RUF012  Textual's own type
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
-    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
-        "runs": RunsScreen,
-        "beam": BeamScreen,
-        "candidate": CandidateScreen,
-        "queue": QueueScreen,
-        "memory": MemoryScreen,
-        "costs": CostsScreen,
-        "profile": ProfileScreen,
-        "logs": LogsScreen,
-    }
-    DEFAULT_MODE = "runs"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(number), f"app.switch_mode('{name}')", title, show=False, id=f"go.{name}")
@@ -92,7 +94,10 @@ class ConsoleApp(Steering, App[None]):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
+        for screen in SCREENS:
+            self.add_mode(screen.NAME, partial(screen, self))
         self.client = client
+        self.steering = Steering(self, self)
         self.console_view = ConsoleView()
         self.replay = replay
         self.candidate: int | None = None
@@ -209,7 +214,7 @@ class ConsoleApp(Steering, App[None]):
         until = time.monotonic() + wait_s
         while (left := until - time.monotonic()) > 0:
             self.banner = f"disconnected ({reason.splitlines()[0]}); trying again in {left:.0f} s"
-            self.refresh_frame()
+            self.refresh_screen()
             await asyncio.sleep(min(1.0, left))
         self.banner = "connecting"
 
@@ -229,10 +234,6 @@ class ConsoleApp(Steering, App[None]):
         screen = stack[0] if stack else None
         if isinstance(screen, ConsoleScreen):
             screen.refresh_all()
-
-    def refresh_frame(self) -> None:
-        """Draw the banner again."""
-        self.refresh_screen()
 
     def _play(self) -> None:
         if self.replay is not None and self.replay.playing and self.replay.advance(0.1):
@@ -282,7 +283,8 @@ class ConsoleApp(Steering, App[None]):
         """The palette."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
-        yield from self.steering_commands()
+        for action in ACTIONS.values():
+            yield SystemCommand(action.title, action.help, partial(action.do, self.steering))
         for theme in ("acceld", "acceld-light", "ansi-dark", "ansi-light", "nord", "gruvbox", "solarized-light"):
             yield SystemCommand(f"Theme {theme}", "change colors", lambda theme=theme: setattr(self, "theme", theme))
         yield SystemCommand("Detach", "leave; the daemon keeps running", self.action_detach)
@@ -293,9 +295,19 @@ class ConsoleApp(Steering, App[None]):
             del self._history[:-20]
         return super().switch_mode(mode)
 
-    def action_previous(self) -> None:
+    def go_back(self) -> None:
+        """Show the screen that was in front before."""
         if self._history:
             super().switch_mode(self._history.pop())
+
+    def action_previous(self) -> None:
+        self.go_back()
+
+    def action_steer(self, action: str) -> None:
+        ACTIONS[action].do(self.steering)
+
+    def action_help(self) -> None:
+        self.push_screen(Help(self.screen))
 
     def action_detach(self) -> None:
         self.exit()

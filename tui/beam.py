@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from acceld.model import FAILED
-from tui.state import CandidateView, RunView
-from tui.words import SHORT
+from acceld.tui.state import CandidateView, RunView
+from acceld.tui.words import SHORT
 
 SHOWN = 6
 """Children of an open candidate shown beyond those that matter."""

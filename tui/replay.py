@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from acceld.events import Event
-from tui.console import ConsoleView
-from tui.palette import Palette
-from tui.words import clock, sentence
+from acceld.tui.console import ConsoleView
+from acceld.tui.palette import Palette
+from acceld.tui.words import clock, sentence
 
 PLAY_S = 30.0
 """A whole run is played in this long."""

@@ -1,6 +1,6 @@
 """The command line: finds the command, runs it, turns errors into messages and exit codes.
 
-A command is a module ``acceld.cli.<module>`` with ``add_arguments(parser)`` and ``run(arguments) -> int``. Only
+A command is a module ``acceld.cli.commands.<module>`` with ``add_arguments(parser)`` and ``run(arguments) -> int``. Only
 the module of the command that runs is imported, so that ``acceld status`` stays light.
 """
 
@@ -93,7 +93,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         prog=f"acceld {name}", description=command.help[0].upper() + command.help[1:] + ".", allow_abbrev=False
     )
     parser.add_argument("--home", metavar="DIR", help="state folder (default: the nearest .acceld upward)")
-    importlib.import_module(f"acceld.cli.{command.module}").add_arguments(parser)
+    importlib.import_module(f"acceld.cli.commands.{command.module}").add_arguments(parser)
     return parser
 
 
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         arguments = parser_of(name).parse_args(rest)
-        return int(importlib.import_module(f"acceld.cli.{COMMANDS[name].module}").run(arguments))
+        return int(importlib.import_module(f"acceld.cli.commands.{COMMANDS[name].module}").run(arguments))
     except AcceldError as error:
         print(f"acceld {name}: {error}", file=sys.stderr)
         return error.exit_code

@@ -14,8 +14,8 @@ from acceld.home import Home
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
 from acceld.llm.settings import KEY_VARIABLES, ModelSettings
-from acceld.model import Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
-from acceld.proposers.base import (
+from acceld.model import PROPOSERS, Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
+from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
     FixRequest,
@@ -24,9 +24,9 @@ from acceld.proposers.base import (
     RewritePair,
     SummaryRequest,
 )
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.memory import Applicability, MemorySettings, shown
 from acceld.search.strategies import derived_seed
@@ -55,7 +55,7 @@ class Unsent:
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
     """Print the first prompt of each role. UsageError for rules, which send nothing."""
-    if spec.proposer != "llm":
+    if not PROPOSERS[spec.proposer].uses_models:
         raise UsageError("rules propose: nothing is sent to anybody", hint="--proposer llm shows what models would get")
     found = load_workload(spec.workload_folder)
     requests = asyncio.run(_requests(spec, settings, home, found))
@@ -108,8 +108,8 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
     """The baseline's verdict, by simulation; None where it would have to be measured."""
     if spec.backend != SIMULATOR:
         return None
-    from acceld.evaluate.base import EvaluationRequest, Priority, started
-    from acceld.evaluate.evaluator import Judge
+    from acceld.evaluate.interface import EvaluationRequest, Priority, started
+    from acceld.evaluate.simulated.evaluator import Judge
 
     request = EvaluationRequest(
         kernel=kernel,
@@ -125,8 +125,8 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
     """What the memory would show in the first iteration."""
-    from store.connection import connect_reader
-    from store.queries import load_insights
+    from acceld.store.connection import connect_reader
+    from acceld.store.reads.records import load_insights
 
     search = spec.search
     if search.memory in ("off", "") or not home.database.is_file():

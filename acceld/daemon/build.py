@@ -10,36 +10,39 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
+from acceld import events, plugins
 from acceld.config import Config
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError
-from acceld.evaluate.base import EvaluationRequest, Evaluator
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.evaluator import Judge
-from acceld.evaluate.neuron.judge import NeuronJudge
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Workplace
 from acceld.evaluate.router import Router
-from acceld.events import EventKind
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import Kernel, Run, RunSpec, SearchParameters
-from acceld.nki.params import PARAMS_VERSION
-from acceld.proposers.base import Problem, Proposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.model import PROPOSERS, Kernel, Run, RunSpec, SearchParameters
+from acceld.nki.timing.parameters import PARAMS_VERSION
+from acceld.proposers.interface import Problem, Proposer
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
-from acceld.targets import HOSTED, NEURON, SIMULATOR, TARGETS
+from acceld.store.changes.calls import spent_by_role
+from acceld.store.changes.runs import register_workload, write_event, write_notice
+from acceld.store.changes.tree import mark_started
+from acceld.store.database import Store
+from acceld.store.reads.records import past_steering, spent_usd
+from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
-from store.calls import spent_by_role
-from store.database import Store
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +71,11 @@ class Builder:
             day_usd=caps.day_usd,
             daemon_usd=caps.daemon_usd,
             allow_unknown_price=caps.allow_unknown_price,
-            spent_today_usd=await self._store.spent_usd(since=today, settled=True),
+            spent_today_usd=await self._store.read(spent_usd, since=today, settled=True),
             on_level=self._tell_level,
         )
         makers: dict[str, Callable[[], Evaluator]] = {SIMULATOR: self._simulator}
-        for backend in NEURON:
-            makers[backend] = partial(self._neuron, backend)
-        makers["cpu"] = self._cpu
-        makers["cuda"] = self._cuda
+        makers |= {backend: partial(self._on_device, backend) for backend in DEVICE_OF}
         self._router = Router(SIMULATOR, makers)
         return Parts(
             evaluator=self._router,
@@ -86,38 +86,23 @@ class Builder:
             check=self.check,
         )
 
-    def _cpu(self) -> Evaluator:
-        from acceld.backends.cpu.driver import CpuDriver
-        from acceld.evaluate.hosted.judge import HostedJudge
-
-        folders, tell = self._config.paths.workloads, self._tell_started
-        return HostedJudge(self._config.evaluate, self._home.path, CpuDriver(), workload_folders=folders, on_start=tell)
-
-    def _cuda(self) -> Evaluator:
-        from acceld.backends.cuda.driver import CudaDriver
-        from acceld.evaluate.hosted.judge import HostedJudge
-
-        folders, tell = self._config.paths.workloads, self._tell_started
-        return HostedJudge(
-            self._config.evaluate, self._home.path, CudaDriver(), workload_folders=folders, on_start=tell
-        )
-
     def _simulator(self) -> Evaluator:
         folders = self._config.paths.workloads
         return Judge(self._config.evaluate, self._home.path, workload_folders=folders, on_start=self._tell_started)
 
-    def _neuron(self, backend: str) -> Evaluator:
-        return NeuronJudge(
-            backend,
+    def _on_device(self, backend: str) -> Evaluator:
+        workplace = Workplace(
             self._config.evaluate,
             self._config.devices,
             self._home.path,
-            partial(self._router.ready, SIMULATOR),
-            workload_folders=self._config.paths.workloads,
+            tuple(self._config.paths.workloads),
             on_start=self._tell_started,
-            on_notice=self._store.notice,
+            on_notice=lambda run, level, text: self._store.change(write_notice, run, level, text),
             on_device=self._tell_device,
+            simulator=partial(self._router.ready, SIMULATOR),
         )
+        made: Evaluator = plugins.named(DEVICE_OF[backend].evaluator)(workplace, backend)
+        return made
 
     async def close(self) -> None:
         """Close connections to models, once what has to be told has been told."""
@@ -159,13 +144,13 @@ class Builder:
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
-        for wish in await self._store.past_steering(run.id):
+        for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
-        self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id, settled=True))
+        self.budget.open_run(run.id, cap, await self._store.read(spent_usd, run.id, settled=True))
         fixing_usd = (await self._store.read(spent_by_role, run.id)).get("fixer", 0.0)
         self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
-        if parameters.memory not in ("off", "") and proposer.teaches:
+        if parameters.memory not in ("off", "") and proposer.abilities.teaches:
             settings = MemorySettings(
                 policy=parameters.memory,
                 capacity=parameters.memory_size,
@@ -180,9 +165,9 @@ class Builder:
             teacher = MemoryTeacher(
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
-        await self._store.register_workload(found.name, definition(found))
+        await self._store.change(register_workload, found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
-        if spec.backend in HOSTED:
+        if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
         parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price)
@@ -200,7 +185,7 @@ class Builder:
             return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
-        from acceld.proposers.llm import LLMProposer
+        from acceld.proposers.llm.proposer import LLMProposer
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid
@@ -237,20 +222,14 @@ class Builder:
 
     async def _tell_started(self, request: EvaluationRequest, device: str) -> None:
         if request.candidate:
-            await self._store.mark_started(request.candidate, device)
+            await self._store.change(mark_started, request.candidate, device)
 
     async def _tell_device(self, device: str, state: str, reason: str) -> None:
-        data = {"device": device, "state": state, "reason": reason}
-        await self._store.record(EventKind.DEVICE_STATE, None, data)
+        await self._store.change(write_event, DeviceState(device, state, reason))
 
     def _tell_level(self, level: BudgetLevel) -> None:
-        data = {
-            "scope": level.scope,
-            "spent_usd": level.spent_usd,
-            "cap_usd": level.cap_usd,
-            "percent": level.percent,
-        }
-        task = asyncio.get_running_loop().create_task(self._store.record(EventKind.BUDGET_LEVEL, level.run, data))
+        data = events.BudgetLevel(level.scope, level.spent_usd, level.cap_usd, level.percent)
+        task = asyncio.get_running_loop().create_task(self._store.change(write_event, data, level.run))
         self._telling.add(task)
         task.add_done_callback(self._told)
 
@@ -270,7 +249,7 @@ def _root(found: Workload, spec: RunSpec) -> Kernel:
 
 def _check_reference(found: Workload, spec: RunSpec) -> None:
     """UsageError where no first kernel can be written from a reference."""
-    if spec.proposer != "llm":
+    if not PROPOSERS[spec.proposer].writes_first:
         raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     if found.reference is None:
         raise UsageError(f"workload {found.name} has no reference to write a kernel from")

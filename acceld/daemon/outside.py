@@ -9,8 +9,8 @@ from typing import Any
 from acceld.config import Config
 from acceld.daemon import specs
 from acceld.errors import UsageError
-from acceld.evaluate.base import EvaluationRequest, Priority
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import Choice, choose
 from acceld.workloads import Workload, load_workload, workload

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from acceld.config import Config
 from acceld.daemon.runs import SearchMaker
-from acceld.evaluate.base import Evaluator
+from acceld.evaluate.interface import Evaluator
 from acceld.home import Home
 from acceld.model import RunSpec
+from acceld.store.database import Store
 from acceld.watch.settings import Finding
-from store.database import Store
 
 
 async def _nothing() -> None:

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from acceld.errors import UsageError
-from acceld.evaluate.base import EvaluationRequest, Evaluator
+from acceld.evaluate.interface import EvaluationRequest, Evaluator
 from acceld.model import Evaluation
 
 
 class Router:
     """Evaluators by backend. The first is started with the daemon, another when it is first needed.
 
-    Implements :class:`acceld.evaluate.base.Evaluator`.
+    Implements :class:`acceld.evaluate.interface.Evaluator`.
     """
 
     def __init__(self, first: str, makers: Mapping[str, Callable[[], Evaluator]]) -> None:
@@ -48,7 +48,7 @@ class Router:
             return self._started[backend]
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Judge a candidate on the backend it asks for; errors as :class:`~acceld.evaluate.base.Evaluator` says."""
+        """Judge a candidate on the backend it asks for; errors as :class:`~acceld.evaluate.interface.Evaluator` says."""
         return await (await self.ready(request.backend)).evaluate(request)
 
     async def stop(self, grace_s: float) -> None:

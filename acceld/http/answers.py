@@ -11,8 +11,8 @@ from typing import Any
 from aiohttp import web
 
 from acceld.errors import AcceldError, DeadlineError, StoreError, UsageError
-from store.errors import NotFoundError
-from store.rows import dump
+from acceld.store.errors import NotFoundError
+from acceld.store.rows import dump
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from acceld.errors import ConfigError, DaemonError
 from acceld.http.application import application
 from acceld.http.auth import authorize
 from acceld.http.control import Control, Reading
-from store.reader import HistoryFile
+from acceld.store.reader import HistoryFile
 
 SHORT = 60
 """Longest temporary folder in which a socket's path stays within the limit of 107 bytes."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from acceld.model import Candidate, Insight, InsightKind, Plan, Source, Status
-from acceld.proposers.base import NO_PLAN, RewritePair
+from acceld.proposers.interface import NO_PLAN, RewritePair
 
 POLICIES = ("off", "fifo", "random", "value")
 

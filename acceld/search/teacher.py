@@ -5,49 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 from acceld.model import Candidate, Gate, Insight, Plan, Source, Status
-from acceld.proposers.base import Problem, Proposer, RewritePair, SummaryRequest
+from acceld.proposers.interface import Problem, Proposer, RewritePair, SummaryRequest
 from acceld.search import memory
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.strategies import derived_seed
+from acceld.store.changes.insights import change_insight, credit_plan, write_insight
+from acceld.store.database import Store
+from acceld.store.reads.records import load_insights, load_plans
 
 
-class MemoryStore(Protocol):
-    """The store as the memory sees it; :class:`store.database.Store` in the daemon."""
-
-    async def insights(self, *, withdrawn: bool = False, limit: int = 1000) -> list[Insight]:
-        """Insights, newest first."""
-        ...
-
-    async def plans(self, run: int, iteration: int | None = None) -> list[Plan]:
-        """A run's plans in order."""
-        ...
-
-    async def write_insight(self, insight: Insight) -> Insight:
-        """The insight with its id."""
-        ...
-
-    async def change_insight(self, insight: int, what: str, **values: Any) -> None:
-        """Pin, mute, withdraw, edit or delete an insight."""
-        ...
-
-    async def credit_plan(self, plan: int, won: bool, speedup: float | None) -> None:
-        """Book a plan's outcome on the insights it was shown, once."""
-        ...
-
-
-async def withdraw(store: MemoryStore, candidate: int) -> list[int]:
+async def withdraw(store: Store, candidate: int) -> list[int]:
     """Withdraw every insight that a candidate taught; their ids."""
-    withdrawn = memory.taught_by(candidate, await store.insights())
+    withdrawn = memory.taught_by(candidate, await store.read(load_insights))
     for insight in withdrawn:
-        await store.change_insight(insight.id, "withdrawn")
+        await store.change(change_insight, insight.id, "withdrawn")
     return [insight.id for insight in withdrawn]
 
 
 class MemoryTeacher:
-    """A :class:`acceld.search.teaching.Teacher` over the store and a proposer's summarizer."""
+    """Chooses what planners are shown, and has the summarizer distil new insights from rewrites."""
 
     def __init__(
         self,
@@ -55,7 +33,7 @@ class MemoryTeacher:
         problem: Problem,
         settings: MemorySettings,
         *,
-        store: MemoryStore,
+        store: Store,
         proposer: Proposer,
         where: Applicability,
         seed: int = 0,
@@ -75,7 +53,7 @@ class MemoryTeacher:
         """The insights for this iteration's planners; titles of unverified ones say so."""
         if self._settings.policy == "off":
             return ()
-        known = await self._store.insights()
+        known = await self._store.read(load_insights)
         bounds = [one.evaluation.profile.bound for one in parents if one.evaluation and one.evaluation.profile]
         where = replace(self._where, bound=bounds[0] if bounds else "")
         chosen = memory.shown(known, where, self._settings, iteration, derived_seed(self._seed, iteration))
@@ -99,12 +77,12 @@ class MemoryTeacher:
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> None:
         """Credit the iteration's plans, then have the summarizer write what its rewrites teach."""
-        plans = {plan.id: plan for plan in await self._store.plans(self._run)}
+        plans = {plan.id: plan for plan in await self._store.read(load_plans, self._run)}
         self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
         await self._credit(iteration, candidates, plans)
-        if self._settings.policy == "off" or not self._proposer.teaches:
+        if self._settings.policy == "off" or not self._proposer.abilities.teaches:
             return
-        known = await self._store.insights(withdrawn=True)
+        known = await self._store.read(load_insights, withdrawn=True)
         pairs = await self._certified(self._untaught(candidates, plans, known), certify)
         async with asyncio.TaskGroup() as tasks:
             answers = [
@@ -126,7 +104,7 @@ class MemoryTeacher:
             if 1.0 - fresh >= memory.TOO_ALIKE:
                 self.merged += 1
                 continue
-            known.insert(0, await self._store.write_insight(replace(insight, novelty=fresh)))
+            known.insert(0, await self._store.change(write_insight, replace(insight, novelty=fresh)))
 
     async def withdraw(self, candidate: int) -> list[int]:
         """A candidate was found suspect: withdraw what it taught; the insights' ids."""
@@ -186,7 +164,7 @@ class MemoryTeacher:
                 best[plan.id] = max(best[plan.id], before / after)
         for plan_id, ratio in best.items():
             if plans[plan_id].insights:
-                await self._store.credit_plan(plan_id, ratio > self._settings.t_pos, ratio or None)
+                await self._store.change(credit_plan, plan_id, ratio > self._settings.t_pos, ratio or None)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
         """The insight with where it comes from and where it holds."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from acceld import config
 from acceld.errors import AcceldError
-from acceld.proposers.prompts import PromptLibrary
+from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.resources import prompts_folder
 from acceld.workloads import load_workload
 from acceld.workloads.discovery import workload_folders

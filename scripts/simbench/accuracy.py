@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from acceld.nki.ops import DTYPE_BYTES
-from acceld.nki.params import FITTED, LEGACY, TimelineParams
-from acceld.nki.program import Program
-from acceld.nki.timeline import Timeline, timeline
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Program
+from acceld.nki.timing.parameters import FITTED, LEGACY, TimelineParams
+from acceld.nki.timing.timeline import Timeline, timeline
 from acceld.roofline import roofline_us
 from acceld.workloads.discovery import workload
 from scripts.simbench.kernels import Case

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from acceld.nki.timeline import timeline
-from acceld.nki.tracing import Argument, TensorSpec, TraceOptions, trace
+from acceld.nki.frontend.tracing import Argument, TensorSpec, TraceOptions, trace
+from acceld.nki.timing.timeline import timeline
 from scripts.simbench.accuracy import percent, spearman
 from scripts.simbench.tables import Table
 

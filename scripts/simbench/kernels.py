@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acceld.nki.program import Program
-from acceld.nki.tracing import Argument, TensorSpec, trace
+from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
+from acceld.nki.ir.program import Program
 from acceld.workloads import Workload, find_workloads
 from acceld.workloads.discovery import workload
 
 ROOT = Path(__file__).resolve().parents[2]
-MEASURED = ROOT / "acceld" / "nki" / "data" / "nkibench_trn1.csv"
+MEASURED = ROOT / "scripts" / "simbench" / "nkibench_trn1.csv"
 BEST: Mapping[str, str] = {"mamba_optimized": "mamba", "rope_optimized": "rope_single_freq_apply"}
 """The best kernels that AccelOpt publishes, with the workload of each."""
 NKIBENCH = tuple(

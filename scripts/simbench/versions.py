@@ -6,8 +6,8 @@ import itertools
 import time
 from collections.abc import Mapping
 
-from acceld.nki.timeline import timeline
-from acceld.nki.tracing import TensorSpec, trace
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.timing.timeline import timeline
 from scripts.simbench.accuracy import Outcome, percent
 from scripts.simbench.kernels import BEST, ROOT, Case
 from scripts.simbench.tables import Table

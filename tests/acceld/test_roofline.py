@@ -6,13 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from acceld.roofline import (
-    attainable_us,
-    floor_us,
-    percent_of_attainable,
-    percent_of_peak,
-    roofline_us,
-)
+from acceld.roofline import attainable_us, floor_us, percent_of_attainable, percent_of_peak, roofline_us
 from acceld.workloads import DeclaredWork, find_workloads, workload
 
 

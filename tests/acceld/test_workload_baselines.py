@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from acceld.nki.execute import execute
-from acceld.nki.program import Program
-from acceld.nki.tracing import trace
-from acceld.nki.tracing_types import TensorSpec
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.program import Program
+from acceld.nki.verify.verifier import verify
 from acceld.workloads import (
     ArraySpec,
     Workload,

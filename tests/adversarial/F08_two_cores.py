@@ -6,8 +6,8 @@ import os
 import struct
 from dataclasses import replace
 
-from acceld.nki import codec
-from acceld.nki.program import (
+from acceld.nki.ir import codec
+from acceld.nki.ir.program import (
     Access,
     Affine,
     Buffer,
@@ -20,7 +20,7 @@ from acceld.nki.program import (
     Space,
     TileDim,
 )
-from acceld.nki.tracing import TensorSpec, trace
+from acceld.nki.frontend.tracing import TensorSpec, trace
 
 SOURCE = """
 import neuronxcc.nki as nki

@@ -7,9 +7,9 @@ import os
 import struct
 from dataclasses import replace
 
-from acceld.nki import codec
-from acceld.nki.program import Engine, Indirect, Instruction, Loop, Space
-from acceld.nki.tracing import TensorSpec, trace
+from acceld.nki.ir import codec
+from acceld.nki.ir.program import Engine, Indirect, Instruction, Loop, Space
+from acceld.nki.frontend.tracing import TensorSpec, trace
 
 SOURCE = """
 import neuronxcc.nki as nki

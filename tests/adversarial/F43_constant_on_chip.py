@@ -6,9 +6,9 @@ import os
 import struct
 from dataclasses import replace
 
-from acceld.nki import codec
-from acceld.nki.program import Access, Affine, Buffer, Engine, Instruction, Loop, Role, Space, TileDim
-from acceld.nki.tracing import TensorSpec, trace
+from acceld.nki.ir import codec
+from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Instruction, Loop, Role, Space, TileDim
+from acceld.nki.frontend.tracing import TensorSpec, trace
 
 SOURCE = """
 import neuronxcc.nki as nki

@@ -8,12 +8,12 @@ import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa
 import neuronxcc.nki.language as nl
 
-import acceld.nki.ops
+import acceld.nki.ir.operations
 
 for _name, _module in list(sys.modules.items()):
     if _name.startswith("acceld.nki") and hasattr(_module, "CostModel"):
         _module.CostModel = None
-acceld.nki.ops.OPS.clear()
+acceld.nki.ir.operations.OPS.clear()
 
 
 @nki.jit

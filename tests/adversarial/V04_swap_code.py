@@ -2,7 +2,7 @@
 # workload: st_matmul
 """Swaps the code object of functions in the simulator."""
 
-import acceld.nki.codec as codec
+import acceld.nki.ir.codec as codec
 
 import neuronxcc.nki as nki
 import neuronxcc.nki.isa as nisa

@@ -17,7 +17,7 @@ from typing import Any
 from acceld.client import Client
 from acceld.errors import DaemonError
 from acceld.home import Home
-from store.maintenance import check
+from acceld.store.maintenance import check
 
 ROOT = Path(__file__).parents[2]
 

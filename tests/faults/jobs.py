@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from acceld.evaluate.jail import Jail, Level
-from acceld.evaluate.process import Outcome, SandboxError, Zygote
-from acceld.evaluate.sandbox import probe_level
-from acceld.evaluate.tree import descendants
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.sandbox.ladder import probe_level
+from acceld.evaluate.sandbox.process import Outcome, SandboxError, Zygote
+from acceld.evaluate.sandbox.process_tree import descendants
 
 HOSTILE = "tests.acceld.evaluate.hostile"
 SIGNALS = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)

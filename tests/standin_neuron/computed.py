@@ -6,9 +6,9 @@ import os
 
 def program(func, arrays, scalars, *, chip, lnc, grid=(), api="nki"):
     """The kernel's program in base64. SyntaxError with file and line, as the compilers print it, where it has none."""
-    from acceld.nki.codec import encode
     from acceld.nki.errors import KernelFailure
-    from acceld.nki.tracing import TensorSpec, trace
+    from acceld.nki.frontend.tracing import TensorSpec, trace
+    from acceld.nki.ir.codec import encode
 
     path = func.__code__.co_filename
     arguments = [TensorSpec(tuple(one.shape), one.dtype.name) for one in arrays]

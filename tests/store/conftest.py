@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store.database import Store
+from acceld.store.database import Store
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-from store.database import Store
+from acceld.store.database import Store
 from tests.store import records
 
 PAGE = Path(__file__).parents[2] / "docs" / "schema.md"

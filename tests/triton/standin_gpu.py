@@ -10,9 +10,9 @@ import time
 
 from torch_on_numpy import DataTorch
 
-from acceld.backends.cuda.driver import CudaDriver
-from acceld.backends.cuda.plan import decode
-from acceld.backends.hosted import Rights
+from acceld.devices.cuda.driver import CudaDriver
+from acceld.devices.cuda.plan import decode
+from acceld.evaluate.hosted.driver import Rights
 from acceld.workloads.records import ArraySpec
 
 GPU = "0, GPU-standin, Stand-in H100, 9.0, 0.0, 81559, 1980, 1980, 2619, 0x0000000000000000, Enabled, Disabled"

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.triton, pytest.mark.slow, pytest.mark.timeout(600)]
 DAEMON = """
 import sys
 from standin_gpu import StandinDriver
-from acceld.backends.cuda import driver
+from acceld.devices.cuda import driver
 from acceld.daemon.process import main
 
 driver.CudaDriver = StandinDriver

@@ -23,8 +23,8 @@ import asyncio, json, shutil, sys
 from pathlib import Path
 from standin_gpu import StandinDriver
 from acceld.config import EvaluateConfig
-from acceld.evaluate.base import EvaluationRequest
-from acceld.evaluate.hosted.judge import HostedJudge
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.hosted.evaluator import HostedJudge
 from acceld.model import Gate, Kernel
 from acceld.workloads import workload
 

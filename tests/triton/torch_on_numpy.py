@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from acceld.backends.cuda.blank_torch import Allocation, BlankTorch, Tensor
+from acceld.devices.cuda.blank_torch import Allocation, BlankTorch, Tensor
 from acceld.workloads.inputs import numpy_dtype
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer
+from acceld.tui.app import ConsoleApp
+from acceld.tui.screens.candidate import CandidateScreen
 from tests.store.records import fill
-from tui.app import ConsoleApp
-from tui.screens.candidate import CandidateScreen
 
 
 async def test_every_screen_draws_what_the_daemon_stored(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from acceld.errors import DaemonError
-from acceld.events import Event, EventKind
+from acceld.events import BestChanged, Event
+from acceld.tui.app import ConsoleApp
+from acceld.tui.replay import Replay
+from acceld.tui.widgets.frame import Line
+from acceld.tui.widgets.lines import LineList
 from tests.tui.canned import CannedClient, history, now
-from tui.app import ConsoleApp
-from tui.replay import Replay
-from tui.widgets.frame import Line
-from tui.widgets.lines import LineList
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
 SMALL = ("runs", "beam", "candidate", "profile")
@@ -100,8 +100,8 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("2")
         seq = client.console.seq
-        best = {"candidate": 2001, "latency_us": 100.0, "speedup": 8.12, "percent_of_peak": 90.0, "source": "simulated"}
-        await client.future.put([Event(EventKind.BEST_CHANGED, 3, best, seq + 1, now())])
+        best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated")
+        await client.future.put([Event(best, 3, seq + 1, now())])
         await pilot.pause(0.2)
         shown = str(app.screen.query_one("#context", Line).render())
         assert "100 µs" in shown and "8.12x" in shown
@@ -150,7 +150,7 @@ async def test_a_lost_daemon_gives_a_banner_and_the_console_comes_back(monkeypat
             async for batch in super().events(after):
                 yield batch
 
-    monkeypatch.setattr("tui.app.RETRY_S", (0.1,))
+    monkeypatch.setattr("acceld.tui.app.RETRY_S", (0.1,))
     client = Flaky()
     app = console(client=client)
     async with app.run_test(size=(80, 24)) as pilot:

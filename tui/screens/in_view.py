@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tui.screens.base import ConsoleScreen
+from acceld.tui.context import Context
+from acceld.tui.screens.base import ConsoleScreen
 
 
 class CandidateInView(ConsoleScreen):
@@ -13,16 +14,16 @@ class CandidateInView(ConsoleScreen):
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.facts: Mapping[str, Any] = {}
         self._asked: tuple[int, int] | None = None
 
     def show(self) -> None:
         run = self.run_view
-        if self.console_app.candidate is None and run is not None and run.best:
-            self.console_app.candidate = run.best.candidate
-        number = self.console_app.candidate
+        if self.context.candidate is None and run is not None and run.best:
+            self.context.candidate = run.best.candidate
+        number = self.context.candidate
         if number is not None:
             node = run.candidates.get(number) if run else None
             wanted = (number, node.verdict_seq if node else -1)

@@ -10,12 +10,13 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
-from tui.screens.base import ConsoleScreen
-from tui.widgets.bars import bar
-from tui.widgets.columns import Column, header, line
-from tui.widgets.frame import Panel
-from tui.widgets.lines import LineList
-from tui.words import age, state_word
+from acceld.tui.context import Context
+from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.widgets.bars import bar
+from acceld.tui.widgets.columns import Column, header, line
+from acceld.tui.widgets.frame import Panel
+from acceld.tui.widgets.lines import LineList
+from acceld.tui.words import age, state_word
 
 DEVICES = (
     Column("device", 14, keep=9, stretch=True),
@@ -41,8 +42,8 @@ class QueueScreen(ConsoleScreen):
     WANTS = frozenset({"devices", "run"})
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._answer: Mapping[str, Any] = {}
 
     def body(self) -> Iterable[Any]:
@@ -53,12 +54,12 @@ class QueueScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        if self.console_app.replay is None:
+        if self.context.replay is None:
             self._ask()
             self.set_interval(2.0, self._ask)
 
     def _ask(self) -> None:
-        if self.is_current and not self.console_app.banner:
+        if self.is_current and not self.context.banner:
             self.fetch("/v1/queue", self._take)
 
     def _take(self, answer: Mapping[str, Any]) -> None:
@@ -66,7 +67,7 @@ class QueueScreen(ConsoleScreen):
         self.show()
 
     def show(self) -> None:
-        state, palette = self.console_app.state, self.palette
+        state, palette = self.context.state, self.palette
         for row in self._answer.get("running") or ():
             if row.get("device") and row["device"] not in state.devices:
                 device = state.device(row["device"])
@@ -82,7 +83,7 @@ class QueueScreen(ConsoleScreen):
         self.query_one("#lanes").refresh()
 
     def _device(self, key: Hashable, width: int) -> Text:
-        palette, app = self.palette, self.console_app
+        palette, app = self.palette, self.context
         device = app.state.devices[str(key)]
         cells = [
             (device.name, palette.text),
@@ -95,7 +96,7 @@ class QueueScreen(ConsoleScreen):
         return line(DEVICES, cells, width)
 
     def _wait(self, key: Hashable, width: int) -> Text:
-        palette, app = self.palette, self.console_app
+        palette, app = self.palette, self.context
         number = int(str(key))
         run, at = app.state.queue.get(number, (None, 0.0))
         view = app.state.views.get(run or 0)
@@ -110,7 +111,7 @@ class QueueScreen(ConsoleScreen):
         return line(WAITING, cells, width)
 
     def _lanes(self, width: int, height: int) -> Text:
-        palette, app = self.palette, self.console_app
+        palette, app = self.palette, self.context
         busy = sum(1 for device in app.state.devices.values() if device.state == "busy")
         slots = max(len(app.state.devices), int((self._answer.get("queue") or {}).get("slots") or 0), 1)
         calls = sum(len(view.running_calls) for view in app.state.views.values())

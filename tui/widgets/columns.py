@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.style import Style
 from rich.text import Text
 
-from tui.widgets.bars import fitted
+from acceld.tui.widgets.bars import fitted
 
 GAP = 2
 

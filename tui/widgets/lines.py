@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui.palette import palette_of
+from acceld.tui.palette import palette_of
 
 Draw = Callable[[Hashable, int], Text]
 """Draws the line of a key at a width."""
@@ -112,6 +112,10 @@ class LineList(ScrollView, can_focus=True):
         if self._follow and not same:
             self._reveal()
         self.refresh()
+
+    def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
+        """Replace the lines by finished ones; their keys are their places."""
+        self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
 
     def follow(self, on: bool) -> None:
         """Keep the cursor on the last line."""

@@ -91,7 +91,7 @@ class Layout:
 
 
 def lay_out(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> Layout:
-    """Places for the arrays of a job: ``arguments`` and ``outputs`` as :func:`acceld.backends.hosted.job_of` has them."""
+    """Places for the arrays of a job: ``arguments`` and ``outputs`` as :func:`acceld.evaluate.hosted.driver.job_of` has them."""
     cursor = 0
     places: tuple[list[Slot], list[Slot]] = ([], [])
     number = 0

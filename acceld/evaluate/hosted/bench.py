@@ -19,16 +19,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from acceld.backends.hosted import Driver, Job, Lease, Rights
 from acceld.errors import WorkloadError
-from acceld.evaluate.admission import Admission, answered
-from acceld.evaluate.correctness import Errors
+from acceld.evaluate.correctness.admission import Admission, answered
+from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.hosted.arena import Layout, memory_file
+from acceld.evaluate.hosted.driver import Driver, Job, Lease, Rights
 from acceld.evaluate.hosted.oracle import errors_of
 from acceld.evaluate.hosted.referee import FINISHED, Plan
-from acceld.evaluate.jail import Jail, Level
-from acceld.evaluate.messages import BadMessage, clean, failure_from, pack, parse
-from acceld.evaluate.process import Outcome, Reply, SandboxError, Zygote
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, pack, parse
+from acceld.evaluate.sandbox.process import Outcome, Reply, SandboxError, Zygote
 from acceld.model import Failure, Status
 from acceld.workloads import Workload
 

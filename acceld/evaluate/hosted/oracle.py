@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acceld.errors import WorkloadError
-from acceld.evaluate import admission
-from acceld.evaluate.correctness import Errors, compare
-from acceld.evaluate.distributions import NOISY, inputs_of, is_boosted
+from acceld.evaluate.correctness import admission
+from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
+from acceld.evaluate.correctness.metrics import Errors, compare
 from acceld.evaluate.hosted.arena import Layout, Slot, numpy_dtype
 from acceld.evaluate.hosted.worker import function
-from acceld.evaluate.messages import send, unpack
+from acceld.evaluate.sandbox.messages import send, unpack
 from acceld.workloads import Workload, kernel_inputs, load_workload, reference_outputs
 
 DECK, KEPT = 5, 5

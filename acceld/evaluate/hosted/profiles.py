@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median as middle_of
 
-from acceld.backends.hosted import Clock
 from acceld.evaluate.hosted.bench import Timed
+from acceld.evaluate.hosted.driver import Clock
 from acceld.evaluate.hosted.statistics import Estimate, Paired, median, paired, spread
 from acceld.model import Failure, Source
 

@@ -1,6 +1,6 @@
 """The referee: gives a worker its inputs, times it and keeps what it wrote. It runs beside the worker, not in it.
 
-It is the worker's parent (the supervisor of :mod:`acceld.evaluate.zygote`), holds every input and never runs judged
+It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), holds every input and never runs judged
 code. One call:
 
 1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
@@ -38,7 +38,7 @@ import numpy as np
 
 from acceld.evaluate.hosted.arena import Layout, Slot
 from acceld.evaluate.hosted.worker import ANSWER
-from acceld.evaluate.zygote import Job
+from acceld.evaluate.sandbox.zygote import Job
 
 FIXUPS = 200
 """Elements of each input that become right only after the clock has started."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from acceld.backends.hosted import Lease
 from acceld.errors import WorkloadError
-from acceld.evaluate.base import EvaluationRequest
-from acceld.evaluate.checks import WORST, bounded, correctness_of, worst_row
-from acceld.evaluate.correctness import Errors
-from acceld.evaluate.distributions import OWN, PAPER_SEEDS
-from acceld.evaluate.floors import Floors
-from acceld.evaluate.gates import Trial, judge_errors
+from acceld.evaluate.correctness.checks import WORST, bounded, correctness_of, worst_row
+from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS
+from acceld.evaluate.correctness.gates import Trial, judge_errors
+from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.hosted.bench import Artefact, Checked, Draw, Timed
+from acceld.evaluate.hosted.driver import Lease
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Check, Correctness, Failure, Gate, Profile, Status
 from acceld.workloads import Workload
 

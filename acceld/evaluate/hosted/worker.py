@@ -14,9 +14,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from acceld.backends.hosted import BuildRefused, Call
 from acceld.evaluate.hosted.arena import Layout
-from acceld.evaluate.messages import MAX_MESSAGE, send
+from acceld.evaluate.hosted.driver import BuildRefused, Call
+from acceld.evaluate.sandbox.messages import MAX_MESSAGE, send
 
 ARENA, DOORBELL, DONE = 5, 6, 7
 """Descriptors in the worker: shared memory, the pipe it waits on, the pipe it answers on."""

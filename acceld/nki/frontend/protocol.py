@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
-from acceld.nki.program import Program
-from acceld.nki.session import Session
+from acceld.nki.frontend.session import Session
+from acceld.nki.ir.program import Program
 
 
 class FrontEnd(Protocol):

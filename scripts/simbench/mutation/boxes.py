@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from acceld.nki.flow import all_uses
-from acceld.nki.program import Access, Affine, Buffer, Instruction, Program, Role, Space, TileDim
+from acceld.nki.ir.def_use import all_uses
+from acceld.nki.ir.program import Access, Affine, Buffer, Instruction, Program, Role, Space, TileDim
 from scripts.simbench.mutation.editing import mapped
 
 Box = list[tuple[int, int]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from acceld.nki.program import Access, Affine, Attr, Instruction, Loop, Node, Operand, Pattern, Program
+from acceld.nki.ir.program import Access, Affine, Attr, Instruction, Loop, Node, Operand, Pattern, Program
 
 Change = tuple[int, Program]
 """Line and program of one mutant."""

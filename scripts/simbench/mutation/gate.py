@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from acceld.backends import simulator
-from acceld.evaluate.claims import false_claim
-from acceld.evaluate.correctness import Errors, compare
-from acceld.evaluate.distributions import inputs_of
-from acceld.evaluate.gates import Seeds, Trial, judge_errors, search_trial, strict_trials
-from acceld.evaluate.oracle import expectation, noise
+from acceld.evaluate.correctness.distributions import inputs_of
+from acceld.evaluate.correctness.gates import Seeds, Trial, judge_errors, search_trial, strict_trials
+from acceld.evaluate.correctness.metrics import Errors, compare
+from acceld.evaluate.correctness.oracle import expectation, noise
+from acceld.evaluate.simulated import simulator
+from acceld.evaluate.simulated.claims import false_claim
 from acceld.nki.errors import KernelFailure
-from acceld.nki.execute import ExecuteOptions, execute
-from acceld.nki.numerics import Array
-from acceld.nki.program import Program
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.program import Program
 from acceld.workloads import Workload, kernel_inputs
 from scripts.simbench.mutation.reduction import Reduced
 

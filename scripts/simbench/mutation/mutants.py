@@ -2,7 +2,7 @@
 
 Each operator makes a small error of the kind people and models make. Mutants that mean the same by construction
 (swapping instructions that share no buffer, dropping a copy nobody reads, shortening a loop that runs once) are not
-made. What is left either breaks a rule (:func:`acceld.nki.verify.verify`) or should change an output.
+made. What is left either breaks a rule (:func:`acceld.nki.verify.verifier.verify`) or should change an output.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from acceld.nki.program import Program
+from acceld.nki.ir.codec import program_hash
+from acceld.nki.ir.program import Program
 from scripts.simbench.mutation import order, places, values
 from scripts.simbench.mutation.editing import Maker
 
@@ -53,7 +54,7 @@ def mutants(program: Program, seed: int = 0, limit: int | None = None) -> Iterat
         for name, changes in lanes:
             while changes:
                 change = changes.pop()()
-                if change is not None and change[1].hash != program.hash:
+                if change is not None and program_hash(change[1]) != program_hash(program):
                     yield Mutant(name, *change)
                     made += 1
                     break

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from acceld.nki.flow import all_uses
-from acceld.nki.program import Access, Instruction, Loop, Node, Program
+from acceld.nki.ir.def_use import all_uses
+from acceld.nki.ir.program import Access, Instruction, Loop, Node, Program
 from scripts.simbench.mutation.editing import Change, Maker, instructions, replaced
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from acceld.nki.program import Access, Affine, Instruction, Pattern, Program
+from acceld.nki.ir.program import Access, Affine, Instruction, Pattern, Program
 from scripts.simbench.mutation.editing import Maker, instructions, tiles, with_instruction, with_operand
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from acceld.nki.flow import Use, all_uses
-from acceld.nki.numerics import Array
-from acceld.nki.program import Access, Affine, Instruction, Loop, LoopKind, Node, Program
-from acceld.nki.verify import verify
+from acceld.nki.ir.def_use import Use, all_uses
+from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.program import Access, Affine, Instruction, Loop, LoopKind, Node, Program
+from acceld.nki.verify.verifier import verify
 from acceld.workloads import Workload
 from scripts.simbench.mutation.boxes import extent, in_boxes
 from scripts.simbench.mutation.editing import mapped

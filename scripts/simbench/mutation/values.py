@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from acceld.nki.program import Access, Attr, Pattern, Program, Role, Space
+from acceld.nki.ir.program import Access, Attr, Pattern, Program, Role, Space
 from scripts.simbench.mutation.editing import (
     Change,
     Maker,

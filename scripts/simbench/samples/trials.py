@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from acceld.nki.errors import KernelFailure
-from acceld.nki.execute import execute
-from acceld.nki.tracing import TensorSpec, TraceOptions, trace
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
+from acceld.nki.verify.verifier import verify
 from scripts.simbench.samples.drawing import Array, Maker
 from scripts.simbench.samples.references import wide
 

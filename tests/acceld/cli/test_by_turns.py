@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from acceld.cli.by_turns import SAME, Turns
-from acceld.cli.verify import Case, broken_by
+from acceld.cli.commands.verify import Case, broken_by
 from acceld.model import Kernel
 
 KERNEL = Kernel("text", "c")

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from acceld.backends.neuron.cores import Isolation
-from acceld.cli.calibrate import errors, pairs
+from acceld.cli.commands.calibrate import errors, pairs
 from acceld.cli.main import main
-from acceld.evaluate.neuron.calibration import isolation_of, keep_isolation
-from acceld.evaluate.neuron.interference import isolation_from
+from acceld.devices.neuron.calibration import isolation_of, keep_isolation
+from acceld.devices.neuron.interference import isolation_from
+from acceld.devices.neuron.runtime.cores import Isolation
 from acceld.model import Correctness, Evaluation, Gate, Profile, Source, Status
-from store.database import Store
+from acceld.store.changes.tree import keep_evaluation
+from acceld.store.database import Store
 
 PROFILE = Profile(
     Source.MEASURED,
@@ -51,8 +52,13 @@ def test_the_models_error_is_told_by_method_from_measured_pairs_only(
             ("d", stand_in),
             ("e", unpredicted),
         ):
-            await store.keep_evaluation(
-                _evaluation(sha, profile), workload="silu", backend="neuron_legacy", chip="trn1", key=sha
+            await store.change(
+                keep_evaluation,
+                _evaluation(sha, profile),
+                workload="silu",
+                backend="neuron_legacy",
+                chip="trn1",
+                key=sha,
             )
         await store.close()
 

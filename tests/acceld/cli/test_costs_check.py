@@ -9,22 +9,23 @@ from typing import Any
 
 import pytest
 
-from acceld.cli.costs import grouped, usd
+from acceld.cli.commands.costs import grouped, usd
 from acceld.cli.main import main
 from acceld.daemon.ledger import StoreLedger
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Evaluation, Failure, Gate, RunSpec, SearchParameters, Status
-from acceld.proposers.base import Problem
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.interface import Problem
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.changes.runs import create_run
+from acceld.store.database import Store
 from tests.acceld.search.llm_victim import ROOT, Judge, Model
 
 
@@ -32,7 +33,7 @@ async def search(folder: Path, price: Price | None, judge: Judge | None = None, 
     store = Store.open(folder / "acceld.db")
     sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 2, "patience": 0} | more
     parameters = SearchParameters(**sizes)  # type: ignore[arg-type]  # by name
-    run = await store.create_run(RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
+    run = await store.change(create_run, RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=price)
     calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=2)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from acceld.cli.history import moment
+from acceld.cli.commands.history import moment
 from acceld.cli.main import COMMANDS, main, parser_of
 from acceld.errors import UsageError
 from tests.store.records import state_with_runs

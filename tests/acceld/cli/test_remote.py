@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from acceld.cli.attach import tunnel
+from acceld.cli.commands.attach import tunnel
 from acceld.errors import DaemonError, UsageError
 from acceld.home import DaemonLock, Home
 from acceld.http.server import Server
-from store.reader import HistoryFile
+from acceld.store.reader import HistoryFile
 from tests.store.records import fill
 
 SSH = '''#!{python}

@@ -14,14 +14,14 @@ from acceld.config import Config
 from acceld.daemon.service import Daemon
 from acceld.home import DaemonLock, Home
 from acceld.http.client import HttpClient
-from store.database import Store
+from acceld.store.database import Store
 from tests.acceld.daemon.scripted import scripted_parts
 
 
 @pytest.fixture(autouse=True)
 def blocking() -> Iterator[BlockBuster]:
     """A call of ours that blocks the event loop fails the test."""
-    with blockbuster_ctx(scanned_modules=["acceld.daemon", "acceld.http", "acceld.search", "store"]) as found:
+    with blockbuster_ctx(scanned_modules=["acceld.daemon", "acceld.http", "acceld.search", "acceld.store"]) as found:
         yield found
 
 

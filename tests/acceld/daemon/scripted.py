@@ -17,9 +17,10 @@ from acceld.daemon.parts import Parts
 from acceld.daemon.process import main
 from acceld.daemon.runs import Searching
 from acceld.errors import WorkloadError
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.home import Home
 from acceld.model import (
+    PROPOSERS,
     Attempt,
     Check,
     Correctness,
@@ -34,10 +35,10 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers.base import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.database import Store
 
 
 class ScriptedJudge:
@@ -91,8 +92,7 @@ class TenthFaster:
     """Each plan makes a kernel a tenth faster, by another text; every third is no kernel."""
 
     name = "rules"
-    repairs = False
-    teaches = False
+    abilities = PROPOSERS[name]
 
     async def first(self, request: FirstRequest) -> str | None:
         """Nothing."""

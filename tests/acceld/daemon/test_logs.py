@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from acceld.cli.logs import since, tail
+from acceld.cli.commands.logs import since, tail
 from acceld.daemon import logs
 from acceld.daemon.secrets import redactor
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from acceld.evaluate import process
-from acceld.evaluate.jail import Level
-from acceld.evaluate.process import Zygote
+from acceld.evaluate.sandbox import process
+from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.sandbox.process import Zygote
 
 HERE = Path(__file__).parent
 TASKS = "echo leave_at_once crash hang spin escape bomb allocate allocate_in_children flood descriptors environment kill_itself".split()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from acceld.evaluate.admission import Admission, Admissions, examine
+from acceld.evaluate.correctness.admission import Admission, Admissions, examine
 from acceld.workloads import Workload, load_workload
 
 TOML = """

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from acceld.evaluate import cgroups
-from acceld.evaluate.jail import Jail, Level
-from acceld.evaluate.process import Zygote
+from acceld.evaluate.sandbox import cgroups
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.sandbox.process import Zygote
 
 _ESCAPES = """
 import os, time

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from acceld.evaluate.claims import false_claim
-from acceld.nki.program import Buffer, Instruction, Loop, LoopKind, Node, Program, Role, Space
-from acceld.nki.tracing import TensorSpec, trace
+from acceld.evaluate.simulated.claims import false_claim
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.program import Buffer, Instruction, Loop, LoopKind, Node, Program, Role, Space
 
 SOURCE = """
 import neuronxcc.nki as nki

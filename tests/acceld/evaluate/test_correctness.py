@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceld.evaluate.correctness import BROKEN, NONE, Errors, compare
-from acceld.evaluate.gates import splits
-from acceld.evaluate.tolerance import tolerance_from
+from acceld.evaluate.correctness.gates import splits
+from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare
+from acceld.evaluate.correctness.tolerance import tolerance_from
 from acceld.workloads import workload
 
 RNG = np.random.default_rng(5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from acceld.errors import WorkloadError
-from acceld.evaluate.distributions import boosted_variants, inputs_of, is_boosted
+from acceld.evaluate.correctness.distributions import boosted_variants, inputs_of, is_boosted
 from acceld.workloads import workload as find_workload
 
 

@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, WorkloadError
-from acceld.evaluate.base import EvaluationRequest, Evaluator, Priority
-from acceld.evaluate.evaluator import Judge
-from acceld.evaluate.jail import Level
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
+from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.simulated.evaluator import Judge
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.workloads import ArraySpec, load_workload
 

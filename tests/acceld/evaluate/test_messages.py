@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceld.evaluate.messages import BadMessage, clean, failure_from, failure_record, pack, parse, unpack
-from acceld.evaluate.process import Reply, _memory_file
+from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, failure_record, pack, parse, unpack
+from acceld.evaluate.sandbox.process import Reply, _memory_file
 from acceld.model import Status
 from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
 

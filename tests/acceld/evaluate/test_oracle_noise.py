@@ -9,18 +9,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acceld.evaluate.oracle import amplified, expectation, noise
+from acceld.evaluate.correctness.oracle import amplified, expectation, noise
+
+
+def operands(inputs: Sequence[Any], float64: bool) -> list[NDArray[np.float64]]:
+    return [np.asarray(one, np.float64 if float64 else np.float32) for one in inputs]
 
 
 def softmax_of_product(inputs: Sequence[Any], float64: bool) -> list[NDArray[Any]]:
-    left, right = (np.asarray(one, np.float64 if float64 else np.float32) for one in inputs)
+    left, right = operands(inputs, float64)
     logits = left @ right
     weight = np.exp(logits - logits.max(axis=1, keepdims=True))
     return [weight / weight.sum(axis=1, keepdims=True)]
 
 
 def product(inputs: Sequence[Any], float64: bool) -> list[NDArray[Any]]:
-    left, right = (np.asarray(one, np.float64 if float64 else np.float32) for one in inputs)
+    left, right = operands(inputs, float64)
     return [left @ right]
 
 

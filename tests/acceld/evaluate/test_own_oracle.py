@@ -9,8 +9,8 @@ import pytest
 from acceld import drafts
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
-from acceld.evaluate.base import EvaluationRequest
-from acceld.evaluate.evaluator import Judge
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.simulated.evaluator import Judge
 from acceld.model import Gate, Kernel, Status
 
 KERNEL = """

@@ -28,7 +28,7 @@ def kernel(x):
         ("from . import reference", "import"),
         ("from numpy.linalg import norm", "import"),
         ("from numpy import matmul", "library"),
-        ("import acceld.nki.codec", "import"),
+        ("import acceld.nki.ir.codec", "import"),
         ("exec('1')", "builtin"),
         ("__import__('os')", "builtin"),
         ("open('x')", "builtin"),

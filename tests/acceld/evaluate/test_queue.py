@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from acceld.evaluate.base import Priority
+from acceld.evaluate.interface import Priority
 from acceld.evaluate.queue import SlotQueue
 
 

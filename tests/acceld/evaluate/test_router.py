@@ -3,7 +3,7 @@
 import pytest
 
 from acceld.errors import DeviceError, UsageError
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.router import Router
 from acceld.model import Evaluation, Failure, Kernel, Status
 

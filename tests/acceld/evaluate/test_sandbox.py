@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from acceld.evaluate import cgroups, seccomp
-from acceld.evaluate.jail import Level
-from acceld.evaluate.probes import PROBES
-from acceld.evaluate.sandbox import REQUIRED, probe_level
-from acceld.evaluate.seccomp import Filter, assemble
+from acceld.evaluate.sandbox import cgroups, seccomp
+from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.sandbox.ladder import REQUIRED, probe_level
+from acceld.evaluate.sandbox.probes import PROBES
+from acceld.evaluate.sandbox.seccomp import Filter, assemble
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 

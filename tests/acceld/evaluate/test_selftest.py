@@ -8,9 +8,9 @@ import pytest
 
 from acceld.config import EvaluateConfig
 from acceld.errors import UsageError
-from acceld.evaluate.attacks import FOLDER, load_attacks
 from acceld.evaluate.policy import check
-from acceld.evaluate.selftest import run_selftest
+from acceld.evaluate.selftest.attacks import FOLDER, load_attacks
+from acceld.evaluate.selftest.runner import run_selftest
 from acceld.resources import data_folder
 
 CONFIG = EvaluateConfig(slots=2)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from acceld.evaluate.gates import Trial
-from acceld.evaluate.trials import first_failure
+from acceld.evaluate.correctness.gates import Trial
+from acceld.evaluate.correctness.trials import first_failure
 
 TRIALS = [Trial(name, 0) for name in "abcde"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from acceld.evaluate import process
-from acceld.evaluate.jail import SLOT_UID, SLOTS, Jail, Level
-from acceld.evaluate.process import TRIES, SandboxError, Zygote
-from acceld.evaluate.tree import descendants
+from acceld.evaluate.sandbox import process
+from acceld.evaluate.sandbox.jail import SLOT_UID, SLOTS, Jail, Level
+from acceld.evaluate.sandbox.process import TRIES, SandboxError, Zygote
+from acceld.evaluate.sandbox.process_tree import descendants
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
@@ -176,8 +176,8 @@ async def test_a_module_that_does_not_exist_is_an_error_of_ours() -> None:
 _DAEMON = """
 import asyncio, json, sys
 sys.path.insert(0, sys.argv[1])
-from acceld.evaluate import process
-from acceld.evaluate.jail import SLOT_UID, SLOTS, Jail, Level
+from acceld.evaluate.sandbox import process
+from acceld.evaluate.sandbox.jail import SLOT_UID, SLOTS, Jail, Level
 process._BOOT = process._BOOT.replace("import json, sys", f"import json, sys; sys.path.append({sys.argv[2]!r})")
 async def main():
     zygote = process.Zygote({"escape": "hostile:escape"}, level=Level[sys.argv[3]])

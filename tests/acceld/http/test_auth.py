@@ -16,7 +16,7 @@ import pytest
 from acceld.errors import ConfigError, DaemonError
 from acceld.http.client import HttpClient
 from acceld.http.server import Server, bind_private, parse_tcp
-from store.database import Store
+from acceld.store.database import Store
 
 TOKEN = "a" * 64
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "WS")

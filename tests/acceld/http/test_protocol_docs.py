@@ -9,9 +9,9 @@ from pathlib import Path
 from acceld.daemon.steering import ACTIONS
 from acceld.events import EventKind
 from acceld.http.application import application
-from store.database import Store
-from store.history import SAVED
-from store.reader import HistoryFile
+from acceld.store.database import Store
+from acceld.store.reader import HistoryFile
+from acceld.store.reads.history import SAVED
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from acceld.llm.anthropic import AnthropicClient
-from acceld.llm.anthropic_batches import AnthropicBatches
 from acceld.llm.batches import Batcher, BatchProvider, MemoryJournal, OpenBatch
 from acceld.llm.calls import Calls
 from acceld.llm.client import ScriptedClient
 from acceld.llm.errors import LLMBadRequest, LLMRateLimited
 from acceld.llm.ledger import MemoryLedger, question_key
-from acceld.llm.openai import OpenAIClient
-from acceld.llm.openai_batches import OpenAIBatches
 from acceld.llm.pricing import Price
+from acceld.llm.providers.anthropic import AnthropicClient
+from acceld.llm.providers.anthropic_batches import AnthropicBatches
+from acceld.llm.providers.openai import OpenAIClient
+from acceld.llm.providers.openai_batches import OpenAIBatches
 from acceld.llm.retry import RetryPolicy
 from acceld.llm.settings import Api
 from acceld.search.budget import Budget

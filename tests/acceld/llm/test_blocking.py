@@ -55,7 +55,7 @@ def test_the_first_call_does_not_block_the_loop(api: str, provider: str) -> None
 
 def test_importing_the_models_layer_imports_no_sdk() -> None:
     code = (
-        "import sys, acceld.llm.model, acceld.llm.calls, acceld.proposers.llm\n"
+        "import sys, acceld.llm.model, acceld.llm.calls, acceld.proposers.llm.proposer\n"
         "print([name for name in ('openai', 'anthropic', 'httpx2', 'pydantic', 'genai_prices') if name in sys.modules])"
     )
     child = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

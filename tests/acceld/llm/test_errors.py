@@ -10,8 +10,9 @@ import openai
 import pytest
 
 from acceld.errors import AcceldError
-from acceld.llm import errors, translation
+from acceld.llm import errors
 from acceld.llm.errors import LLMError
+from acceld.llm.providers import translation
 
 ROOTS = {"OpenAIError", "AnthropicError"}
 

@@ -17,10 +17,10 @@ from acceld.llm.model import Model, connect
 from acceld.llm.pricing import FREE
 from acceld.llm.settings import Api, Deadlines, ModelSettings
 from acceld.model import Candidate, Kernel, Plan
-from acceld.proposers.base import AttemptRequest, PlanRequest, Problem
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleModels, RoleTable
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelFailure
-from acceld.nki.tracing import TensorSpec, trace
-from acceld.nki.verify import verify
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.verify.verifier import verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from acceld.nki.builder import ProgramBuilder
-from acceld.nki.program import (
+from acceld.nki.ir.builder import ProgramBuilder
+from acceld.nki.ir.program import (
     Access,
     Affine,
     Attr,

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from acceld.nki.buffers import Planner, is_whole
-from acceld.nki.execute import ExecuteOptions, _Execution, execute
-from acceld.nki.flow import Coverage, all_uses
-from acceld.nki.program import (
+from acceld.nki.execute.buffers import Planner, is_whole
+from acceld.nki.execute.interpreter import ExecuteOptions, _Execution, execute
+from acceld.nki.ir.def_use import Coverage, all_uses
+from acceld.nki.ir.program import (
     Access,
     Affine,
     Buffer,
@@ -29,7 +29,7 @@ from acceld.nki.program import (
     Space,
     TileDim,
 )
-from acceld.nki.regions import Box, box, index_bounds
+from acceld.nki.ir.regions import Box, box, index_bounds
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 Array = NDArray[Any]

@@ -1,8 +1,8 @@
 """The legacy compiler fuses loops that hand values over, where the order of iterations allows it."""
 
-from acceld.nki.fusion import fuse
-from acceld.nki.program import Affine, Engine, Loop, LoopKind, Program, Role
-from acceld.nki.timeline import timeline
+from acceld.nki.ir.program import Affine, Engine, Loop, LoopKind, Program, Role
+from acceld.nki.timing.loop_fusion import fuse
+from acceld.nki.timing.timeline import timeline
 from tests.acceld.nki.tiles import Writer, tile, times
 
 TILES = 160

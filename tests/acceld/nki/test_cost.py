@@ -3,14 +3,14 @@
 import pytest
 
 from acceld.chips import CHIPS, DMA_DESCRIPTOR_US
-from acceld.nki.compiler_current import place as place_current
-from acceld.nki.compiler_legacy import place
-from acceld.nki.cost import Cost, CostModel
 from acceld.nki.errors import MissingRule
-from acceld.nki.ops import OPS
-from acceld.nki.params import CURRENT, LEGACY
-from acceld.nki.program import Access, Buffer, Engine, Instruction, Space, TileDim
-from acceld.nki.templates import iteration_shape
+from acceld.nki.ir.operations import OPS
+from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Space, TileDim
+from acceld.nki.timing.compiler_current import place as place_current
+from acceld.nki.timing.compiler_legacy import place
+from acceld.nki.timing.cost import Cost, CostModel
+from acceld.nki.timing.expansion import iteration_shape
+from acceld.nki.timing.parameters import CURRENT, LEGACY
 from tests.acceld.nki.tiles import Writer, tile
 
 

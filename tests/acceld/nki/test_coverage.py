@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.nki.coverage import Gap, gaps
-from acceld.nki.program import Program
-from acceld.nki.timeline import timeline
-from acceld.nki.tracing import TensorSpec, trace
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.program import Program
+from acceld.nki.timing.timeline import timeline
+from acceld.nki.verify.output_coverage import Gap, gaps
 
 KERNEL = """
 import nki

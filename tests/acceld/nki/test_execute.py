@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelCrash
-from acceld.nki.execute import ExecuteOptions, execute
-from acceld.nki.execution.library import BUILDERS
-from acceld.nki.numerics import NUMPY_DTYPES
-from acceld.nki.ops import OPS
-from acceld.nki.program import Access, Affine, Engine, Pattern
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.execute.kernels import BUILDERS
+from acceld.nki.ir.numerics import NUMPY_DTYPES
+from acceld.nki.ir.operations import OPS
+from acceld.nki.ir.program import Access, Affine, Engine, Pattern
 from tests.acceld.nki.programs import Kernel, Run, at
 
 Array = NDArray[Any]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelCrash, LimitExceeded
-from acceld.nki.execute import ExecuteOptions, _Execution, execute
-from acceld.nki.program import Affine, Indirect, LoopKind, Pattern, Program
+from acceld.nki.execute.interpreter import ExecuteOptions, _Execution, execute
+from acceld.nki.ir.program import Affine, Indirect, LoopKind, Pattern, Program
 from tests.acceld.nki.programs import Kernel, Run, at, var
 
 Array = NDArray[Any]

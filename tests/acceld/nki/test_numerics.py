@@ -10,18 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceld.nki.activations import ACTIVATIONS, activate, erf
-from acceld.nki.numerics import (
-    ALU,
-    BITWISE,
-    NUMPY_DTYPES,
-    fold,
-    round_tfloat32,
-    storage_dtype,
-    to_integer,
-    write,
-)
-from acceld.nki.ops import ACTIVATION_FUNCTIONS, ALU_OPS, DTYPE_BYTES, REDUCE_OPS
+from acceld.nki.execute.activations import ACTIVATIONS, activate, erf
+from acceld.nki.ir.numerics import ALU, BITWISE, NUMPY_DTYPES, fold, round_tfloat32, storage_dtype, to_integer, write
+from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, DTYPE_BYTES, REDUCE_OPS
 
 reals = st.floats(-1e6, 1e6, width=32)
 

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from acceld.nki.builder import ProgramBuilder
-from acceld.nki.codec import decode, encode
-from acceld.nki.program import (
-    Access,
-    Affine,
-    Engine,
-    Instruction,
-    Loop,
-    LoopKind,
-    Program,
-    Role,
-    Space,
-    TileDim,
-)
-from acceld.nki.reroll import mark, reroll
+from acceld.nki.frontend.current.loop_rerolling import mark, reroll
+from acceld.nki.ir.builder import ProgramBuilder
+from acceld.nki.ir.codec import decode, encode
+from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Program, Role, Space, TileDim
 
 TILE = (TileDim(128, (1, 0)), TileDim(64, (0, 1)))
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from acceld.chips import CHIPS
-from acceld.nki import timeline as timeline_module
 from acceld.nki.errors import MissingRule
-from acceld.nki.params import CURRENT, FITTED, LEGACY, TimelineParams
-from acceld.nki.program import Engine, LoopKind, Program, Role
-from acceld.nki.timeline import FIGURE_CLASS, Timeline, timeline
-from acceld.nki.trace_export import chrome_trace
-from acceld.nki.uncertainty import ABSOLUTE_PERCENT
+from acceld.nki.ir.program import Engine, LoopKind, Program, Role
+from acceld.nki.timing import timeline as timeline_module
+from acceld.nki.timing.chrome_trace import chrome_trace
+from acceld.nki.timing.parameters import CURRENT, FITTED, LEGACY, TimelineParams
+from acceld.nki.timing.timeline import FIGURE_CLASS, Timeline, timeline
+from acceld.nki.timing.uncertainty import ABSOLUTE_PERCENT
 from tests.acceld.nki.tiles import Writer, tile, times
 
 ROW = 128 * 512 * 4

@@ -7,20 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.nki.program import (
-    Access,
-    Affine,
-    Engine,
-    Indirect,
-    Instruction,
-    Loop,
-    Node,
-    Pattern,
-    Program,
-    TileDim,
-)
-from acceld.nki.timeline import Timeline, timeline
-from acceld.nki.tracing import TensorSpec, trace
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Instruction, Loop, Node, Pattern, Program, TileDim
+from acceld.nki.timing.timeline import Timeline, timeline
 
 _HEAD = """
 import neuronxcc.nki as nki

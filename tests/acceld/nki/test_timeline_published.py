@@ -3,9 +3,9 @@
 from itertools import pairwise
 from pathlib import Path
 
-from acceld.nki.timeline import timeline
-from acceld.nki.tracing import trace
-from acceld.nki.tracing_types import TensorSpec
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.timing.timeline import timeline
 
 KERNELS = Path(__file__).parents[2] / "kernels" / "legacy"
 PUBLISHED_MS = {"tiled": 51.80, "hoisted": 42.96, "blocked_free": 22.07, "blocked": 6.97}

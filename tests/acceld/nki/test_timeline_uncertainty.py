@@ -2,7 +2,7 @@
 
 import pytest
 
-from acceld.nki.uncertainty import PAIRED_PERCENT, ChangeClass, prediction
+from acceld.nki.timing.uncertainty import PAIRED_PERCENT, ChangeClass, prediction
 
 
 def test_every_change_class_has_a_band() -> None:

@@ -2,8 +2,20 @@
 
 from collections.abc import Sequence
 
-from acceld.nki.builder import ProgramBuilder
-from acceld.nki.program import Access, Affine, Attr, Buffer, Engine, Instruction, Operand, Program, Role, Space, TileDim
+from acceld.nki.ir.builder import ProgramBuilder
+from acceld.nki.ir.program import (
+    Access,
+    Affine,
+    Attr,
+    Buffer,
+    Engine,
+    Instruction,
+    Operand,
+    Program,
+    Role,
+    Space,
+    TileDim,
+)
 
 
 class Writer(ProgramBuilder):

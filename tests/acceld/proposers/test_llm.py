@@ -13,14 +13,7 @@ from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.errors import BudgetError, ConfigError
 from acceld.llm.calls import Calls
 from acceld.llm.client import Completion, CompletionRequest, ScriptedClient, Usage
-from acceld.llm.errors import (
-    LLMBadRequest,
-    LLMError,
-    LLMInterrupted,
-    LLMRefused,
-    LLMUnavailable,
-    LLMUnknownModel,
-)
+from acceld.llm.errors import LLMBadRequest, LLMError, LLMInterrupted, LLMRefused, LLMUnavailable, LLMUnknownModel
 from acceld.llm.ledger import MemoryLedger
 from acceld.llm.pricing import FREE, Price
 from acceld.llm.settings import ModelSettings
@@ -39,11 +32,11 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.proposers import showing
-from acceld.proposers.base import AttemptRequest, FixRequest, PlanRequest, Problem, RewritePair, SummaryRequest
-from acceld.proposers.llm import HOPELESS, LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleModels, RoleTable
+from acceld.proposers.interface import AttemptRequest, FixRequest, PlanRequest, Problem, RewritePair, SummaryRequest
+from acceld.proposers.llm import presentation
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import HOPELESS, LLMProposer
+from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 
@@ -55,7 +48,7 @@ PLAN_ANSWER = "Title: Load once\nClass: dma\nInsights: i3\n\nLoad each row a sin
 
 PROBLEM = Problem("silu", "x times sigmoid", REFERENCE, ("x: 128x512 f32",), "trn1", "nki_legacy", tolerance=2e-5)
 
-COUNTERS = dict.fromkeys(showing.COUNTERS, 0.0) | {"hbm_read_bytes": 4096.0, "spill_save_bytes": 77.0}
+COUNTERS = dict.fromkeys(presentation.COUNTERS, 0.0) | {"hbm_read_bytes": 4096.0, "spill_save_bytes": 77.0}
 
 
 def kernel(text: str) -> Kernel:
@@ -166,25 +159,25 @@ async def test_the_planner_sees_kernel_profile_insights_hints_and_the_gate_s_own
 
 
 async def test_seventeen_counters_in_an_order_of_the_seed() -> None:
-    lines = showing.profile_lines(profile(), 1).splitlines()
+    lines = presentation.profile_lines(profile(), 1).splitlines()
     assert len(lines) == 17
-    assert lines != showing.profile_lines(profile(), 2).splitlines()
-    assert sorted(lines) == sorted(showing.profile_lines(profile(), 2).splitlines())
-    assert lines == showing.profile_lines(profile(), 1).splitlines()
+    assert lines != presentation.profile_lines(profile(), 2).splitlines()
+    assert sorted(lines) == sorted(presentation.profile_lines(profile(), 2).splitlines())
+    assert lines == presentation.profile_lines(profile(), 1).splitlines()
 
 
 def test_counters_that_follow_from_others_are_worked_out() -> None:
     counters = {"hardware_flops": 9e9, "transpose_flops": 1e9, "hbm_read_bytes": 6e6, "hbm_write_bytes": 2e6}
-    seen = showing.profile_lines(replace(profile(1000.0), counters=counters, engines_us={"Vector": 250.0}))
+    seen = presentation.profile_lines(replace(profile(1000.0), counters=counters, engines_us={"Vector": 250.0}))
     assert "mm_arithmetic_intensity (operations a byte of the matrix products): 1000" in seen
     assert "peak_flops_bandwidth_ratio (operations a byte at which the chip is balanced): 223.78" in seen
     assert "hfu_estimated_percent (estimated use of the matrix engine, percent): 9.80" in seen
     assert "vector_engine_active_time_percent (vector engine busy, percent): 25" in seen
-    assert "scalar_engine" not in seen and showing.profile_lines(None) == "(no profile)"
+    assert "scalar_engine" not in seen and presentation.profile_lines(None) == "(no profile)"
 
 
 def test_earlier_plans_are_named_once() -> None:
-    lines = showing.tried_lines([PLAN, PLAN, replace(PLAN, title="", text="Fuse")])
+    lines = presentation.tried_lines([PLAN, PLAN, replace(PLAN, title="", text="Fuse")])
     assert lines == "- Load once (2 times)\n- Fuse"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.proposers.extraction import extract_kernel, parse_insight, parse_plan
+from acceld.proposers.llm.extraction import extract_kernel, parse_insight, parse_plan
 
 KERNEL = "def kernel(x):\n    return x\n"
 OTHER = "def kernel(x):\n    return x + x\n"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acceld.errors import PromptError
-from acceld.proposers.fencing import Data, capped, cleaned, delimiter, fenced
-from acceld.proposers.prompts import APIS, NAMES, PromptFile, PromptLibrary
+from acceld.proposers.llm.fencing import Data, capped, cleaned, delimiter, fenced
+from acceld.proposers.llm.prompts import APIS, NAMES, PromptFile, PromptLibrary
 from acceld.resources import prompts_folder
 
 SECRET = b"run 1"

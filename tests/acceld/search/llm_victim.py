@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from acceld.daemon.ledger import StoreJournal, StoreLedger
-from acceld.evaluate.base import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
 from acceld.llm.client import Completion, CompletionRequest, Usage
 from acceld.llm.ledger import question_key
@@ -22,14 +22,16 @@ from acceld.llm.model import connect_batches
 from acceld.llm.pricing import Price
 from acceld.llm.settings import ModelSettings
 from acceld.model import Check, Correctness, Evaluation, Kernel, Profile, RunSpec, SearchParameters, Source, Status
-from acceld.proposers.base import Problem
-from acceld.proposers.llm import LLMProposer
-from acceld.proposers.prompts import PromptLibrary
-from acceld.proposers.roles import RoleTable
+from acceld.proposers.interface import Problem
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
-from store.database import Store
+from acceld.store.changes.runs import create_run, recover_runs
+from acceld.store.database import Store
+from acceld.store.reads.records import load_runs
 
 ROOT = Kernel("def kernel(x):\n    return 100.0\n", "nki_legacy", entry="kernel", filename="kernel.py")
 PARAMETERS = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=500, patience=0)
@@ -82,9 +84,13 @@ class Judge:
 async def search(folder: Path) -> None:
     """Go on with the run in the folder, or start one."""
     store = await asyncio.to_thread(Store.open, folder / "acceld.db")
-    await store.recover("killed")
-    runs = await store.runs()
-    run = runs[0] if runs else await store.create_run(RunSpec("toy", search=PARAMETERS, proposer="llm", root=ROOT))
+    await store.change(recover_runs, "killed")
+    runs = await store.read(load_runs)
+    run = (
+        runs[0]
+        if runs
+        else await store.change(create_run, RunSpec("toy", search=PARAMETERS, proposer="llm", root=ROOT))
+    )
     budget = Budget(daemon_usd=1000.0)
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=Price.of("0.15", "0.60"))
     url, roles, batchers = os.environ.get("BATCH_URL", ""), RoleTable.single("m"), {}

@@ -6,7 +6,7 @@ import pytest
 
 from acceld.llm.pricing import Price
 from acceld.model import PRESETS, SearchParameters
-from acceld.proposers.roles import RoleModels, RoleTable
+from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.search.forecast import Habits, calls_by_role, forecast
 
 CHEAP, DEAR = Price.of("0.1", "0.4"), Price.of("3", "15")

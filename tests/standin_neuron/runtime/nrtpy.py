@@ -60,8 +60,8 @@ class NrtpyModel:
 
     def read(self, program):
         """A kernel that can be computed takes as long as the simulator says."""
-        from acceld.nki.codec import decode
-        from acceld.nki.timeline import timeline
+        from acceld.nki.ir.codec import decode
+        from acceld.nki.timing.timeline import timeline
 
         self.program = decode(program)
         self.latency_ms = timeline(self.program).latency_us / 1000
@@ -96,7 +96,7 @@ class NrtpyModel:
             with open(ntff_name, "w") as file:
                 json.dump({"ticks": 20}, file)
         if self.program is not None:
-            from acceld.nki.execute import execute
+            from acceld.nki.execute.interpreter import execute
 
             results = execute(self.program, [one.value.copy() for one in inputs.values()])
             return {f"output_{n}": NrtpyTensor(one, f"output_{n}") for n, one in enumerate(results)}

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from acceld.backends.cpu.driver import CpuDriver
 from acceld.config import EvaluateConfig
+from acceld.devices.cpu.driver import CpuDriver
 from acceld.errors import DeviceError, UsageError
-from acceld.evaluate.admission import Admission, Admissions
-from acceld.evaluate.base import EvaluationRequest
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.hosted.judge import HostedJudge
+from acceld.evaluate.correctness.admission import Admission, Admissions
+from acceld.evaluate.hosted.evaluator import HostedJudge
+from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Evaluation, Gate, Kernel, Source, Status
 from acceld.workloads import load_workload
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
-from acceld.nki.execute import execute
-from acceld.nki.program import Program
-from acceld.nki.tracing import TensorSpec, trace
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.program import Program
+from acceld.nki.verify.verifier import verify
 
 HEAD = """
 import nki

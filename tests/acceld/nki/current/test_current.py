@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acceld.nki.codec import decode, encode
-from acceld.nki.current.surface import surface
 from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
-from acceld.nki.execute import execute
-from acceld.nki.program import LoopKind, Program
-from acceld.nki.tracing import TensorSpec, trace
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.current.surface import surface
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.codec import decode, encode
+from acceld.nki.ir.program import LoopKind, Program
+from acceld.nki.verify.verifier import verify
 
 PRELUDE = "import numpy as np\nimport nki\nimport nki.isa as nisa\nimport nki.language as nl\n\n"
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from acceld.nki.current.surface import surface
-from acceld.nki.execute import execute
-from acceld.nki.tracing import TensorSpec, trace
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.current.surface import surface
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.verify.verifier import verify
 
 F32 = NDArray[np.float32]
 RNG = np.random.default_rng(11)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from acceld.nki.execute import execute
-from acceld.nki.tracing import TensorSpec, trace
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.verify.verifier import verify
 from tests.acceld.nki.current.test_current import PRELUDE, drawn, ran, traced
 
 

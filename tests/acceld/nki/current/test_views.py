@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from acceld.nki.errors import KernelFailure
-from acceld.nki.execute import execute
-from acceld.nki.tracing import TensorSpec, trace
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.verify.verifier import verify
 from tests.acceld.nki.current.test_current import PRELUDE, drawn
 
 TILE = """

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acceld.nki.codec import decode, encode
-from acceld.nki.execute import ExecuteOptions, execute
-from acceld.nki.program import Program
-from acceld.nki.tracing import TensorSpec, TraceOptions, trace
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
+from acceld.nki.ir.codec import decode, encode
+from acceld.nki.ir.program import Program
 
 HEAD = """\
 import numpy as np

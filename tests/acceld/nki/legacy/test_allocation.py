@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.program import Space
+from acceld.nki.ir.program import Space
 
 KERNEL = """
 import neuronxcc.nki.compiler as ncc

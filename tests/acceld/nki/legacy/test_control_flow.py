@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from acceld.nki.errors import KernelCrash, LegalityError, LimitExceeded, UnsupportedCall
-from acceld.nki.program import LoopKind
+from acceld.nki.ir.program import LoopKind
 
 COPY = """
 @nki.jit

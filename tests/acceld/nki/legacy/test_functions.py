@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.program import Engine
+from acceld.nki.ir.program import Engine
 
 KERNEL = """
 @nki.jit

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acceld.errors import AcceldError
-from acceld.nki.tracing import TensorSpec, TraceOptions, trace
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
 
 HEIGHT, WIDTH, PIECE = 32, 16, 4
 TENSORS = ("t0", "t1", "t2")

@@ -7,8 +7,8 @@ import pytest
 
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelFailure
-from acceld.nki.tracing import TensorSpec
-from acceld.nki.verify import verify
+from acceld.nki.frontend.tracing import TensorSpec
+from acceld.nki.verify.verifier import verify
 
 from .conftest import HEAD_LINES, RunKernel, TraceKernel
 

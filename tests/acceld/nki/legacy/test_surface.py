@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
-from acceld.nki.frontend import language
-from acceld.nki.legacy import isa
-from acceld.nki.legacy.surface import SURFACE
+from acceld.nki.frontend.legacy import isa, language
+from acceld.nki.frontend.legacy.surface import SURFACE
 
 MODULES = {"neuronxcc.nki.isa": isa.namespace(), "neuronxcc.nki.language": language.namespace()}
 BESIDE_THE_TABLE = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from acceld.nki.verify import verify
+from acceld.nki.verify.verifier import verify
 
 from .conftest import Array, RunKernel, TraceKernel
 

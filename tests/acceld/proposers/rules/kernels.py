@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from acceld.model import Profile
-from acceld.nki.execute import ExecuteOptions, execute
-from acceld.nki.tracing import trace
-from acceld.nki.tracing_types import TensorSpec
-from acceld.nki.verify import verify
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.verify.verifier import verify
 from acceld.proposers.rules import rule_named
-from acceld.proposers.rules.reading import KernelModule
+from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import Site, Variant
 
 Array = npt.NDArray[np.float32]

@@ -12,14 +12,14 @@ import pytest
 
 import acceld.proposers.rules as rules_package
 from acceld.model import Candidate, Kernel, Plan
-from acceld.proposers.base import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
 from acceld.proposers.rules import MODULES, all_rules, rule_named
 from acceld.proposers.rules.proposer import RulesProposer, refusals, suggestions
 from acceld.workloads import ArraySpec, Workload, find_workloads, workload
 from tests.acceld.proposers.rules.kernels import legacy
 
 CHANGE_CLASSES = {"loop_order", "tile_width", "fusion", "engine", "spill", "dma", "mixed"}
-FOLDER = Path(rules_package.__file__).parent
+FOLDER = Path(rules_package.__file__).parent / "nki"
 
 
 def shapes(one: Workload) -> tuple[tuple[int, ...] | None, ...]:
@@ -170,4 +170,4 @@ def test_shapes_are_read_from_argument_lines(line: str, shape: tuple[int, ...] |
 
 async def test_rules_neither_repair_nor_teach() -> None:
     proposer = RulesProposer()
-    assert not proposer.repairs and not proposer.teaches
+    assert not proposer.abilities.repairs and not proposer.abilities.teaches

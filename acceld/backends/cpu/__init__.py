@@ -1,1 +1,0 @@
-"""The host's processor as a backend: kernels in C (built by gcc) and in numpy."""

@@ -1,0 +1,194 @@
+"""``acceld attach``: the terminal UI on the daemon, on the history, on a recording, or on another machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from acceld import config
+from acceld.cli.arguments import number_of
+from acceld.cli.connect import reading
+from acceld.cli.output import say
+from acceld.errors import ConfigError, DaemonError, UsageError
+from acceld.events import event_of
+from acceld.home import find_home
+
+PAGE = 500
+TUNNEL_S = 15.0
+REMOTE = re.compile(r"ssh://(?P<host>\w[\w.@:-]*?)(?P<folder>/.*)?$")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to look at, and from where."""
+    parser.add_argument("run", nargs="?", metavar="r12", help="the run to open first")
+    parser.add_argument("--replay", action="store_true", help="play a run again, with a slider over its time")
+    parser.add_argument("--remote", metavar="ssh://HOST[/DIR]", help="the daemon of another machine, through ssh")
+    parser.add_argument("--theme", help="acceld, acceld-light, ansi-dark, ansi-light, or one of Textual's")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open it; leaving it leaves the daemon running."""
+    in_browser = "WebDriver" in os.environ.get("TEXTUAL_DRIVER", "")
+    if not in_browser and not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        raise UsageError(
+            "the terminal UI needs a terminal",
+            hint="for programs: acceld status --json, acceld runs --json, acceld show r12 --json, acceld logs -f",
+        )
+    if arguments.replay and not arguments.run:
+        raise UsageError("--replay needs a run", hint="acceld runs lists them: acceld attach r12 --replay")
+    number = number_of(arguments.run, "r") if arguments.run else None
+    calm_over_ssh()
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(_client(arguments))
+        return show(client, number, replay=arguments.replay, theme=arguments.theme)
+
+
+def calm_over_ssh() -> None:
+    """Fewer frames where each one travels; the person's own settings win."""
+    if os.environ.get("SSH_CONNECTION"):
+        os.environ.setdefault("TEXTUAL_FPS", "15")
+        os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+        os.environ.setdefault("TEXTUAL_SMOOTH_SCROLL", "0")
+
+
+def show(client: Any, number: int | None, *, replay: bool = False, theme: str | None = None) -> int:
+    """Run the application until it is left."""
+    from acceld.tui.app import ConsoleApp
+    from acceld.tui.replay import Replay
+
+    settings = config.load().config.tui
+    recording = Replay(number, asyncio.run(_recorded(client, number))) if replay and number is not None else None
+    app = ConsoleApp(
+        client,
+        run=number,
+        replay=recording,
+        refresh_hz=min(settings.refresh_hz, 4.0) if os.environ.get("SSH_CONNECTION") else settings.refresh_hz,
+        theme=theme or settings.theme,
+        keymap=keymap(settings.keys),
+        notify=settings.notify,
+    )
+    app.run()
+    if app.return_code:
+        return app.return_code
+    if not client.read_only and not replay:
+        say("detached; the daemon keeps running (acceld stop ends it)")
+    return 0
+
+
+def keymap(entries: tuple[str, ...]) -> dict[str, str]:
+    """Keys by the name of what they do, of ``run.pause=f9``. ConfigError for anything else."""
+    found = {}
+    for entry in entries:
+        name, sign, key = entry.partition("=")
+        if not sign or not name.strip() or not key.strip():
+            raise ConfigError(f"tui.keys: {entry!r} is not NAME=KEY", hint="such as 'run.pause=f9'")
+        found[name.strip()] = key.strip()
+    return found
+
+
+async def _recorded(client: Any, number: int) -> list[Any]:
+    """All events of a run."""
+    events: list[Any] = []
+    try:
+        while True:
+            after = events[-1].seq if events else 0
+            page = (await client.get(f"/v1/runs/{number}/events", after=after, limit=PAGE))["events"]
+            events += [event_of(row) for row in page]
+            if len(page) < PAGE:
+                break
+    finally:
+        await client.close()
+    if not events:
+        raise UsageError(f"r{number} has no events", hint="acceld runs lists what there is")
+    return events
+
+
+@contextlib.contextmanager
+def _client(arguments: argparse.Namespace) -> Iterator[Any]:
+    from acceld.http.client import HttpClient
+
+    if arguments.remote:
+        with tunnel(arguments.remote) as client:
+            yield client
+        return
+    home = find_home(arguments.home)
+    if home.daemon() is not None:
+        yield HttpClient.of(home)
+        return
+    with reading(arguments.home) as history:
+        # The server over the file listens on a socket of its own, which the blocking client knows.
+        served = history.client
+        client = HttpClient(socket_path=served.socket_path, token=served.token, where=f"{history.database}, read-only")
+        client.read_only = True
+        yield client
+
+
+@contextlib.contextmanager
+def tunnel(remote: str) -> Iterator[Any]:
+    """A client of another machine's daemon: its socket is forwarded by ssh, its token read through ssh."""
+    from acceld.http.client import HttpClient
+
+    match = REMOTE.fullmatch(remote)
+    if match is None:
+        raise UsageError(
+            f"--remote {remote!r}", hint="such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld"
+        )
+    host, folder = match["host"], match["folder"] or ""
+    destination = f"ssh://{host}" if ":" in host else host  # a port is only understood in an address
+    ask = f"cat {shlex.quote(folder)}/daemon.json {shlex.quote(folder)}/token" if folder else FIND_STATE
+    found = subprocess.run(
+        ["ssh", "-o", "BatchMode=yes", destination, ask], capture_output=True, text=True, check=False
+    )
+    lines = found.stdout.strip().splitlines()
+    if found.returncode or len(lines) < 2:
+        why = found.stderr.strip().splitlines()
+        raise DaemonError(
+            f"{host}: no daemon could be found there{f' ({why[-1]})' if why else ''}",
+            hint="start one on that machine (acceld start), or name its state folder: ssh://HOST/path/to/.acceld",
+        )
+    told, token = json.loads(lines[0]), lines[1]
+    with tempfile.TemporaryDirectory(prefix="acceld-") as place:
+        local = Path(place) / "daemon.sock"
+        words = [
+            "ssh",
+            "-N",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ExitOnForwardFailure=yes",
+            "-L",
+            f"{local}:{told['socket']}",
+            destination,
+        ]
+        tunnel = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + TUNNEL_S
+            while not local.exists():
+                if tunnel.poll() is not None or time.monotonic() > until:
+                    raise DaemonError(
+                        f"{host}: ssh could not forward the daemon's socket", hint="try the same with ssh -v"
+                    )
+                time.sleep(0.05)
+            yield HttpClient(socket_path=local, token=token, where=host)
+        finally:
+            tunnel.terminate()
+            tunnel.wait()
+
+
+FIND_STATE = (
+    'd="$PWD"; while [ ! -d "$d/.acceld" ] && [ "$d" != / ]; do d=$(dirname "$d"); done; '
+    'cat "$d/.acceld/daemon.json" "$d/.acceld/token"'
+)
+"""Shell text: what the daemon of the nearest state folder says of itself, then its token."""

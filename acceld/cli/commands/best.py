@@ -1,0 +1,118 @@
+"""``acceld best``: the best kernel of a run or workload; ``--apply`` writes it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from acceld import config, figures
+from acceld.cli.arguments import add_json
+from acceld.cli.connect import connected, reading
+from acceld.cli.kernels import judged_once, stored_kernel
+from acceld.cli.output import print_json, say, write_file
+from acceld.client import Client
+from acceld.errors import UsageError
+from acceld.home import find_home
+from acceld.model import Gate, Kernel
+from acceld.targets import SIMULATOR
+
+TRYING_S = 600.0
+"""How long a daemon may take to try the kernel, with what stands before it in the queue."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which, and where to."""
+    parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
+    parser.add_argument("--chip", help="with a workload: runs for this chip only")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there (a new file)")
+    parser.add_argument(
+        "--apply",
+        metavar="FILE",
+        help="replace a kernel file by one with the same signature and imports that passes today; a copy is kept beside it",
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print or write."""
+    what = arguments.what
+    with reading(arguments.home) as history:
+        if re.fullmatch(r"r\d+", what):
+            found = history.get(f"/v1/runs/{what[1:]}")
+        else:
+            listed = history.get("/v1/runs", workload=what, chip=arguments.chip, sort="speedup", limit=1)["runs"]
+            if not listed:
+                raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
+            found = listed[0]
+        if found["best"] is None:
+            raise UsageError(f"r{found['id']} has no kernel that passed", hint=found["message"] or "it may go on still")
+        candidate = history.get(f"/v1/candidates/{found['best']}")
+    text = candidate["text"]
+    if arguments.output:
+        _write_new(Path(arguments.output), text)
+    elif arguments.apply:
+        say(_applied(Path(arguments.apply), candidate, found, arguments.home))
+    if arguments.json:
+        print_json(
+            {
+                "run": found["id"],
+                "candidate": found["best"],
+                "workload": found["workload"],
+                "latency_us": found["best_latency_us"],
+                "speedup": found["speedup"],
+                "source": found["source"],
+                "text": text,
+            }
+        )
+    elif not (arguments.output or arguments.apply):
+        print(text, end="")
+    latency = figures.latency(
+        found["best_latency_us"], found["source"], found["chip"], candidate.get("interval_percent")
+    )
+    say(f"c{found['best']} of r{found['id']}: {latency}, {figures.speedup(found['speedup'])} over the baseline")
+    return 0
+
+
+def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> str:
+    """Write over a file with every check there is; what was done.
+
+    A daemon does it as it does for the terminal UI; a measured kernel needs one, which lends the device it is tried on.
+    """
+    from acceld.watch.apply import apply, check_drop_in, seen
+
+    expected = seen(path)
+    check_drop_in(path, _untrusted(candidate))
+    if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
+        _smoke_test(candidate, found, home)
+        backup = apply(path, candidate["text"], expected)
+        return f"wrote {path}; what was there is in {backup}"
+    place, _ = connected(home)
+    asked = {"action": "apply", "path": str(path.absolute()), "expected_sha256": expected}
+    told = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
+    return str(told["result"])
+
+
+def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
+    """Raise UsageError where the text does not trace and verify today."""
+    settings, state = config.load().config.evaluate, find_home(home).path
+    place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
+    verdict = asyncio.run(judged_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
+    if verdict.profile is None:
+        why = verdict.failure.message if verdict.failure else verdict.status.value
+        raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")
+
+
+def _untrusted(candidate: Mapping[str, Any]) -> Kernel:
+    return replace(stored_kernel(candidate), trusted=False)
+
+
+def _write_new(path: Path, text: str) -> None:
+    if path.exists():
+        raise UsageError(f"{path} exists", hint=f"to replace it and keep a copy: --apply {path}")
+    write_file(path, text, mode="x")
+    say(f"wrote {path}")

@@ -1,0 +1,165 @@
+"""``acceld check``: read configuration, models, prompts and workloads, and say what is wrong; sends nothing.
+
+With ``--admit`` the references of workloads are run, in the sandbox, to see whether passing says anything on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acceld.cli.arguments import add_json
+from acceld.cli.output import print_json, print_table, say
+from acceld.config import Config, load
+from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.home import Home, find_home
+from acceld.trust import trusted_folders
+
+if TYPE_CHECKING:
+    from acceld.evaluate.correctness.admission import Admission, Admissions
+    from acceld.workloads import Workload
+
+PARTS = ("config", "models", "prompts", "workloads")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to check."""
+    parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
+    parser.add_argument(
+        "--admit",
+        nargs="*",
+        metavar="WORKLOAD",
+        help="also try whether these workloads, or all, tell right from wrong: no constant passes, every input matters",
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a line for each thing that was read; exit 2 where one is wrong."""
+    for part in arguments.parts:
+        if part not in PARTS:
+            raise UsageError(
+                f"there is no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(), hint=f"one of {', '.join(PARTS)}"
+            )
+    home = find_home(arguments.home)
+    found = list(_findings(arguments.parts or list(PARTS), home, arguments.admit))
+    wrong = [finding for finding in found if finding[2]]
+    if arguments.json:
+        keys = ("part", "name", "problem", "note")
+        print_json({"ok": not wrong, "checked": [dict(zip(keys, finding, strict=True)) for finding in found]})
+    else:
+        rows = [[part, name, problem or ("ok" if not note else f"ok: {note}")] for part, name, problem, note in found]
+        print_table(rows, ["part", "name", "state"])
+    return 2 if wrong else 0
+
+
+def _findings(parts: list[str], home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str, str]]:
+    """Part, name, problem (empty where all is well) and a note on each thing."""
+    try:
+        resolved = load(trusted_folders=trusted_folders())
+    except AcceldError as error:
+        yield "config", "acceld.toml", str(error), ""
+        return
+    if "config" in parts:
+        yield from (("config", str(path), "", "") for path in resolved.files or ())
+        if not resolved.files:
+            yield "config", "defaults", "", ""
+    readers: dict[str, Callable[[Config], Iterator[tuple[str, str]]]] = {
+        "models": _models,
+        "prompts": _prompts,
+    }
+    for part, reader in readers.items():
+        if part in parts:
+            yield from ((part, name, problem, "") for name, problem in reader(resolved.config))
+    if "workloads" in parts:
+        for name, problem, note in _workloads(resolved.config, home, admit):
+            yield "workloads", name, problem, note
+
+
+def _models(config: Config) -> Iterator[tuple[str, str]]:
+    from acceld.llm.settings import ModelSettings
+    from acceld.proposers.llm.roles import RoleTable
+
+    for name, section in config.models.items():
+        try:
+            ModelSettings.from_config(name, section, config.llm).key()
+            yield name, ""
+        except (AcceldError, ValueError) as error:
+            yield name, str(error)
+    if config.models:
+        try:
+            RoleTable.from_config(config)
+            yield "roles", ""
+        except AcceldError as error:
+            yield "roles", str(error)
+
+
+def _prompts(config: Config) -> Iterator[tuple[str, str]]:
+    from acceld.proposers.llm.prompts import APIS, PromptLibrary
+    from acceld.resources import prompts_folder
+
+    library = PromptLibrary([*map(Path, config.paths.prompts), prompts_folder()])
+    for api in APIS:
+        yield api, "; ".join(library.check([api]))
+
+
+def _workloads(config: Config, home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str]]:
+    """Name, problem and what is known of its admission."""
+    from acceld.evaluate.correctness.admission import Admissions
+    from acceld.workloads import load_workload
+    from acceld.workloads.discovery import workload_folders
+
+    folders = dict(sorted(workload_folders(config.paths.workloads).items()))
+    for name in set(admit or ()) - set(folders):
+        raise UsageError(
+            f"there is no workload {name!r}", hint=did_you_mean(name, folders) or "`acceld workloads` lists them."
+        )
+    admissions = Admissions(home.path / "floors")
+    read: dict[str, Workload | str] = {}
+    for name, folder in folders.items():
+        try:
+            read[name] = load_workload(folder)
+        except AcceldError as error:
+            read[name] = str(error)
+    asked = [] if admit is None else [one for name, one in read.items() if not admit or name in admit]
+    tried = asyncio.run(_admit(config, home, admissions, [one for one in asked if not isinstance(one, str)]))
+    for name, one in read.items():
+        if isinstance(one, str):
+            yield name, one, ""
+            continue
+        found = tried.get(name) or admissions.known(one)
+        if isinstance(found, str):
+            yield name, found, ""
+        elif found is None:
+            yield name, "", "admission not tried yet (--admit tries it)"
+        else:
+            yield name, found.complaint, found.text
+
+
+async def _admit(
+    config: Config, home: Home, admissions: Admissions, asked: Sequence[Workload]
+) -> dict[str, Admission | str]:
+    """Have workloads examined that were not yet; what was found by name, or what is wrong with the workload."""
+    from acceld.evaluate.sandbox.ladder import probe_level
+    from acceld.evaluate.simulated.children import Children
+
+    tried: dict[str, Admission | str] = {}
+    if not asked:
+        return tried
+    home.prepare()
+    report = await probe_level()
+    children = Children(config.evaluate, home.path / "datasets", report.level, report.cgroup_folder)
+    await children.start()
+    try:
+        for loaded in asked:
+            say(f"admitting {loaded.name}")
+            try:
+                tried[loaded.name] = await admissions.of(loaded, children.admit)
+            except AcceldError as error:
+                tried[loaded.name] = str(error)
+    finally:
+        await children.stop()
+    return tried

@@ -1,0 +1,102 @@
+"""``acceld compare``: runs side by side, at equal numbers of candidates too."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from acceld import config, figures
+from acceld.cli.arguments import add_json, numbers_of
+from acceld.cli.commands.costs import usd
+from acceld.cli.connect import history_file
+from acceld.cli.output import print_json, print_table, say
+from acceld.roofline import peak_name
+
+if TYPE_CHECKING:
+    from acceld.search.comparison import Compared
+    from acceld.search.outcome import Outcome
+    from acceld.search.signs import RepairRate
+
+STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+"""Numbers of candidates at which the best so far is printed."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs."""
+    parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, a column each")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the runs and print a column for each."""
+    from acceld.search.comparison import comparable, compared
+
+    numbers = numbers_of(arguments.runs)
+    with history_file(arguments.home) as connection:
+        found = [compared(connection, number) for number in numbers]
+    same = comparable(found)
+    if arguments.json:
+        lines = [
+            {"run": number, "usd_per_percent": one.usd_per_percent} | asdict(one) | {"outcome": one.outcome.to_json()}
+            for number, one in zip(numbers, found, strict=True)
+        ]
+        print_json({"comparable": same, "runs": lines})
+        return 0
+    price = config.load().config.devices.usd_per_hour
+    columns = [_column(one, price) for one in found]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    longest = max(len(one.progress) for one in found)
+    for step in (step for step in STEPS if step <= longest):
+        best = (one.progress[step - 1] if step <= len(one.progress) else None for one in found)
+        rows.append([f"after {step}", *(figures.speedup(value) for value in best)])
+    print_table(rows, ["", *(f"r{number}" for number in numbers)], right=frozenset(range(1, len(numbers) + 1)))
+    if not same:
+        say("The runs differ in workload, chip, API or source: their latencies and speed-ups are not comparable.")
+    for number, one in zip(numbers, found, strict=True):
+        for sign in one.signs:
+            say(f"r{number}: {sign.text}. {sign.hint}")
+    return 0
+
+
+def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
+    result = one.outcome
+    device_usd = one.device_usd(usd_per_hour)
+    total = None if device_usd is None or one.cost_usd is None else one.cost_usd + device_usd
+    return {
+        "workload": result.workload,
+        "proposals": result.proposer,
+        "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}{'' if one.planner else ', no planner'}",
+        "speed-up": figures.speedup(result.speedup, result.tie_band),
+        "best": figures.latency(result.best_latency_us, result.source, result.chip, result.interval_percent),
+        "of peak": _peak(result),
+        "of attainable": figures.percent(result.percent_of_attainable_after),
+        "candidates": str(sum(result.counts.values())),
+        "calls": str(one.calls),
+        "models USD": usd(one.cost_usd, one.unpriced_calls),
+        "USD per percent": "—" if one.usd_per_percent is None else usd(one.usd_per_percent),
+        "of that, repairs": usd(one.fixer_usd),
+        "repaired": _repaired(one.repairs),
+        "device hours": f"{one.device_hours:.3f}",
+        "devices USD": "—" if device_usd is None else usd(device_usd),
+        "USD in all": "—" if total is None else usd(total, one.unpriced_calls),
+        "elapsed": f"{result.elapsed_s:.0f} s",
+        "insights alike": f"{one.redundancy:.0%}",
+        "wins no rule has": "—" if one.unruled_wins is None else f"{one.unruled_wins:.0%}",
+    }
+
+
+def _peak(result: Outcome) -> str:
+    """Percent of peak, and of which peak where that is not the paper's: the two do not compare."""
+    if result.percent_of_peak_after is None:
+        return "—"
+    return f"{figures.percent(result.percent_of_peak_after)} of {peak_name(result.chip)}"
+
+
+def _repaired(rates: Sequence[RepairRate]) -> str:
+    """``3 of 7``, and the class of failure that was tried most."""
+    if not rates:
+        return "—"
+    tries, repaired = sum(rate.tries for rate in rates), sum(rate.repaired for rate in rates)
+    return f"{repaired} of {tries}, most {rates[0].rule or rates[0].status}"

@@ -1,0 +1,107 @@
+"""``acceld costs``: what models cost, by role, model, iteration, candidate or failure; an unknown price is ``?``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from acceld.cli.arguments import add_json, number_of
+from acceld.cli.connect import reading, records
+from acceld.cli.output import print_json, print_pairs, print_table, say
+from acceld.errors import UsageError
+
+BY = ("role", "model", "iteration", "candidate", "failure")
+FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tokens")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run, and how to group."""
+    parser.add_argument("run", nargs="?", metavar="r12", help="one run; default: all of them")
+    parser.add_argument("--by", choices=BY, default="role", help="what a line is (default: role)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    number = number_of(arguments.run, "r") if arguments.run else None
+    if arguments.by in ("iteration", "candidate", "failure") and number is None:
+        raise UsageError(f"costs by {arguments.by} are those of one run", hint="acceld costs r12 --by " + arguments.by)
+    with reading(arguments.home) as history:
+        found: dict[str, Any] = history.get("/v1/costs", run=number)
+    if arguments.by == "iteration":
+        lines = found["by_iteration"]
+    elif arguments.by == "candidate":
+        lines = records(arguments.home, BY_CANDIDATE, (number,))
+    elif arguments.by == "failure":
+        lines = records(arguments.home, BY_FAILURE, (number,))
+    else:
+        lines = grouped(found["by_model"], arguments.by)
+    if arguments.json:
+        print_json({"costs": found, "by": arguments.by, "lines": lines})
+        return 0
+    if not found["calls"]:
+        say("no model was asked: nothing was spent. Rules are free; --proposer llm asks models (docs/models.md)")
+        return 0
+    print_pairs(
+        [
+            ("models", usd(found["cost_usd"], found["unpriced_calls"])),
+            ("calls", f"{found['calls']}, {found['failed_calls']} failed, {found['unpriced_calls']} without a price"),
+            ("tokens", f"{found['input_tokens']} in ({found['cached_tokens']} cached), {found['output_tokens']} out"),
+            ("under way", usd(found["reserved_usd"])),
+        ]
+    )
+    if lines:
+        columns = [name for name in (*FIGURES, "tries", "repaired") if name in lines[0]]
+        rows = [
+            [str(line[arguments.by]), *(str(line[name] or 0) for name in columns), usd(line["cost_usd"])]
+            for line in lines
+        ]
+        headers = [arguments.by, *(name.replace("_", " ") for name in columns), "USD"]
+        print()
+        print_table(rows, headers, right=frozenset(range(1, len(headers))))
+    return 0
+
+
+def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
+    """Sums over one column; the cost of a group is None where every part of it is unknown."""
+    groups: dict[str, dict[str, Any]] = {}
+    for line in lines:
+        group = groups.setdefault(line[by], {by: line[by], **dict.fromkeys(FIGURES, 0), "cost_usd": None})
+        for name in FIGURES:
+            group[name] += line[name] or 0
+        if line["cost_usd"] is not None:
+            group["cost_usd"] = (group["cost_usd"] or 0.0) + line["cost_usd"]
+    return sorted(groups.values(), key=lambda group: -(group["cost_usd"] or 0.0))
+
+
+def usd(cost: float | None, unpriced_calls: int = 0) -> str:
+    """``1.2345``, ``?`` for an unknown cost, ``1.2345 + ?`` where some calls have no price."""
+    if cost is None:
+        return "?"
+    return f"{cost:.4f} + ?" if unpriced_calls else f"{cost:.4f}"
+
+
+BY_CANDIDATE = (
+    "SELECT 'c' || c.id AS candidate, count(l.id) AS calls, sum(l.outcome <> 'answered') AS failed_calls, "
+    "sum(l.input_tokens) AS input_tokens, sum(l.cached_tokens) AS cached_tokens, "
+    "sum(l.output_tokens) AS output_tokens, sum(l.cost_usd) AS cost_usd "
+    "FROM candidates c JOIN attempts a ON a.id = c.attempt "
+    "JOIN llm_calls l ON l.run = c.run AND l.plan = a.plan AND l.attempt = a.number "
+    "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) = c.fix_number "
+    "WHERE c.run = ? GROUP BY c.id ORDER BY sum(l.cost_usd) DESC, c.id"
+)
+"""The executor's and fixer's calls of each candidate's attempt, dearest first."""
+
+BY_FAILURE = (
+    "WITH failed AS (SELECT c.id, c.run, c.plan, c.attempt, c.attempt_number, c.fix_number, "
+    "coalesce(nullif(e.failure_rule, ''), c.status) AS failure FROM candidates c "
+    "JOIN evaluations e ON e.id = c.evaluation WHERE c.run = ? AND c.parent IS NOT NULL), "
+    "tried AS (SELECT f.failure, f.id, a.id AS attempt, k.status AS after, "
+    "(SELECT sum(l.cost_usd) FROM llm_calls l WHERE l.run = f.run AND l.role = 'fixer' AND l.plan = f.plan "
+    "AND l.attempt = f.attempt_number AND json_extract(l.parameters, '$.tags.step') = f.fix_number + 1) AS cost_usd "
+    "FROM failed f JOIN attempts a ON a.fix_of = f.attempt LEFT JOIN candidates k ON k.attempt = a.id) "
+    "SELECT failure, count(*) AS tries, sum(ifnull(after IN ('passed', 'untested'), 0)) AS repaired, "
+    "sum(cost_usd) AS cost_usd FROM tried GROUP BY failure ORDER BY tries DESC, failure"
+)
+"""Repairs by the class of failure they answered: how many were tried, how many passed, what they cost."""

@@ -1,0 +1,85 @@
+"""``acceld diff``: what one candidate changed against another."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from typing import Any
+
+from acceld import figures
+from acceld.cli.arguments import add_json, number_of
+from acceld.cli.connect import History, reading
+from acceld.cli.output import print_json
+from acceld.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Two candidates, or one and what to compare it with."""
+    parser.add_argument("candidate", metavar="c345|r12", help="a candidate, or a run for its best")
+    parser.add_argument(
+        "against",
+        nargs="?",
+        default="",
+        metavar="c301|parent|baseline|best",
+        help="default: parent; for a run: baseline",
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a unified diff: 0 whether or not there is a difference."""
+    with reading(arguments.home) as history:
+        name, default = arguments.candidate, "parent"
+        if name.startswith("r") and name[1:].isdigit():
+            best = history.get(f"/v1/runs/{name[1:]}")["best"]
+            if best is None:
+                raise UsageError(
+                    f"{name} has no kernel that passed", hint=f"acceld tree {name} shows what became of each"
+                )
+            name, default = f"c{best}", "baseline"
+        new = history.get(f"/v1/candidates/{number_of(name, 'c')}")
+        old = _other(history, new, arguments.against or default)
+    lines = list(
+        difflib.unified_diff(
+            old["text"].splitlines(), new["text"].splitlines(), f"c{old['id']}", f"c{new['id']}", lineterm=""
+        )
+    )
+    if arguments.json:
+        facts = ("id", "latency_us", "source", "speedup", "status", "title")
+        print_json(
+            {"old": {key: old.get(key) for key in facts}, "new": {key: new.get(key) for key in facts}, "diff": lines}
+        )
+        return 0
+    if old["latency_us"] and new["latency_us"]:
+        change = figures.speedup(old["latency_us"] / new["latency_us"])
+        before, after = (figures.brief_latency(one["latency_us"], one["source"]) for one in (old, new))
+        print(f"# {before} -> {after}, {change}")
+    _print(lines)
+    return 0
+
+
+def _other(history: History, new: dict[str, Any], against: str) -> dict[str, Any]:
+    if against == "parent":
+        number = new["parent"]
+        if number is None:
+            raise UsageError(
+                f"c{new['id']} is a baseline: it has no parent", hint="name another: acceld diff c345 c301"
+            )
+    elif against in ("baseline", "best"):
+        number = history.get(f"/v1/runs/{new['run']}")[against]
+        if number is None:
+            raise UsageError(f"r{new['run']} has no {against}")
+    else:
+        number = number_of(against, "c")
+    found: dict[str, Any] = history.get(f"/v1/candidates/{number}")
+    return found
+
+
+def _print(lines: list[str]) -> None:
+    import os
+
+    colors = {"+": "32", "-": "31", "@": "36"} if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else {}
+    for line in lines:
+        color = colors.get(line[:1])
+        print(f"\x1b[{color}m{line}\x1b[0m" if color else line)

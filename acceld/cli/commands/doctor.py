@@ -1,0 +1,151 @@
+"""``acceld doctor``: what this machine offers acceld, and what to do where something is missing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from acceld import config, plugins
+from acceld.cli.arguments import add_json
+from acceld.cli.output import print_json
+from acceld.device import Finding
+from acceld.errors import AcceldError
+from acceld.home import find_home
+from acceld.targets import ALL_DEVICES
+
+GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing but the form of the answer."""
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look at everything; 1 where the main job can not be done."""
+    looks: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (
+        _python,
+        _configuration,
+        _state,
+        _data,
+        _sandbox,
+        _models,
+        _devices,
+        _plugins,
+    )
+    findings: list[Finding] = []
+    for look in looks:
+        try:
+            findings += look(arguments)
+        except AcceldError as error:
+            findings.append(Finding(look.__name__.strip("_"), "fail", error.message, error.hint))
+    failed = any(finding.state == "fail" for finding in findings)
+    if arguments.json:
+        print_json({"ok": not failed, "findings": [{k: getattr(f, k) for k in Finding.__slots__} for f in findings]})
+        return int(failed)
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        print(f"{GLYPHS[finding.state]} {finding.name:{width}}  {finding.text}")
+        if finding.todo:
+            print(f"  {'':{width}}  → {finding.todo}")
+    return int(failed)
+
+
+def _python(_: argparse.Namespace) -> Iterator[Finding]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield Finding(
+        "python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores"
+    )
+    missing = [name for name in ("numpy", "ml_dtypes", "aiohttp", "libcst", "textual") if not _importable(name)]
+    if missing:
+        yield Finding("packages", "fail", f"missing: {', '.join(missing)}", "pip install acceld, in this environment")
+    else:
+        yield Finding("packages", "ok", "all that acceld needs")
+
+
+def _importable(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
+
+
+def _configuration(_: argparse.Namespace) -> Iterator[Finding]:
+    resolved = config.load()
+    files = ", ".join(map(str, resolved.files)) or "no file: defaults"
+    yield Finding("configuration", "ok", files)
+
+
+def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
+    home = find_home(arguments.home)
+    told = home.daemon()
+    yield Finding(
+        "daemon", "ok" if told else "note", f"pid {told['pid']}" if told else "none runs; optimize starts one"
+    )
+    folder = home.path if home.path.exists() else home.path.parent
+    if not os.access(folder, os.W_OK):
+        yield Finding("state folder", "fail", f"{home.path} can not be written", "choose another: --home DIR")
+    else:
+        free = shutil.disk_usage(folder).free / 2**30
+        yield Finding("state folder", "ok" if free > 2 else "note", f"{home.path}, {free:.0f} GiB free")
+    yield Finding("sqlite", "ok", sqlite3.sqlite_version)
+
+
+def _data(_: argparse.Namespace) -> Iterator[Finding]:
+    from acceld.resources import prompts_folder
+    from acceld.workloads import find_workloads
+
+    extra = config.load().config.paths.workloads
+    yield Finding("workloads", "ok", f"{len(find_workloads(extra))} found")
+    yield Finding("prompts", "ok", str(prompts_folder()))
+
+
+def _sandbox(_: argparse.Namespace) -> Iterator[Finding]:
+    from acceld.evaluate.sandbox.jail import Level
+    from acceld.evaluate.sandbox.ladder import probe_level
+
+    report = asyncio.run(probe_level())
+    state: Literal["ok", "note", "fail"] = (
+        "ok" if report.level >= Level.L2 else "note" if report.untrusted_allowed else "fail"
+    )
+    refused = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
+    yield Finding("sandbox", state, f"level {report.level.name}", refused)
+
+
+def _models(_: argparse.Namespace) -> Iterator[Finding]:
+    settings = config.load().config
+    if not settings.models:
+        yield Finding("models", "note", "none configured; proposals by rules need none", "[models] in acceld.toml")
+    for name, model in settings.models.items():
+        default = "ANTHROPIC_API_KEY" if model.provider == "anthropic" else "OPENAI_API_KEY"
+        variable = model.key_env or default
+        if os.environ.get(variable) or model.base_url:
+            yield Finding(f"model {name}", "ok", model.base_url or f"key in {variable}")
+        else:
+            yield Finding(f"model {name}", "note", f"no key: {variable} is not set", f"export {variable}=...")
+
+
+def _devices(arguments: argparse.Namespace) -> Iterator[Finding]:
+    settings, home = config.load().config, find_home(arguments.home).path
+    for device in ALL_DEVICES:
+        if not device.doctor:
+            continue
+        try:
+            yield from plugins.named(device.doctor)(settings, home)
+        except AcceldError as error:
+            yield Finding(device.name, "fail", error.message, error.hint)
+        except Exception as error:  # noqa: BLE001  a device of somebody else may fail in any way
+            yield Finding(device.name, "note", f"its own check failed: {type(error).__name__}: {error}")
+
+
+def _plugins(_: argparse.Namespace) -> Iterator[Finding]:
+    for group in plugins.GROUPS:
+        for plugin in plugins.plugins(group):
+            yield Finding("plug-in", "ok", f"{plugin.name} of {plugin.package} in {group}")
+    for one in plugins.broken():
+        yield Finding("plug-in", "note", f"{one.name} of {one.package} in {one.group} is not used: {one.reason}")

@@ -1,0 +1,271 @@
+"""``acceld evaluate``: many kernels from outside, judged by the daemon in the order they come.
+
+The input has one JSON object a line: ``workload`` and ``kernel`` (its text) or ``file`` (a path beside the input), and
+where they differ from the flags ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``. The output has one line for
+each, in the same order; a command that was cut off goes on where its output ends. On a device the speed-up is the ratio
+to the baseline measured by turns in one session, with its interval; simulated latencies compare as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld import figures
+from acceld.cli.arguments import CONFIGURED, add_target
+from acceld.cli.connect import connected
+from acceld.cli.output import print_json, print_table, say
+from acceld.cli.samples import Summary, summaries
+from acceld.client import Client
+from acceld.errors import AcceldError, UsageError
+from acceld.home import Home
+
+ANSWER_S = 86_400.0
+"""How long one answer may take: it waits for its turn first."""
+PLACES = ("workload", "workload_folder", "backend", "api", "chip")
+"""What decides which baseline a kernel is held against."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Input, output and what the lines do not say."""
+    parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
+    parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
+    add_target(parser, backend=f"what judges them {CONFIGURED}")
+    parser.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
+    parser.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
+    parser.add_argument("--jobs", type=int, default=8, metavar="N", help="requests at the same time (default 8)")
+    parser.add_argument(
+        "--best-of", type=int, default=1, metavar="N", help="for the table: best of each N of a workload"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="print how many are correct and at least as fast, speed-ups"
+    )
+    parser.add_argument("--json", action="store_true", help="print the table's figures as JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of the input: its name and the request it makes."""
+
+    id: str | int
+    body: dict[str, Any]
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """What its baseline depends on."""
+        return tuple(self.body.get(name) for name in PLACES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge what is not judged yet; the exit code says whether that worked, not what the kernels are worth."""
+    if arguments.best_of < 1 or arguments.jobs < 1:
+        raise UsageError("--best-of and --jobs are at least 1")
+    items = list(_items(Path(arguments.jsonl), arguments))
+    out = Path(arguments.out)
+    earlier = _earlier(out, items)
+    if earlier:
+        say(f"{out} has {len(earlier)} of {len(items)} results; going on")
+    records = list(earlier)
+    if len(earlier) < len(items):
+        home, _ = connected(arguments.home)
+        with out.open("a", encoding="utf-8") as stream:
+            for record in _judged(home, items[len(earlier) :], arguments.jobs):
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+                stream.flush()
+                records.append(record)
+                say(f"{len(records)}/{len(items)} {record['id']}: {_told(record)}")
+    if arguments.table or arguments.json:
+        _print(summaries(records, arguments.best_of), arguments)
+    return 0
+
+
+def _items(path: Path, arguments: argparse.Namespace) -> Iterator[Item]:
+    seen: set[str | int] = set()
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        item = _item(line, number, path, arguments)
+        if item.id in seen:
+            raise UsageError(f"{path}:{number}: id {item.id!r} was there before")
+        seen.add(item.id)
+        yield item
+
+
+def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> Item:
+    where = f"{path}:{number}"
+    try:
+        raw = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"{where}: no JSON: {error}") from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("workload"), str):
+        raise UsageError(f"{where}: an object with a workload is needed")
+    unknown = set(raw) - {"id", "kernel", "file", "gate", *PLACES}
+    if unknown or ("kernel" in raw) == ("file" in raw):
+        raise UsageError(
+            f"{where}: give kernel or file, id, gate, {', '.join(PLACES)}; not {', '.join(sorted(unknown)) or 'both'}"
+        )
+    kernel = raw.pop("kernel", None)
+    if kernel is None:
+        kernel = _text(path.parent / str(raw.pop("file")), f"{where}: ")
+    kernel = dict(kernel) if isinstance(kernel, dict) else {"text": kernel}
+    flags = {"backend": arguments.backend, "api": arguments.api, "chip": arguments.chip, "gate": arguments.gate}
+    body = {name: value for name, value in flags.items() if value is not None} | raw
+    if "api" in body:
+        kernel.setdefault("api", body["api"])
+    kernel["trusted"] = bool(arguments.trusted)
+    name = body.pop("id", number)
+    if not isinstance(name, str | int):
+        raise UsageError(f"{where}: id is a text or a number")
+    return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": False})
+
+
+def _text(path: Path, where: str = "") -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}{path} can not be read: {error}") from error
+
+
+def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
+    """Results that are there already; a last line that was cut off is taken away. UsageError for another input's."""
+    if not out.exists():
+        return []
+    raw = out.read_bytes()
+    whole = raw[: raw.rfind(b"\n") + 1]
+    try:
+        records = [json.loads(line) for line in whole.splitlines()]
+        same = [record["id"] for record in records] == [item.id for item in items[: len(records)]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{out} holds something other than results", hint="give --out another name") from error
+    if not same:
+        raise UsageError(f"{out} holds results of another input", hint="give --out another name, or delete it")
+    if whole != raw:
+        with out.open("r+b") as stream:
+            stream.truncate(len(whole))
+    return records
+
+
+def _judged(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[str, Any]]:
+    """Results in the items' order, some requests ahead."""
+    baselines = _Baselines(home)
+    waiting: deque[Future[dict[str, Any]]] = deque()
+    left = iter(items)
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for item in left:
+                waiting.append(pool.submit(_one, home, item, baselines))
+                if len(waiting) >= 2 * jobs:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+class _Baselines:
+    """Latencies of baselines, each asked for once."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._lock = threading.Lock()
+        self._known: dict[tuple[Any, ...], Future[float | None]] = {}
+
+    def latency_us(self, item: Item) -> float | None:
+        """The baseline's latency where the item's kernel runs; None where there is none that passes."""
+        with self._lock:
+            mine = item.place not in self._known
+            found = self._known.setdefault(item.place, Future())
+        if mine:
+            found.set_result(self._ask(item))
+        return found.result()
+
+    def _ask(self, item: Item) -> float | None:
+        body = {name: item.body[name] for name in PLACES if name in item.body}
+        try:
+            told = _ask(self._home, body | {"id": "baseline", "gate": "search", "details": False})
+        except AcceldError as error:
+            say(f"the baseline of {item.body['workload']} has no latency: {error.message}")
+            return None
+        return told["profile"]["latency_us"] if told["status"] == "passed" else None
+
+
+def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = Client(home, timeout_s=ANSWER_S).send("POST", "/v1/evaluations", body)
+    return found
+
+
+def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
+    """One result. DaemonError where the daemon is lost: nothing is written then, so that the next command goes on."""
+    record: dict[str, Any] = {"id": item.id, "workload": item.body["workload"]}
+    try:
+        told = _ask(home, item.body)
+    except UsageError as error:
+        return record | {"status": None, "error": error.message}
+    profile, correctness, failure = told["profile"] or {}, told["correctness"] or {}, told["failure"]
+    passed, latency_us = told["status"] == "passed", profile.get("latency_us")
+    baseline_us = baselines.latency_us(item) if passed else None
+    turns = told["paired"][0] if passed and told["paired"] else None
+    return record | {
+        "status": told["status"],
+        "gate": correctness.get("gate"),
+        "latency_us": latency_us,
+        "baseline_latency_us": baseline_us,
+        "speedup": turns["ratio"] if turns else _ratio(baseline_us, latency_us),
+        "speedup_interval": turns["interval"] if turns else None,
+        "win": turns["win"] if turns else None,
+        "source": profile.get("source"),
+        "method": profile.get("method"),
+        "interval_percent": profile.get("interval_percent"),
+        "backend": told["backend"],
+        "api": told["api"],
+        "chip": told["chip"],
+        "rel_l2": correctness.get("rel_l2"),
+        "tolerance": correctness.get("tolerance"),
+        "percent_of_peak": told["percent_of_peak"],
+        "failure": failure and {key: failure[key] for key in ("rule", "message", "line", "hint")},
+        "source_sha256": told["source_sha256"],
+        "program_sha256": told["program_sha256"],
+    }
+
+
+def _ratio(baseline_us: float | None, latency_us: float | None) -> float | None:
+    return baseline_us / latency_us if baseline_us and latency_us else None
+
+
+def _told(record: dict[str, Any]) -> str:
+    if record.get("error"):
+        return str(record["error"])
+    text = str(record["status"])
+    if record["latency_us"] is not None and record["status"] == "passed":
+        text += (
+            f" {figures.latency(record['latency_us'], record['source'], record['chip'], record['interval_percent'])}"
+        )
+    return text + (f" {record['speedup']:.2f}x" if record["speedup"] else "")
+
+
+def _print(found: Sequence[Summary], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print_json({"best_of": arguments.best_of, "rows": [asdict(one) for one in found]})
+        return
+    rows = [
+        (
+            one.name,
+            str(one.problems),
+            f"{one.correct_percent:.1f} %",
+            f"{one.fast_percent:.1f} %",
+            "—" if one.mean_speedup is None else f"{one.mean_speedup:.2f}x",
+            "—" if one.greatest_speedup is None else f"{one.greatest_speedup:.2f}x",
+            one.source or "—",
+        )
+        for one in found
+    ]
+    headers = ("workload", f"best of {arguments.best_of}", "correct", ">= 1x", "average", "maximum", "latencies")
+    print_table(rows, headers, right=frozenset({1, 2, 3, 4, 5}))

@@ -1,0 +1,118 @@
+"""``acceld export``: the history as data sets for training, or in the forms of other projects."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from acceld.cli.arguments import number_of
+from acceld.cli.connect import history_file
+from acceld.cli.output import print_json, say
+from acceld.errors import UsageError
+from acceld.workloads.discovery import workload_folders
+
+FORMATS = ("pairs", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashinfer", "nkibench")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, as what, and where to."""
+    parser.add_argument("runs", nargs="*", metavar="r12", help="default: every run that ended")
+    parser.add_argument("--format", choices=FORMATS, required=True, help="docs/reports.md describes each")
+    parser.add_argument("--workload", help="runs of this workload only")
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new folder")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the folder."""
+    from acceld.report.datasets import ROWS, split
+    from acceld.report.exchange import card, nkibench, solutions, traces
+    from acceld.report.trace_set import trace_set
+
+    folder = Path(arguments.output)
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty", hint="give a new folder: -o DIR")
+    materials = _materials(arguments)
+    if not materials:
+        raise UsageError("there is no run to export", hint="acceld history lists what there is")
+    folder.mkdir(parents=True, exist_ok=True)
+    counts: dict[str, int]
+    if arguments.format == "nkibench":
+        summary, files = nkibench(materials)
+        for name, text in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        (folder / "summary.json").write_text(json.dumps(summary, indent=4) + "\n", encoding="utf-8")
+        counts = {"cases": len(summary)}
+    elif arguments.format == "flashinfer":
+        counts = {
+            "solutions": _lines(folder / "solutions.jsonl", (row for one in materials for row in solutions(one))),
+            "traces": _lines(folder / "traces.jsonl", (row for one in materials for row in traces(one))),
+        }
+        for name, data in trace_set(materials, _known_workloads(materials)).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+    else:
+        rows = ROWS[arguments.format]
+        counts = {}
+        for part in ("train", "test"):
+            chosen = [one for one in materials if split(one.run.spec.workload) == part]
+            counts[part] = _lines(folder / f"{part}.jsonl", (row for one in chosen for row in rows(one)))
+            if not counts[part]:
+                (folder / f"{part}.jsonl").unlink()
+        (folder / "README.md").write_text(card(arguments.format, counts, materials), encoding="utf-8")
+    if arguments.json:
+        print_json({"format": arguments.format, "folder": str(folder), "runs": len(materials), "counts": counts})
+    else:
+        say(f"wrote {folder}: " + ", ".join(f"{number} {name}" for name, number in counts.items()))
+    return 0
+
+
+def _known_workloads(materials: Iterable[Any]) -> dict[str, Any]:
+    """The runs' workloads that are still where they were, by name."""
+    from acceld.workloads import load_workload
+
+    folders = workload_folders()
+    found = {}
+    for spec in {one.run.spec.workload: one.run.spec for one in materials}.values():
+        folder = Path(spec.workload_folder) if spec.workload_folder else folders.get(spec.workload)
+        if folder is not None and (folder / "workload.toml").is_file():
+            found[spec.workload] = load_workload(folder)
+    return found
+
+
+def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
+    """One JSON object a line; how many."""
+    count = 0
+    with place.open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+            count += 1
+    return count
+
+
+def _materials(arguments: argparse.Namespace) -> list[Any]:
+    from acceld.report.datasets import Material
+    from acceld.store.reads.records import load_attempts, load_candidates, load_plans, load_run, load_runs
+
+    folders = workload_folders()
+    found = []
+    with history_file(arguments.home) as connection:
+        if arguments.runs:
+            runs = [load_run(connection, number_of(text, "r")) for text in arguments.runs]
+        else:
+            runs = [one for one in load_runs(connection, limit=100_000) if one.state.ended]
+        for one in runs:
+            if arguments.workload and one.spec.workload != arguments.workload:
+                continue
+            plans = {plan.id: plan for plan in load_plans(connection, one.id)}
+            attempts = [a for n in range(1, one.iteration + 1) for a in load_attempts(connection, one.id, n)]
+            candidates = load_candidates(connection, one.id)
+            folder = Path(one.spec.workload_folder) if one.spec.workload_folder else folders.get(one.spec.workload)
+            reference = folder / "reference.py" if folder else None
+            text = reference.read_text(encoding="utf-8") if reference and reference.is_file() else ""
+            found.append(Material(one, candidates, plans, attempts, text))
+    return found

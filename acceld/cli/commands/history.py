@@ -1,0 +1,104 @@
+"""``acceld history``: runs by condition, the saved queries, and full-text search; with or without a daemon."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from datetime import UTC, datetime
+
+from acceld.cli.arguments import add_forms, count
+from acceld.cli.commands.query import show
+from acceld.cli.connect import history_file
+from acceld.cli.output import say
+from acceld.errors import UsageError
+from acceld.home import find_home
+from acceld.model import shown_state
+
+SHOWN = (
+    "id workload chip proposer state candidates baseline_latency_us best_latency_us speedup "
+    "percent_of_peak_after cost_usd source"
+).split()
+"""Columns of the table for people; --json, --jsonl and --csv have all."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to look for, and the form of the answer."""
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--saved", metavar="NAME", help="best, failures, cost-per-win, insight-winrate, flaky, models, rules"
+    )
+    what.add_argument("--search", metavar="WORDS", help="plans, insights and errors with these words")
+    parser.add_argument("--workload", default="", help="this workload only, with or without its family")
+    parser.add_argument("--chip", default="", help="runs for this chip only")
+    parser.add_argument("--model", default="", help="runs that asked this model")
+    parser.add_argument("--since", default="", metavar="WHEN", help="such as 7d, 12h or 2026-11-01")
+    parser.add_argument(
+        "--where", default="", metavar="EXPR", help='over the columns, such as "speedup>1.2 and cost_usd<3"'
+    )
+    parser.add_argument("--sort", default="-id", metavar="COLUMN", help="-COLUMN: greatest first (default: -id)")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="rows at most (default 50)")
+    add_forms(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the file itself, which a running daemon does not mind."""
+    from acceld.store.reads import history, listing
+
+    with history_file(arguments.home) as connection:
+        if arguments.search:
+            found = listing.search(connection, arguments.search, arguments.limit)
+            names = ("kind", "id", "title", "extract")
+            show(arguments, names, [tuple(row.get(name) for name in names) for row in found])
+            if not found:
+                say(f"no plan, insight or error has {arguments.search!r}")
+            return 0
+        if arguments.saved:
+            table = history.saved(connection, arguments.saved, arguments.limit)
+        else:
+            table = history.run_query(
+                connection,
+                where=arguments.where,
+                workload=arguments.workload,
+                chip=arguments.chip,
+                model=arguments.model,
+                since=moment(arguments.since) if arguments.since else 0.0,
+                sort=arguments.sort,
+                limit=arguments.limit,
+            )
+    columns, rows = table.columns, table.rows
+    if not arguments.saved and "state" in columns and find_home(arguments.home).daemon() is None:
+        at = columns.index("state")
+        rows = [(*row[:at], shown_state(row[at], False), *row[at + 1 :]) for row in rows]
+    if not (arguments.saved or arguments.json or arguments.jsonl or arguments.csv):
+        kept = [columns.index(name) for name in SHOWN if name in columns]
+        kept = kept if len(kept) > 4 else list(range(len(columns)))
+        columns, rows = tuple(columns[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
+    show(arguments, columns, rows)
+    if not rows:
+        say(_why_empty(arguments))
+    if table.truncated:
+        say(f"the first {arguments.limit} rows; --limit N shows more")
+    return 0
+
+
+def _why_empty(arguments: argparse.Namespace) -> str:
+    if arguments.saved:
+        return f"nothing yet that {arguments.saved} could tell of; acceld runs lists what there is"
+    asked = (arguments.where, arguments.workload, arguments.chip, arguments.model, arguments.since)
+    if any(asked):
+        return "no run is like that; acceld history lists all, and the columns of --where"
+    return "no runs yet: acceld optimize WORKLOAD starts one, acceld workloads lists what there is"
+
+
+def moment(text: str, now: float | None = None) -> float:
+    """Seconds since the epoch of ``7d``, ``12h``, ``30m`` ago or of a date. UsageError for anything else."""
+    span = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text)
+    if span:
+        seconds = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}[span[2]]
+        return (time.time() if now is None else now) - float(span[1]) * seconds
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--since {text!r}", hint="such as 7d, 12h, 2026-11-01 or 2026-11-01T08:00") from error
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,171 @@
+"""``acceld init``: a commented workload folder from one's own kernel, and its first verdict."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+from pathlib import Path
+
+from acceld import config, drafts, plugins
+from acceld.cli.arguments import add_json, add_launch, add_target
+from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
+from acceld.cli.kernels import NOT_PASSED, default_target, judged, parsed_kernel
+from acceld.cli.output import print_json, say
+from acceld.drafts import DraftArgument, DraftOutput
+from acceld.errors import UsageError
+from acceld.home import find_home
+from acceld.model import Evaluation, Gate, Kernel
+from acceld.targets import DEVICE_OF, SIMULATOR, Choice, choose
+from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The kernel, what it is called with, and where to write."""
+    parser.add_argument("kernel", metavar="KERNEL", help="a .py file, or a .c file for the host's processor")
+    parser.add_argument("--arg", action="append", default=[], metavar="[NAME=]SHAPE:DTYPE", help="an array, in order")
+    parser.add_argument(
+        "--scalar", action="append", default=[], metavar="NAME=VALUE", help="a number, after the arrays"
+    )
+    parser.add_argument("--inputs", metavar="SAMPLE.npz", help="arrays by argument name, used as they are")
+    parser.add_argument("--reference", metavar="REF.py", help="numpy oracle: forward, and optionally get_inputs")
+    add_launch(parser)
+    parser.add_argument("--mutates", action="append", default=[], metavar="NAME", help="an argument the kernel writes")
+    add_target(parser, simulated=True)
+    parser.add_argument("-o", "--output", metavar="DIR", help="the folder to write (default: ./<kernel's name>)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the folder, run the kernel once, print the verdict."""
+    flags = {"search.chip": arguments.chip, "search.api": arguments.api}
+    settings = config.load(flags=flags).config
+    default = default_target(settings, SIMULATOR)
+    path = Path(arguments.kernel)
+    in_c = path.suffix == ".c"
+    if in_c and (arguments.api or arguments.chip):
+        raise UsageError("a kernel in C is timed on the host's processor", hint="leave out --api and --chip")
+    if in_c and not arguments.reference:
+        raise UsageError("a kernel in C needs a reference", hint="--reference REF.py: numpy, forward and get_inputs")
+    where = (
+        choose(default, api="c") if in_c else choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
+    )
+    chip, api = where.chip, where.api
+    kernel = parsed_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
+    folder = Path(arguments.output or path.stem)
+    if folder.exists():
+        raise UsageError(f"{folder} exists", hint="choose another folder with -o")
+    given, outputs = _facts(arguments)
+    state = find_home(arguments.home).prepare()
+    if not outputs:
+        outputs = asyncio.run(_traced_outputs(kernel, given, chip, settings.evaluate, state))
+    _write(folder, path, kernel, given, outputs, arguments)
+    say(f"wrote {folder}/; read its workload.toml: the tolerance and [work] are yours to set")
+    loaded = load_workload(folder)
+    evaluation = asyncio.run(_verdict(kernel, loaded.name, folder.resolve(), where, settings.evaluate, state))
+    if arguments.json:
+        print_json({"folder": str(folder)} | record(evaluation, loaded, chip, kernel.api))
+    else:
+        print_evaluation(evaluation, Subject(kernel, loaded, loaded.kernel_arguments()), chip, str(path))
+        if arguments.reference is None:
+            say("note: without a reference, the kernel's own execution in float64 is the oracle")
+        if evaluation.status in FINE:
+            say(f"next: acceld optimize {folder} --wait")
+    return 0 if evaluation.status in FINE else NOT_PASSED
+
+
+def _facts(arguments: argparse.Namespace) -> tuple[list[DraftArgument], list[DraftOutput]]:
+    """Arguments, and outputs where a reference tells them."""
+    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+    if arguments.inputs:
+        import numpy as np
+
+        sample = Path(arguments.inputs)
+        if not sample.is_file():
+            raise UsageError(f"there is no file {sample}")
+        with np.load(sample) as arrays:
+            given = [DraftArgument(name, arrays[name].shape, arrays[name].dtype.name) for name in arrays.files]
+    given += [drafts.parse_scalar(text) for text in arguments.scalar]
+    if arguments.reference:
+        facts = drafts.reference_facts(Path(arguments.reference), given)
+        return list(facts.arguments), list(facts.outputs)
+    if not given:
+        raise UsageError(
+            "what is the kernel called with?",
+            hint="give --arg x=128x512:float32 for each array, or --inputs SAMPLE.npz, or --reference REF.py",
+        )
+    return given, []
+
+
+async def _traced_outputs(
+    kernel: Kernel, given: list[DraftArgument], chip: str, settings: config.EvaluateConfig, state: Path
+) -> list[DraftOutput]:
+    from acceld.evaluate.simulated.programs import traced_program
+
+    program = await traced_program(kernel, _specs(given), chip, settings, state)
+    found = [program.buffers[number] for number in program.outputs]
+    return [DraftOutput(f"out{place}", buffer.shape, buffer.dtype) for place, buffer in enumerate(found)]
+
+
+def _specs(given: list[DraftArgument]) -> tuple[ArraySpec | float | int | bool, ...]:
+    return tuple(a.value if a.value is not None else ArraySpec(a.kernel_shape or a.shape, a.dtype) for a in given)
+
+
+def _write(
+    folder: Path,
+    path: Path,
+    kernel: Kernel,
+    given: list[DraftArgument],
+    outputs: list[DraftOutput],
+    arguments: argparse.Namespace,
+) -> None:
+    """The folder, complete or not at all."""
+    fresh = folder.with_name(f".{folder.name}.acceld")
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        fresh.mkdir(parents=True)
+        # With modules of its own the kernel keeps its place among them: relative imports depend on it.
+        baseline = kernel.filename if kernel.closure else BASELINE_FILES[kernel.api]
+        for name, text in {**kernel.closure, baseline: kernel.text}.items():
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            (fresh / name).write_text(text, encoding="utf-8")
+        if arguments.reference:
+            shutil.copyfile(arguments.reference, fresh / "reference.py")
+        if arguments.inputs:
+            shutil.copyfile(arguments.inputs, fresh / "inputs.npz")
+        text = drafts.workload_toml(
+            folder.name,
+            given,
+            outputs,
+            baselines={kernel.api: baseline},
+            reference="reference.py" if arguments.reference else None,
+            entry=kernel.entry,
+            grid=kernel.grid,
+            lnc=kernel.lnc,
+            mutates=arguments.mutates,
+            sample="inputs.npz" if arguments.inputs else "",
+        )
+        (fresh / "workload.toml").write_text(text, encoding="utf-8")
+        fresh.rename(folder)
+    except OSError as error:
+        raise UsageError(f"can not write {folder}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+async def _verdict(
+    kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
+) -> Evaluation:
+    from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
+
+    judge: Evaluator
+    if where.backend == SIMULATOR:
+        from acceld.evaluate.simulated.evaluator import Judge
+
+        judge = Judge(settings, state)
+    else:
+        workplace = Workplace(settings, config.DevicesConfig(), state)
+        judge = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
+    place = {"workload": name, "folder": str(folder), "chip": where.chip}
+    async with started(judge):
+        return await judged(judge, kernel, Gate.SEARCH, backend=where.backend, priority=Priority.BASELINE, **place)

@@ -1,0 +1,113 @@
+"""``acceld insights``: list the optimization memory, show one insight, or change it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from acceld import figures
+from acceld.cli.arguments import count, number_of
+from acceld.cli.connect import reading
+from acceld.cli.output import print_json, print_json_lines, print_pairs, print_table, say
+from acceld.client import Client
+from acceld.home import find_home
+
+TEXTS = {"title": "its title", "strategy": "its strategy", "slow": "its slow kernel", "fast": "its fast kernel"}
+"""What a person may write anew."""
+
+MARKS = ("pin", "unpin", "mute", "unmute", "withdraw", "delete")
+
+NONE_YET = "no insights yet: runs with models write them (acceld optimize WORKLOAD --proposer llm); rules need none"
+NONE_FOUND = "no insight is like that; acceld insights lists all"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which ones, or what to do with one."""
+    parser.add_argument("insight", nargs="?", metavar="i38", help="one insight with its slow and its fast kernel")
+    parser.add_argument("--run", metavar="r12", help="insights of this run only")
+    parser.add_argument("--chip", help="insights for this chip only")
+    parser.add_argument("--search", metavar="WORDS", help="insights with these words")
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="rows at most (default 50)")
+    change = parser.add_mutually_exclusive_group()
+    for mark in MARKS:
+        change.add_argument(f"--{mark}", dest="mark", action="store_const", const=mark, help=f"{mark} it")
+    edit = parser.add_argument_group("edit", "what a person writes instead")
+    for name, what in TEXTS.items():
+        edit.add_argument(f"--{name}", metavar="TEXT", help=what)
+    edit.add_argument("--tags", metavar="A,B", help="operator tags it applies to")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, show or change."""
+    edits = {name: getattr(arguments, name) for name in TEXTS if getattr(arguments, name) is not None}
+    if arguments.tags is not None:
+        edits["tags"] = [tag.strip() for tag in arguments.tags.split(",") if tag.strip()]
+    if arguments.mark or edits:
+        return _change(arguments, edits)
+    with reading(arguments.home) as history:
+        if arguments.insight:
+            found = history.get(f"/v1/insights/{number_of(arguments.insight, 'i')}")
+        else:
+            query = {"chip": arguments.chip, "q": arguments.search, "limit": arguments.limit}
+            query["run"] = number_of(arguments.run, "r") if arguments.run else None
+            listed = history.get("/v1/insights", **query)["insights"]
+    if arguments.insight:
+        if arguments.json or arguments.jsonl:
+            print_json({"insight": found})
+        else:
+            names = "title kind speedup chip api bound uses wins losses strategy slow fast".split()
+            print_pairs([(name, str(found.get(name) if found.get(name) is not None else "")) for name in names])
+        return 0
+    if arguments.json:
+        print_json({"insights": listed})
+    elif arguments.jsonl:
+        print_json_lines(listed)
+    else:
+        rows = [
+            (
+                f"i{one['id']}",
+                one["title"],
+                one["kind"],
+                figures.speedup(one["speedup"]),
+                str(one["uses"]),
+                f"{100 * one['win_rate']:.0f} %" if one.get("win_rate") is not None else "—",
+                f"c{one['slow_candidate']} → c{one['fast_candidate']}",
+                ", ".join(mark for mark in ("pinned", "muted", "withdrawn") if one.get(mark)),
+            )
+            for one in listed
+        ]
+        if not rows:
+            say(NONE_FOUND if arguments.chip or arguments.search or arguments.run else NONE_YET)
+            return 0
+        print_table(rows, ("insight", "title", "kind", "gain", "used", "won", "from", ""), right=frozenset({3, 4, 5}))
+    return 0
+
+
+def _change(arguments: argparse.Namespace, edits: dict[str, Any]) -> int:
+    from acceld.errors import UsageError
+
+    option = arguments.mark or next(iter(edits))
+    if not arguments.insight:
+        raise UsageError(f"--{option} which?", hint=f"acceld insights i38 --{option}")
+    if arguments.mark and edits:
+        raise UsageError(f"--{arguments.mark} and an edit are two changes", hint="make one after the other")
+    number, client = number_of(arguments.insight, "i"), Client(find_home(arguments.home))
+    if arguments.mark == "delete":
+        client.send("DELETE", f"/v1/insights/{number}")
+        say(f"i{number} is forgotten")
+        return 0
+    if edits:
+        found = client.send("PATCH", f"/v1/insights/{number}", edits)
+        if arguments.json:
+            print_json({"insight": found})
+        say(f"i{number} was edited: {', '.join(edits)}; it holds from the next iteration on")
+        return 0
+    name = {"pin": "pinned", "mute": "muted", "withdraw": "withdrawn"}[arguments.mark.removeprefix("un")]
+    found = client.send("PATCH", f"/v1/insights/{number}", {name: not arguments.mark.startswith("un")})
+    if arguments.json:
+        print_json({"insight": found})
+    say(f"i{number} {arguments.mark}: it holds from the next iteration on")
+    return 0

@@ -1,0 +1,282 @@
+"""``acceld optimize``: submit a search to the daemon and, with --wait, follow it to its table."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acceld import config
+from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count, natural, span
+from acceld.cli.kernels import default_target, parsed_kernel, workload_folders
+from acceld.cli.output import print_json, say
+from acceld.client import Client
+from acceld.errors import BudgetError, UsageError, WorkloadError
+from acceld.home import Home, find_home
+from acceld.model import PRESETS, PROPOSERS, Kernel, RunSpec, RunState, SearchParameters
+from acceld.targets import SIMULATOR, Choice, choose
+
+if TYPE_CHECKING:
+    from acceld.workloads import Workload
+
+DETACHED = 130
+BACKEND_START_S = 900.0
+"""How long starting a device's backend may take."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Target and choices; what is not said comes from acceld.toml."""
+    parser.add_argument(
+        "target", metavar="WORKLOAD|KERNEL.py", nargs="?", help="a workload, or a kernel file with --workload"
+    )
+    parser.add_argument(
+        "--from-reference",
+        nargs="?",
+        const="",
+        metavar="REF.py",
+        help="have models write the first kernel: from this numpy reference, or from the workload's",
+    )
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="NAME=SHAPE:DTYPE",
+        help="with REF.py: an array it takes, in order",
+    )
+    parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
+    parser.add_argument("--workload", help="the workload that a kernel file is checked against")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
+    parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
+    parser.add_argument("--iterations", type=count, metavar="N", help="at most so many")
+    parser.add_argument("--beam", type=count, metavar="B", help="candidates kept between iterations")
+    parser.add_argument("--plans", type=count, metavar="N", help="plans a parent")
+    parser.add_argument("--attempts", type=count, metavar="K", help="attempts a plan")
+    add_target(parser, backend=f"what judges them {CONFIGURED}")
+    parser.add_argument(
+        "--screen", choices=("off", "simulator"), help="on a device: skip what the simulator finds clearly slower"
+    )
+    parser.add_argument(
+        "--strategy", choices=("beam", "best_of_n", "reflexion", "random"), help="how parents are chosen"
+    )
+    parser.add_argument(
+        "--memory", choices=("off", "fifo", "random", "value"), help="which insights the planner is shown"
+    )
+    parser.add_argument("--fixer-steps", type=natural, metavar="N", help="repairs of a failed candidate")
+    parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
+    parser.add_argument(
+        "--patience", type=natural, metavar="N", help="stop after N iterations without progress; 0 never"
+    )
+    parser.add_argument("--target-percent", type=span, metavar="P", help="stop at this percent of attainable")
+    parser.add_argument(
+        "--max-usd-per-percent", type=amount, metavar="USD", help="stop when the next percent would cost more"
+    )
+    parser.add_argument("--fixer-usd", type=amount, metavar="USD", help="of the budget, what repairs may cost")
+    parser.add_argument("--candidates", type=count, metavar="N", help="stop once N candidates were judged")
+    parser.add_argument(
+        "--no-planner", action="store_true", help="the executor works straight from the kernel, without plans"
+    )
+    parser.add_argument("--budget-usd", type=amount, metavar="USD", help="cap on what models may cost")
+    parser.add_argument("--time-limit-s", type=span, metavar="S", help="end after S seconds")
+    parser.add_argument("--entry", help="name of the kernel function in the file")
+    parser.add_argument("--name", default="", help="a name for the run")
+    parser.add_argument("--dry-run", action="store_true", help="print what it would take, and start nothing")
+    parser.add_argument(
+        "--show-prompts", action="store_true", help="print what would be sent to models, and send nothing"
+    )
+    parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Submit; follow where asked to."""
+    from acceld.cli.connect import connected
+
+    spec, settings = specification(arguments)
+    if arguments.dry_run:
+        from acceld.cli.dry_run import dry_run
+
+        return dry_run(spec, settings, as_json=arguments.json)
+    if arguments.show_prompts:
+        from acceld.cli.show_prompts import show_prompts
+
+        return show_prompts(spec, settings, find_home(arguments.home), as_json=arguments.json)
+    home, client = connected(arguments.home)
+    # Before it accepts a run the daemon starts the run's backend: on a device that compiles and runs a known kernel.
+    patient = client if spec.backend == SIMULATOR else Client(home, timeout_s=BACKEND_START_S)
+    submitted = patient.send("POST", "/v1/runs", as_body(spec))
+    if not arguments.wait:
+        if arguments.json:
+            print_json({"run": submitted["id"], "state": submitted["state"], "database": str(home.database)})
+        else:
+            print(f"r{submitted['id']}")
+            say(f"submitted; follow it with: acceld show r{submitted['id']}, or: acceld attach")
+        return 0
+    return follow(home, client, submitted["id"], as_json=arguments.json)
+
+
+def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config]:
+    """The run that is asked for, and the configuration behind it. UsageError, WorkloadError or ConfigError where it can not be."""
+    from acceld.workloads import workload
+
+    flags = {"search.preset": arguments.preset, "search.proposer": arguments.proposer, "search.api": arguments.api}
+    flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
+    resolved = config.load(flags=flags)
+    settings = resolved.config
+    default = default_target(settings)
+    where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
+    root, name = _target(arguments, where.api)
+    found = workload(name, workload_folders(settings))
+    if arguments.from_reference is not None:
+        if not PROPOSERS[settings.search.proposer].writes_first:
+            raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
+    elif root is None and where.api not in found.baselines:
+        where = _baseline_choice(found, default, arguments)
+    spec = RunSpec(
+        workload=found.name,
+        workload_folder=str(found.folder.resolve()),
+        chip=where.chip,
+        api=where.api,
+        backend=where.backend,
+        proposer=settings.search.proposer,
+        preset=settings.search.preset,
+        search=parameters(arguments, resolved),
+        root=root,
+        name=arguments.name,
+    )
+    return spec, settings
+
+
+def _baseline_choice(found: Workload, default: Choice, arguments: argparse.Namespace) -> Choice:
+    """Where a workload's first baseline that fits what was asked for runs. WorkloadError where none does."""
+    if arguments.api is None:
+        for api in found.baselines:
+            with contextlib.suppress(UsageError):
+                return choose(default, backend=arguments.backend, api=api, chip=arguments.chip)
+    known = ", ".join(sorted(found.baselines)) or "none"
+    asked = arguments.api or arguments.backend or arguments.chip
+    raise WorkloadError(
+        f"workload {found.name} has no baseline for {asked}; it has {known}",
+        hint="choose one with --api, give a kernel file with --workload, or have models write one: --from-reference",
+    )
+
+
+def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str]:
+    if arguments.from_reference:
+        return None, _reference(arguments)
+    if arguments.arg or arguments.scalar:
+        raise UsageError("--arg and --scalar describe what a reference takes", hint="--from-reference REF.py")
+    if arguments.target is None:
+        raise UsageError("what is to be optimized?", hint="a workload (acceld workloads lists them) or a kernel file")
+    path = Path(arguments.target)
+    if path.suffix not in (".py", ".c"):
+        if arguments.workload:
+            raise UsageError("--workload goes with a kernel file")
+        return None, arguments.target
+    kernel = parsed_kernel(path, api=api, entry=arguments.entry or "")
+    if arguments.workload:
+        return kernel, arguments.workload
+    if (path.parent / "workload.toml").is_file():
+        return kernel, str(path.parent)
+    raise UsageError(
+        f"{path} has no workload to be checked against",
+        hint=f"name one with --workload, or make one: acceld init {path} --arg NAME=SHAPE:DTYPE ...",
+    )
+
+
+def _reference(arguments: argparse.Namespace) -> str:
+    """The workload whose reference a first kernel is written from."""
+    from acceld import drafts
+    from acceld.cli.reference import reference_workload
+
+    if arguments.target or arguments.workload:
+        raise UsageError("a reference file stands for itself", hint="acceld optimize --from-reference REF.py")
+    given = [drafts.parse_argument(text, place) for place, text in enumerate(arguments.arg)]
+    given += [drafts.parse_scalar(text) for text in arguments.scalar]
+    place = find_home(arguments.home).path / "workloads"
+    return str(reference_workload(Path(arguments.from_reference), given, place))
+
+
+def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
+    """Preset, then configuration where it says something, then flags."""
+    settings = resolved.config.search
+    configured = (
+        "seed patience fixer_steps target_percent time_limit_s strategy show_simulated max_usd_per_percent".split()
+    )
+    base = PRESETS[settings.preset]
+    base = replace(base, **{k: getattr(settings, k) for k in configured if f"search.{k}" in resolved.origins})
+    named = (
+        "iterations plans attempts seed patience fixer_steps target_percent time_limit_s strategy "
+        "max_usd_per_percent candidates"
+    ).split()
+    given = {name: getattr(arguments, name) for name in named} | {
+        "beam_width": arguments.beam,
+        "budget_usd": arguments.budget_usd if arguments.budget_usd is not None else resolved.config.budget.run_usd,
+        "fixer_usd": arguments.fixer_usd if arguments.fixer_usd is not None else resolved.config.budget.fixer_usd,
+        "planner": False if arguments.no_planner else None,
+        "from_reference": True if arguments.from_reference is not None else None,
+        "screen": True if resolved.config.devices.screen == "simulator" else None,
+    }
+    base = replace(base, **{k: v for k, v in given.items() if v is not None})
+    return replace(base, memory=memory_policy(arguments.memory or settings.memory, settings.proposer, base.beam_width))
+
+
+def memory_policy(asked: str, proposer: str, beam_width: int) -> str:
+    """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
+    if asked != "auto":
+        return asked
+    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
+
+
+def as_body(spec: RunSpec) -> dict[str, Any]:
+    """The specification as the daemon takes it."""
+    body = asdict(spec)
+    if spec.root is None:
+        del body["root"]
+    else:
+        body["root"]["closure"] = dict(spec.root.closure)
+    return body
+
+
+def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
+    """Show the run until it ends, then its outcome. Ctrl-C detaches; the run goes on."""
+    from acceld.cli.outcome import print_outcome
+    from acceld.cli.progress import progress_for
+
+    progress = progress_for()
+    try:
+        for event in client.follow(run_id, wait_s=1.0):
+            progress.update(event)
+    except KeyboardInterrupt:
+        progress.close()
+        say(f"detached; r{run_id} goes on. Follow it with: acceld attach, end it with: acceld cancel r{run_id}")
+        return DETACHED
+    finally:
+        progress.close()
+    result = client.get(f"/v1/runs/{run_id}/outcome")
+    best_file = write_best(home, client, result)
+    if as_json:
+        print_json(result | {"best_kernel": best_file, "database": str(home.database)})
+    else:
+        print_outcome(result, best_file, str(home.database))
+    if result["state"] == RunState.PAUSED:
+        say(
+            f"r{run_id} waits for a higher cap: raise it in the terminal UI (acceld attach), then: acceld resume r{run_id}"
+        )
+        return BudgetError.exit_code
+    return 1 if result["state"] == RunState.FAILED else 0
+
+
+def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:
+    """The best kernel as a file under the state folder; its path, None where nothing passed."""
+    if result["best"] is None:
+        return None
+    from acceld.workloads import BASELINE_FILES
+
+    folder = home.path / "best"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    best = client.get(f"/v1/candidates/{result['best']}")
+    path = folder / f"r{result['run']}_{Path(result['workload']).name}{Path(BASELINE_FILES[result['api']]).suffix}"
+    path.write_text(best["text"], encoding="utf-8")
+    return str(path)

@@ -1,0 +1,327 @@
+"""``acceld profile``: check one kernel and time it on the simulator, without a daemon."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acceld import config, drafts, figures, roofline
+from acceld.cli.arguments import add_json, add_launch, add_target
+from acceld.cli.bare_arguments import bare_arguments
+from acceld.cli.kernels import (
+    NOT_PASSED,
+    baseline_of,
+    default_target,
+    judged,
+    parsed_kernel,
+    workload_folders,
+    workload_of,
+)
+from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
+from acceld.errors import UsageError
+from acceld.home import find_home
+from acceld.model import Evaluation, Gate, Kernel, Profile, Status
+from acceld.nki.errors import KernelFailure
+from acceld.roofline import peak_name
+from acceld.targets import SIMULATOR, choose
+from acceld.workloads import ArraySpec, Workload, load_workload, workload
+
+if TYPE_CHECKING:
+    from acceld.nki.ir.program import Program
+
+PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki"}
+"""What a kernel's file imports, by API."""
+FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The kernel, what to check it against, and what to print."""
+    parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD", help="a kernel file, or a workload for its baseline")
+    against = parser.add_mutually_exclusive_group()
+    against.add_argument("--workload", help="check it against this workload")
+    against.add_argument("--reference", metavar="REF.py", help="check it against a file with get_inputs and forward")
+    against.add_argument(
+        "--arg", action="append", metavar="[NAME=]SHAPE:DTYPE", help="an argument by name, or in order; no check"
+    )
+    parser.add_argument(
+        "--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number, true or false"
+    )
+    add_launch(parser)
+    add_target(parser, simulated=True)
+    parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
+    parser.add_argument("--latency-only", action="store_true", help="do not run it on data")
+    parser.add_argument("--ir", action="store_true", help="print the traced program instead")
+    parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
+    add_json(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is profiled: a kernel, and a workload or bare arguments."""
+
+    kernel: Kernel
+    workload: Workload | None
+    arguments: tuple[ArraySpec | float | int | bool, ...]
+
+    @property
+    def folder(self) -> Path | None:
+        """The workload's folder, from wherever it is looked at."""
+        return self.workload.folder.resolve() if self.workload else None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Profile, print, and return 7 where the kernel does not pass."""
+    asked = arguments.api or _imported_api(Path(arguments.kernel))
+    flags = {"search.chip": arguments.chip, "search.api": asked}
+    settings = config.load(flags=flags).config
+    where = choose(default_target(settings, SIMULATOR), backend=SIMULATOR, api=asked, chip=arguments.chip)
+    chip, api = where.chip, where.api
+    with _subject(arguments, api, settings) as subject:
+        state = find_home(arguments.home).prepare()
+        if arguments.ir:
+            from acceld.nki.ir.printing import program_text
+
+            print(program_text(_traced(subject, chip, settings.evaluate, state)), end="")
+            return 0
+        evaluation = asyncio.run(_evaluate(subject, chip, settings.evaluate, state, arguments))
+        if arguments.json:
+            print_json(record(evaluation, subject.workload, chip, subject.kernel.api))
+        else:
+            print_evaluation(evaluation, subject, chip, arguments.kernel)
+        if arguments.trace and evaluation.profile is not None:
+            _write_timeline(_traced(subject, chip, settings.evaluate, state), Path(arguments.trace))
+    return 0 if evaluation.status in FINE else NOT_PASSED
+
+
+def _imported_api(path: Path) -> str | None:
+    """The API whose package the file imports; None for a workload, a file without imports or with both packages."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8")) if path.suffix == ".py" else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):  # loading the kernel tells what is wrong with it
+        return None
+    roots = {
+        alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
+    roots |= {(node.module or "").partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    found = [api for package, api in PACKAGES.items() if package in roots]
+    return found[0] if len(found) == 1 else None
+
+
+@contextmanager
+def _subject(arguments: argparse.Namespace, api: str, settings: config.Config) -> Iterator[Subject]:
+    path = Path(arguments.kernel)
+    if path.suffix != ".py":
+        found = workload(arguments.kernel, workload_folders(settings))
+        yield Subject(_load(baseline_of(found, api), arguments, api, found), found, found.kernel_arguments())
+        return
+    if arguments.arg:
+        kernel = _load(path, arguments, api, None)
+        yield Subject(kernel, None, bare_arguments(kernel, arguments.arg, arguments.scalar))
+        return
+    if arguments.reference:
+        with tempfile.TemporaryDirectory(prefix="acceld-") as folder:
+            found = _drafted(Path(arguments.reference), path, Path(folder))
+            yield Subject(_load(path, arguments, api, found), found, found.kernel_arguments())
+        return
+    beside = workload_of(path, arguments.workload, settings)
+    kernel = _load(path, arguments, api, beside)
+    if beside is None:
+        raise UsageError(
+            f"{path} has nothing to be checked against and no shapes to be timed with",
+            hint=f"give --workload, --reference or --arg SHAPE:DTYPE, or make a workload: acceld init {path} --arg ...",
+        )
+    yield Subject(kernel, beside, beside.kernel_arguments())
+
+
+def _load(path: Path, arguments: argparse.Namespace, api: str, found: Workload | None) -> Kernel:
+    return parsed_kernel(
+        path,
+        api=api,
+        exit_code=NOT_PASSED,
+        entry=arguments.entry or (found.entry if found and found.entry else ""),
+        grid=arguments.grid or (found.grid if found else ()),
+        lnc=max(arguments.lnc, found.lnc if found else 1),
+    )
+
+
+def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
+    """A throw-away workload around a reference."""
+    if not reference.is_file():
+        raise UsageError(f"there is no file {reference}")
+    facts = drafts.reference_facts(reference)
+    (folder / "reference.py").write_text(reference.read_text(encoding="utf-8"), encoding="utf-8")
+    text = drafts.workload_toml(kernel.stem, facts.arguments, facts.outputs, baselines={}, reference="reference.py")
+    (folder / "workload.toml").write_text(text, encoding="utf-8")
+    return load_workload(folder)
+
+
+async def _evaluate(
+    subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
+) -> Evaluation:
+    from acceld.evaluate.interface import Priority, started
+    from acceld.evaluate.simulated.evaluator import Judge
+
+    judge = Judge(settings, state)
+    async with started(judge):
+        if subject.workload is None:
+            return await judge.time(subject.kernel, subject.arguments, chip)
+        gate = Gate.TIMING if arguments.latency_only else Gate.STRICT if arguments.strict else Gate.SEARCH
+        place = {"workload": subject.workload.name, "folder": str(subject.folder), "chip": chip}
+        return await judged(judge, subject.kernel, gate, priority=Priority.BASELINE, **place)
+
+
+def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path) -> Program:
+    from acceld.evaluate.simulated.programs import traced_program
+
+    try:
+        return asyncio.run(traced_program(subject.kernel, subject.arguments, chip, settings, state))
+    except KernelFailure as failure:
+        if failure.line:
+            failure.message = f"{subject.kernel.filename}:{failure.line}: {failure.message}"
+        raise
+
+
+def _write_timeline(program: Program, path: Path) -> None:
+    """The timeline as a Chrome trace. UsageError where the file can not be written."""
+    from acceld.nki.timing.chrome_trace import chrome_trace
+    from acceld.nki.timing.timeline import timeline
+
+    write_file(path, json.dumps(chrome_trace(timeline(program))))
+    say(f"wrote {path}; open it at ui.perfetto.dev")
+
+
+COUNTERS = (
+    "hbm_read_bytes",
+    "hbm_write_bytes",
+    "spill_save_bytes",
+    "spill_reload_bytes",
+    "hardware_flops",
+    "transpose_flops",
+)
+
+
+def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str | None = None) -> dict[str, Any]:
+    """The evaluation as ``--json`` prints it; ``api`` is the kernel's, for one that was not timed."""
+    profile, correctness, failure = evaluation.profile, evaluation.correctness, evaluation.failure
+    counters = {name: _whole(value) for name, value in profile.counters.items()} if profile else {}
+    return {
+        "status": str(evaluation.status),
+        "latency_us": evaluation.latency_us,
+        "source": str(profile.source) if profile else "simulated",
+        "chip": chip,
+        "api": profile.api if profile else api,
+        "method": profile.method if profile else None,
+        "engines": {name: {"busy_us": us} for name, us in profile.engines_us.items()} if profile else {},
+        **{name: counters.get(name) for name in COUNTERS},
+        "counters": counters,
+        "rel_l2": correctness.rel_l2 if correctness else None,
+        "tolerance": correctness.tolerance if correctness else None,
+        "gate": str(correctness.gate) if correctness else None,
+        "checks": [{"name": c.name, "passed": c.passed, "rel_l2": c.rel_l2} for c in correctness.checks]
+        if correctness
+        else [],
+        "roofline_us": roofline.roofline_us(found, chip) if found else None,
+        "percent_of_peak": evaluation.percent_of_peak,
+        "percent_of_attainable": evaluation.percent_of_attainable,
+        "bound": profile.bound if profile else None,
+        "prediction": profile.details.get("prediction") if profile else None,
+        "dearest_lines": profile.details.get("dearest_lines", []) if profile else [],
+        "notes": list(profile.notes) if profile else [],
+        "seconds": {name: evaluation.seconds.get(name) for name in ("trace", "execute", "timeline")},
+        "program_hash": evaluation.program_sha256 or None,
+        "sandbox_level": evaluation.sandbox_level,
+        "failure": asdict(failure) if failure else None,
+    }
+
+
+def _whole(value: float) -> float:
+    """Bytes and counts without a decimal point."""
+    return int(value) if float(value).is_integer() else value
+
+
+def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: str) -> None:
+    """The evaluation for a person."""
+    profile, correctness = evaluation.profile, evaluation.correctness
+    pairs = [("kernel", f"{name}  ({subject.kernel.api}, {chip})"), ("status", _status(evaluation))]
+    if evaluation.failure is not None:
+        failure = evaluation.failure
+        where = f"line {failure.line}: " if failure.line else ""
+        pairs.append(("why", f"{where}{failure.message}  [{failure.rule}]"))
+        if failure.hint:
+            pairs.append(("what to do", failure.hint))
+    if correctness is not None:
+        pairs.append(("error", f"{correctness.rel_l2:.2g} relative L2, tolerance {correctness.tolerance:.2g}"))
+    if profile is not None:
+        pairs.append(("latency", _latency(profile, chip)))
+        if evaluation.percent_of_peak is not None:
+            of_peak = figures.percent(evaluation.percent_of_peak)
+            pairs.append((f"of {peak_name(chip)}", of_peak))
+            pairs.append(("of attainable", figures.percent(evaluation.percent_of_attainable)))
+        pairs.append(("bound by", profile.bound or "—"))
+    print_pairs(pairs)
+    if profile is None:
+        return
+    from acceld.evaluate.simulated.simulator import DERIVED
+
+    classes = dict(profile.details.get("figure_class", {}))
+    classes |= {counter: classes.get(figure, "") for counter, figure in DERIVED.items()}
+    if profile.engines_us:
+        print()
+        latency = profile.latency_us or 0.0
+        busy = [
+            (
+                engine,
+                figures.duration(us),
+                f"{100 * us / latency:.0f} %" if latency else "—",
+                str(classes.get("engines", "")),
+            )
+            for engine, us in sorted(profile.engines_us.items(), key=lambda item: -item[1])
+            if us
+        ]
+        print_table(busy, ("engine", "busy", "of latency", "class"), right=frozenset({1, 2}))
+    if profile.counters:
+        print()
+        rows = [
+            (counter, f"{value:,.0f}", str(classes.get(counter, "")))
+            for counter, value in sorted(profile.counters.items())
+            if value
+        ]
+        print_table(rows, ("counter", "value", "class"), right=frozenset({1}))
+    lines = profile.details.get("dearest_lines", [])
+    if lines:
+        print()
+        source = subject.kernel.text.splitlines()
+        dearest = [
+            (
+                str(one["line"]),
+                str(one["engine"]),
+                figures.duration(one["busy_us"]),
+                source[one["line"] - 1].strip()[:80] if 0 < one["line"] <= len(source) else "",
+            )
+            for one in lines
+        ]
+        print_table(dearest, ("line", "engine", "busy", "source"), right=frozenset({0, 2}))
+    for note in profile.notes:
+        say(f"note: {note}")
+
+
+def _latency(profile: Profile, chip: str) -> str:
+    """``≈ 1.19 ms sim trn1 ±12 % (legacy)``: the model of the compiler behind a simulated latency stands behind it."""
+    if profile.latency_us is None:
+        return "data_dependent: no one number, the time depends on values the kernel reads"
+    text = figures.latency(profile.latency_us, profile.source, chip, profile.interval_percent)
+    compiler = profile.method.removeprefix("compiler_")
+    return f"{text} ({compiler})" if compiler != profile.method else text
+
+
+def _status(evaluation: Evaluation) -> str:
+    extra = {Status.UNCHECKED: " (no reference)", Status.UNTESTED: " (not run on data)"}.get(evaluation.status, "")
+    return figures.status(evaluation.status) + extra

@@ -1,0 +1,42 @@
+"""``acceld replay``: decide a run again from its rows, offline; exit 1 on the first difference."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from acceld.cli.arguments import add_json, number_of
+from acceld.cli.connect import history_file
+from acceld.cli.output import print_json, print_pairs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run."""
+    parser.add_argument("run", metavar="r12", help="the run")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the rows, decide again, compare."""
+    from acceld.search.replay import differences, recording
+
+    number = number_of(arguments.run, "r")
+    with history_file(arguments.home) as connection:
+        found, checked = differences(recording(connection, number))
+    first = found[0] if found else None
+    if arguments.json:
+        print_json(
+            {
+                "run": number,
+                "same": not found,
+                **asdict(checked),
+                "differences": [asdict(one) for one in found],
+            }
+        )
+    elif first is None:
+        decided = f"{checked.beams} beams, {checked.plans} plans, {checked.attempts} attempts"
+        print_pairs([("run", f"r{number}: the same decisions"), ("decided", decided)])
+    else:
+        run = ("run", f"r{number}: {len(found)} differences; the first:")
+        print_pairs([run, ("where", first.what), ("stored", first.stored), ("again", first.again)])
+    return 1 if found else 0

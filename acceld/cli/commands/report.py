@@ -1,0 +1,67 @@
+"""``acceld report``: one run or several as a page, as Markdown, or as pictures."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+
+from acceld.cli.arguments import numbers_of
+from acceld.cli.connect import reading
+from acceld.cli.output import print_json, say, write_file
+from acceld.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and where to."""
+    parser.add_argument("runs", nargs="+", metavar="r12", help="one run, or several on one page")
+    parser.add_argument("-o", "--output", metavar="FILE.html", help="default: report-r12.html")
+    parser.add_argument("--redact", action="store_true", help="leave out what models wrote, and messages")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--md", action="store_true", help="print Markdown instead, for a pull request")
+    form.add_argument("--png", metavar="DIR", help="write the figures as pictures instead")
+    form.add_argument("--json", action="store_true", help="print what the report is made from")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write it."""
+    from acceld.report.facts import gather
+    from acceld.report.markdown import markdown
+    from acceld.report.page import page
+
+    numbers = numbers_of(arguments.runs)
+    with reading(arguments.home) as history:
+        runs = [gather(history.get, number, redact=arguments.redact) for number in numbers]
+    if arguments.json:
+        print_json({"runs": [{"run": facts.run, "outcome": facts.outcome, "costs": facts.costs} for facts in runs]})
+    elif arguments.md:
+        print(markdown(runs), end="")
+    elif arguments.png:
+        return _pictures(page(runs, version("acceld")), Path(arguments.png))
+    else:
+        place = Path(arguments.output or f"report-{'-'.join(f'r{number}' for number in numbers)}.html")
+        write_file(place, page(runs, version("acceld")))
+        say(f"wrote {place} ({place.stat().st_size / 1000:.0f} kB)")
+    return 0
+
+
+def _pictures(html: str, folder: Path) -> int:
+    import re
+
+    from acceld.report.page import STYLE
+
+    try:
+        import cairosvg  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ModuleNotFoundError as error:
+        raise UsageError("pictures need cairosvg", hint="pip install cairosvg; or print the page to PDF") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    light = dict(re.findall(r"--(\w+): (#\w+)", STYLE.split("@media")[0]))
+    style = re.sub(r"var\(--(\w+)\)", lambda match: light[match[1]], STYLE[STYLE.index("text.ink") :])
+    for number, drawing in enumerate(re.findall(r"<svg.*?</svg>", html, re.DOTALL), 1):
+        place = folder / f"figure-{number}.png"
+        styled = drawing.replace(">", f"><style>{style}</style>", 1)
+        cairosvg.svg2png(
+            bytestring=styled.encode(), write_to=str(place), output_width=1440, background_color=light["paper"]
+        )
+        say(f"wrote {place}")
+    return 0

@@ -1,0 +1,22 @@
+"""``acceld restart``: stop, then start; runs go on where they were."""
+
+from __future__ import annotations
+
+import argparse
+
+from acceld.cli.commands import start
+from acceld.cli.commands.stop import stop
+from acceld.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """As ``start``."""
+    start.add_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Stop where one runs, then start."""
+    home = find_home(arguments.home)
+    if home.is_served():
+        stop(home, grace_s=None, timeout_s=60.0)
+    return start.run(arguments)

@@ -1,0 +1,80 @@
+"""``acceld selftest``: every known attack and honest kernels beside them, tried on this machine's own evaluator."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acceld import config
+from acceld.cli.arguments import add_json, count
+from acceld.cli.output import print_json, print_table, say
+from acceld.figures import brief_latency
+from acceld.model import Source
+
+if TYPE_CHECKING:
+    from acceld.evaluate.selftest.runner import Result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which attacks, how often, and the form of the answer."""
+    parser.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
+    parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="whose judge to attack")
+    parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
+    parser.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the suite; 1 where somebody was fooled, something died or an honest kernel was refused."""
+    from acceld.evaluate.selftest.runner import run_selftest
+
+    settings = config.load().config
+    done, last = 0, time.monotonic()
+
+    def told(result: Result) -> None:
+        nonlocal done, last
+        done += 1
+        bad = result.outcome in ("fooled", "death", "false_reject")
+        if bad or result.outcome == "unlabeled" or time.monotonic() - last > 5:
+            last = time.monotonic()
+            why = f": {result.status} {result.rule} {result.message}" if bad else ""
+            why = why or ": it passed, and nothing says whether it should" * (result.outcome == "unlabeled")
+            say(f"{done} tried; {result.id} ({result.mode}): {result.outcome.replace('_', ' ')}{why}")
+
+    report = asyncio.run(
+        run_selftest(
+            settings.evaluate,
+            attacks=arguments.attacks,
+            repeats=arguments.repeats,
+            only=arguments.only,
+            backend=arguments.backend,
+            on_result=told,
+        )
+    )
+    data = report.plain()
+    for one in report.broken:
+        say(f"not tried: {one.id}: {one.message}")
+    if arguments.json:
+        print_json(data)
+        return 0 if report.passed else 1
+    if arguments.attacks is not None:
+        rows = [_row(result, arguments.backend) for result in report.results if result.further]
+        print_table(rows, ("attack", "as", "on", "expected", "became", "why"))
+    data["not_tried"] = len(report.broken)
+    names = (
+        "level attacks honest fooled rejected truthful unlabeled false_rejects judge_deaths not_tried seconds".split()
+    )
+    print_table([(name.replace("_", " "), str(data[name])) for name in names], ("what", "value"))
+    return 0 if report.passed else 1
+
+
+def _row(result: Result, backend: str) -> tuple[str, ...]:
+    """What became of one attack, in words."""
+    source = Source.SIMULATED if backend == "simulator" else Source.MEASURED
+    latency = "" if result.latency_us is None else brief_latency(result.latency_us, source)
+    why = " ".join(filter(None, (result.status, latency, result.rule, result.message)))
+    workload = f"{result.workload} (guessed)" if result.guessed else result.workload
+    return (result.id, result.mode, workload, result.expect, result.outcome.replace("_", " "), why)

@@ -1,0 +1,90 @@
+"""``acceld service``: a systemd user service that keeps a daemon running for a state folder."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from acceld.cli.arguments import add_json
+from acceld.cli.output import answer, say
+from acceld.errors import UsageError
+from acceld.home import Home, find_home
+
+UNIT = """\
+[Unit]
+Description=acceld for {home}
+After=default.target
+
+[Service]
+Type=simple
+WorkingDirectory={folder}
+ExecStart={python} -m acceld start --foreground --home {home}
+Restart=on-failure
+RestartSec=5
+TimeoutStopSec=90
+KillMode=mixed
+UMask=0077
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do."""
+    parser.add_argument("what", choices=("install", "uninstall", "status", "show"), help="show prints the unit file")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write or remove the unit file; enable it where systemd runs for this user."""
+    home = find_home(arguments.home)
+    path = unit_path(home)
+    if arguments.what == "show":
+        print(unit(home), end="")
+        return 0
+    if arguments.what == "install":
+        home.prepare()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(unit(home))
+        enabled = systemctl("daemon-reload") and systemctl("enable", "--now", path.name)
+        done = f"wrote {path}"
+        say("it runs now" if enabled else f"enable it where systemd runs: systemctl --user enable --now {path.name}")
+        say("to keep it running after logout: loginctl enable-linger")
+    elif arguments.what == "uninstall":
+        if not path.exists():
+            raise UsageError(f"there is no service for {home.path}", hint="acceld service install makes one")
+        systemctl("disable", "--now", path.name)
+        path.unlink()
+        done = f"removed {path}"
+    else:
+        done = f"{path} {'is installed' if path.exists() else 'is not installed'}"
+    return answer(arguments, {"unit": str(path), "installed": path.exists()}, done)
+
+
+def unit_path(home: Home) -> Path:
+    """Where the unit file of a state folder goes."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    digest = hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
+    return base / "systemd" / "user" / f"acceld-{digest}.service"
+
+
+def unit(home: Home) -> str:
+    """The unit file."""
+    for text in (str(home.path), sys.executable):
+        if any(c in text for c in "\n\"'%\\ "):
+            raise UsageError(f"systemd can not take the path {text!r}", hint="use a path without spaces and quotes")
+    return UNIT.format(home=home.path, folder=home.path.parent, python=sys.executable)
+
+
+def systemctl(*words: str) -> bool:
+    """Ask the user's systemd; whether it did it."""
+    if shutil.which("systemctl") is None:
+        return False
+    done = subprocess.run(["systemctl", "--user", *words], capture_output=True, check=False, timeout=30)
+    return done.returncode == 0

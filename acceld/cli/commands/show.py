@@ -1,0 +1,152 @@
+"""``acceld show``: a run, a candidate, an insight or an evaluation by its id."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from acceld import figures
+from acceld.cli.arguments import add_json
+from acceld.cli.connect import History, reading
+from acceld.cli.outcome import print_outcome
+from acceld.cli.output import print_json, print_pairs, print_table
+from acceld.errors import UsageError
+from acceld.model import Source
+from acceld.roofline import peak_name
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The id."""
+    parser.add_argument("id", metavar="r12|c345|i38|e901", help="a run, a candidate, an insight or an evaluation")
+    parser.add_argument("--source", action="store_true", help="of a candidate: print the kernel alone")
+    parser.add_argument(
+        "--diff", metavar="AGAINST", nargs="?", const="parent", help="parent (default), baseline, best, id"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fetch and print."""
+    match = re.fullmatch(r"([rcie])(\d+)", arguments.id)
+    if match is None:
+        raise UsageError(
+            f"{arguments.id!r} is no id", hint="r12 is a run, c345 a candidate, i38 an insight, e901 an evaluation"
+        )
+    number = int(match[2])
+    with reading(arguments.home) as history:
+        if match[1] == "c":
+            return _candidate(history, number, arguments)
+        path = {"r": f"/v1/runs/{number}/outcome", "i": f"/v1/insights/{number}", "e": f"/v1/evaluations/{number}"}
+        found = history.get(path[match[1]])
+        if arguments.json:
+            print_json(found)
+        elif match[1] == "r":
+            print_outcome(found, None, str(history.database))
+            _candidates(history, number)
+        elif match[1] == "i":
+            _insight(found)
+        else:
+            _evaluation(found)
+    return 0
+
+
+def _candidates(history: History, run: int) -> None:
+    rows = [
+        (
+            f"c{one['id']}",
+            str(one["iteration"]),
+            figures.status(one["status"]) if one["status"] else one["state"],
+            figures.brief_latency(one["latency_us"], one["source"]),
+            f"{one['speedup']:.2f}x" if one["speedup"] else "—",
+            one["title"] or "baseline",
+            (one["failure_message"] or "").splitlines()[0][:60] if one["failure_message"] else "",
+        )
+        for one in history.get(f"/v1/runs/{run}/candidates", limit=500)["candidates"]
+    ]
+    print()
+    headers = ("candidate", "iteration", "status", "latency", "speed-up", "plan", "why not")
+    print_table(rows, headers, right=frozenset({1, 3, 4}))
+
+
+def _candidate(history: History, number: int, arguments: argparse.Namespace) -> int:
+    found = history.get(f"/v1/candidates/{number}")
+    if arguments.source:
+        print(found["text"], end="")
+        return 0
+    if arguments.diff:
+        print(history.get(f"/v1/candidates/{number}/diff", against=arguments.diff)["diff"], end="")
+        return 0
+    if arguments.json:
+        print_json(found)
+        return 0
+    pairs = [
+        ("candidate", f"c{number} of r{found['run']}, iteration {found['iteration']}"),
+        ("parent", f"c{found['parent']}" if found["parent"] else "— (baseline)"),
+        ("plan", found["title"] or "—"),
+    ]
+    if found.get("plan_text") and found["plan_text"] != found["title"]:
+        pairs.append(("", found["plan_text"]))
+    print_pairs(pairs)
+    if found.get("evaluation_record"):
+        _evaluation(found["evaluation_record"])
+    if found["lineage"]:
+        print()
+        rows = [
+            (
+                f"c{one['id']}",
+                figures.brief_latency(one["latency_us"], one["source"]),
+                f"{one['parent_speedup']:.2f}x" if one["parent_speedup"] else "",
+                figures.percent(one["percent_of_peak"]),
+                one["title"] or "baseline",
+            )
+            for one in found["lineage"]
+        ]
+        print_table(rows, ("lineage", "latency", "step", "of peak", "plan"), right=frozenset({1, 2, 3}))
+    if found["parent"]:
+        print()
+        print(history.get(f"/v1/candidates/{number}/diff", against="parent")["diff"], end="")
+    return 0
+
+
+def _evaluation(found: dict[str, Any]) -> None:
+    profile = found.get("profile")
+    gate = f", {found['gate']} gate" if found["gate"] else ""
+    pairs = [("status", f"{figures.status(found['status'])}{gate}  (sandbox {found['sandbox_level'] or '—'})")]
+    if found["failure_message"]:
+        where = f"line {found['failure_line']}: " if found["failure_line"] else ""
+        pairs.append(("why", f"{where}{found['failure_message']}  [{found['failure_rule']}]"))
+        if found["failure_hint"]:
+            pairs.append(("what to do", found["failure_hint"]))
+    if found["rel_l2"] is not None:
+        pairs.append(("error", f"{found['rel_l2']:.2g} relative L2, tolerance {found['tolerance']:.2g}"))
+    if profile:
+        pairs.append(
+            (
+                "latency",
+                figures.latency(profile["latency_us"], profile["source"], profile["chip"], profile["interval_percent"]),
+            )
+        )
+        if profile["source"] == Source.MEASURED:
+            pairs.append(("measured by", ", ".join(filter(None, (profile["method"], profile["sdk"])))))
+        peaks = ((peak_name(profile["chip"]), "percent_of_peak"), ("attainable", "percent_of_attainable"))
+        pairs += [(f"of {name}", figures.percent(found[key])) for name, key in peaks if found[key] is not None]
+        pairs.append(("bound by", profile["bound"] or "—"))
+    failed = [check for check in found.get("checks", []) if not check["passed"]]
+    passed = len(found.get("checks", [])) - len(failed)
+    if found.get("checks"):
+        pairs.append(("checks", f"{passed} passed" + "".join(f"\n✗ {c['name']}: {c['detail']}" for c in failed)))
+    print_pairs(pairs)
+
+
+def _insight(found: dict[str, Any]) -> None:
+    print_pairs(
+        [
+            ("insight", f"i{found['id']}: {found['title']}"),
+            ("speed-up", f"{found['speedup']:.2f}x, {found['kind']}, {found['source']} on {found['chip']}"),
+            ("used", f"{found['uses']} times, {found['wins']} wins, {found['losses']} losses"),
+            ("strategy", found["strategy"]),
+            ("slow", found["slow"]),
+            ("fast", found["fast"]),
+        ]
+    )

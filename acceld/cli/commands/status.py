@@ -1,0 +1,83 @@
+"""``acceld status``: what the daemon does now. Imports the standard library and little else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from acceld import figures
+from acceld.cli.arguments import add_json
+from acceld.client import Client
+from acceld.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The form of the answer."""
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask and print. DaemonError (exit code 3) where no daemon runs."""
+    home = find_home(arguments.home)
+    status = Client(home, timeout_s=10.0).get("/v1/status")
+    if arguments.json:
+        json.dump({"version": 1} | {"acceld": status.pop("version")} | status, sys.stdout, indent=2)
+        print()
+    else:
+        print("\n".join(lines(status)))
+    return 0
+
+
+def lines(status: dict[str, Any]) -> list[str]:
+    """The answer for people."""
+    runs, queue, storage = status["runs"], status["queue"], status["storage"]
+    shown = [
+        f"acceld {status['version']}  {status['state']}  pid {status['pid']}  up {duration(status['uptime_s'])}",
+        f"home      {status['home']}",
+        f"runs      {', '.join(f'{count} {state}' for state, count in runs.items() if count) or 'none yet'}",
+    ]
+    for run in status["active"]:
+        best = figures.brief_latency(run["best_latency_us"], run["source"])
+        gain = f"{run['speedup']:.2f}x" if run["speedup"] else "-"
+        shown.append(
+            f"  r{run['id']:<4} {run['state']:<8} {plain(run['workload']):<28} iteration {run['iteration']}/{run['iterations']}"
+            f"  {run['evaluated']}/{run['candidates']} judged  best {best} {gain}"
+        )
+    busy = f"{queue['slots_in_use']}/{queue['slots']} slots busy" if "slots" in queue else "-"
+    waiting = queue.get("waiting", 0)
+    shown += [
+        f"queue     {busy}, {waiting} waiting, sandbox {queue.get('sandbox_level') or '-'}",
+        *(f"cores     {plain(told)}" for told in figures.cores(queue)),
+        f"storage   {size(storage['bytes'])}, {size(storage['free_bytes'])} free"
+        + (f"  DEGRADED: {storage['degraded']}" if storage["degraded"] else ""),
+        f"spent     {'?' if status['cost_usd'] is None else format(status['cost_usd'], '.4f')} USD",
+    ]
+    if status["idle_exit_s"] is not None:
+        shown.append(f"ends      after {status['idle_exit_s']:g} s without runs and clients")
+    return shown
+
+
+def plain(text: str) -> str:
+    """``text`` without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def duration(seconds: float) -> str:
+    """A time span in its two largest units."""
+    whole = int(seconds)
+    for unit, length, lower, lower_length in (("d", 86400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
+        if whole >= length:
+            return f"{whole // length}{unit}{whole % length // lower_length:02}{lower}"
+    return f"{whole}s"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return ""

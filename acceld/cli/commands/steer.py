@@ -1,0 +1,47 @@
+"""``acceld pause|resume|cancel|pin|veto|hint``: change a run while it goes on. Each is recorded with who did it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from acceld.cli.arguments import add_json, number_of
+from acceld.cli.output import print_json, say
+from acceld.client import Client
+from acceld.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A run, or a candidate of one."""
+    name = parser.prog.split()[-1]
+    if name in ("pin", "veto"):
+        parser.add_argument("candidate", metavar="c345", help="the candidate")
+        parser.add_argument("--off", action="store_true", help=f"take an earlier {name} back")
+    else:
+        parser.add_argument("run", metavar="r12", help="the run")
+    if name == "hint":
+        parser.add_argument("text", help="such as: 'try keeping the weights in SBUF across row tiles'")
+    add_json(parser)
+    parser.set_defaults(action=name)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask the daemon, which answers when it has taken effect or has been written down."""
+    client = Client(find_home(arguments.home))
+    body: dict[str, Any] = {"action": arguments.action}
+    if arguments.action in ("pin", "veto"):
+        candidate = number_of(arguments.candidate, "c")
+        body["candidate"] = candidate
+        if arguments.off:
+            body["action"] = f"un{arguments.action}"
+        run_id = client.get(f"/v1/candidates/{candidate}")["run"]
+    else:
+        run_id = number_of(arguments.run, "r")
+    if arguments.action == "hint":
+        body["text"] = arguments.text
+    answer = client.send("POST", f"/v1/runs/{run_id}/actions", body)
+    if arguments.json:
+        print_json({"action": answer["action"], "result": answer["result"], "run": answer["run"]})
+    else:
+        say(f"r{run_id}: {answer['result'] or arguments.action}")
+    return 0

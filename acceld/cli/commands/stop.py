@@ -1,0 +1,52 @@
+"""``acceld stop``: stop the daemon in order; unfinished runs go on at its next start."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+
+from acceld.cli.arguments import add_json, amount
+from acceld.cli.output import answer, say
+from acceld.client import Client, not_running
+from acceld.errors import DaemonError
+from acceld.home import Home, find_home, process_start
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How long running evaluations may take."""
+    parser.add_argument("--now", action="store_true", help="give running evaluations no time")
+    parser.add_argument("--timeout", type=amount, default=60.0, metavar="S", help="give up waiting after S seconds")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Stop and wait until it has ended."""
+    home = find_home(arguments.home)
+    pid = stop(home, grace_s=0.0 if arguments.now else None, timeout_s=arguments.timeout)
+    if not arguments.json:
+        say("runs that had not ended go on when a daemon starts again")
+    return answer(arguments, {"stopped": pid, "home": str(home.path)}, f"stopped (pid {pid})")
+
+
+def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
+    """Stop the daemon of ``home``; the pid it had. DaemonError where none runs or it does not end."""
+    told = home.daemon()
+    if told is None:
+        raise not_running(home)
+    pid: int = told["pid"]
+    try:
+        Client(home).send("POST", "/v1/stop", {} if grace_s is None else {"grace_s": grace_s})
+    except DaemonError:
+        if process_start(pid) == told["process_started"]:
+            os.kill(pid, signal.SIGTERM)  # it does not answer, or speaks another protocol; signals it understands
+    deadline = time.monotonic() + timeout_s
+    while home.is_served():
+        if time.monotonic() > deadline:
+            raise DaemonError(
+                f"the daemon (pid {pid}) has not ended within {timeout_s:g} s",
+                hint=f"acceld stop --now, or as the last resort: kill -9 {pid} (nothing that was acknowledged is lost)",
+            )
+        time.sleep(0.02)
+    return pid

@@ -1,0 +1,115 @@
+"""``acceld suggest``: what the rewrite rules would change in a kernel. Edits nothing."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from pathlib import Path
+from typing import Any
+
+from acceld import config
+from acceld.cli.arguments import add_json, add_target
+from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, parsed_kernel, workload_folders, workload_of
+from acceld.cli.output import print_json, say
+from acceld.errors import UsageError, did_you_mean
+from acceld.targets import choose
+from acceld.workloads import Workload, workload
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The kernel."""
+    parser.add_argument(
+        "kernel", metavar="KERNEL.py|KERNEL.c|WORKLOAD", help="a kernel file, or a workload for its baseline"
+    )
+    add_target(parser)
+    parser.add_argument("--workload", help="the workload that tells a file's shapes (default: workload.toml beside it)")
+    parser.add_argument("--rule", metavar="NAME", help="only this rule")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print line, proven precondition, expected effect and diff of everything that would apply."""
+    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    path = Path(arguments.kernel)
+    found = _workload(arguments, path, settings)
+    asked = "c" if path.suffix == ".c" and arguments.api is None else arguments.api
+    api = choose(default_target(settings), api=asked, chip=arguments.chip).api
+    if path.suffix not in (".py", ".c"):
+        assert found is not None
+        if asked is None and api not in found.baselines:
+            api = next(iter(found.baselines), api)
+        path = baseline_of(found, api)
+    shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments) if found else ()
+    text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
+    suggestions = suggested(text, api, arguments.rule, shapes)
+    if arguments.json:
+        print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
+        return 0
+    for one in suggestions:
+        low, high = one["gain_percent"]
+        print(f"{path}:{one['line']}: {one['rule']}: {one['plan']}")
+        print(f"  holds: {one['precondition']}")
+        print(f"  expected: {low:.0f} to {high:.0f} % less time ({one['reason']})")
+        print(_indented(one["diff"]) + "\n")
+    print(end="", flush=True)
+    say(f"{len(suggestions)} suggestions; nothing was changed. acceld optimize tries and checks them.")
+    return 0
+
+
+def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config) -> Workload | None:
+    """The workload named, or the one of the file's folder; None for a file that belongs to none."""
+    if path.suffix not in (".py", ".c"):
+        if arguments.workload:
+            raise UsageError("--workload goes with a kernel file")
+        return workload(arguments.kernel, workload_folders(settings))
+    return workload_of(path, arguments.workload, settings)
+
+
+def suggested(
+    text: str, api: str, only: str | None = None, shapes: tuple[tuple[int, ...] | None, ...] = ()
+) -> list[dict[str, Any]]:
+    """Each applicable site of each rule, with the diff of its first variant that can be carried out.
+
+    ``shapes`` are those of the arguments where a workload tells them, None for scalars: more can be proven then.
+    """
+    from acceld.proposers.rules import all_rules
+    from acceld.proposers.rules.proposer import rewrite, suggestions
+    from acceld.proposers.rules.records import RuleRefused
+
+    named = {rule.name: rule for rule in all_rules()}
+    if only is not None and only not in named:
+        raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
+    out: list[dict[str, Any]] = []
+    for found in suggestions(text, api, shapes):
+        site, rule = found.site, named[found.site.rule]
+        if only not in (None, rule.name):
+            continue
+        for variant in site.variants:
+            try:
+                changed = rewrite(text, api, site, variant, shapes)
+            except RuleRefused:
+                continue
+            out.append(
+                {
+                    "rule": rule.name,
+                    "line": site.line,
+                    "plan": site.plan,
+                    "precondition": site.precondition,
+                    "reason": rule.reason,
+                    "gain_percent": list(site.gain_percent),
+                    "benefit": site.benefit,
+                    "variants": [one.name for one in site.variants],
+                    "diff": _diff(text, changed),
+                }
+            )
+            break
+    return out
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "kernel", "suggested", lineterm="", n=2)
+    return "\n".join(lines)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

@@ -1,0 +1,284 @@
+"""``acceld verify``: judge stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
+
+Made for a kernel repository's CI: what once won must still be right, and no slower than allowed, under today's model,
+gates and rules. What a device measured is measured again by turns with what it once beat, in one session: latencies of two
+days are never compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from acceld import config, figures
+from acceld.cli import by_turns
+from acceld.cli.arguments import add_json, add_target
+from acceld.cli.by_turns import Turns
+from acceld.cli.connect import connected, reading
+from acceld.cli.kernels import NOT_PASSED, default_target, judged, stored_kernel, workload_of
+from acceld.cli.output import print_json, print_table
+from acceld.client import Client
+from acceld.errors import UsageError
+from acceld.home import find_home
+from acceld.kernel_files import load_kernel
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.targets import SIMULATOR, TARGETS, choose
+
+MOST_PERCENT = 5.0
+ANSWER_S = 1800.0
+"""How long a measurement may take, with what stands before it in the queue."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to judge, and how much slower it may be."""
+    parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
+    parser.add_argument("--workload", help="the best kernel of every run of it; with a file, what to check it against")
+    parser.add_argument("--against", metavar="REV", help="with a file: a revision in git to compare the latency with")
+    parser.add_argument(
+        "--max-regression",
+        type=float,
+        metavar="PERCENT",
+        help="slower by more than this fails (5); for what a device measured: won by less than it once did",
+    )
+    parser.add_argument(
+        "--on",
+        choices=("simulator", "device"),
+        default="simulator",
+        help="device: a run's fastest kernels, predicted beside measured (what was measured is always measured again)",
+    )
+    parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
+    add_target(parser, backend="with --on device: default by the run's API")
+    add_json(parser)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` by turns."""
+
+    name: str
+    kernel: Kernel
+    workload: str
+    folder: str
+    chip: str
+    backend: str = SIMULATOR
+    stored_us: float | None = None
+    other: Kernel | None = None
+    """The run's baseline where a device measured it, or another revision."""
+    won: bool = False
+    """It was stored as faster than ``other`` and has to be again."""
+    stored_ratio: float | None = None
+    """How many times faster than ``other`` it was by turns, and half the width of that interval in percent."""
+    stored_percent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a case. ``turns`` is of measured ones."""
+
+    case: Case
+    evaluation: Evaluation
+    before_us: float | None
+    holds: bool
+    turns: Turns | None = None
+    reason: str = ""
+
+    @property
+    def change_percent(self) -> float | None:
+        """How much slower than before, less one: of latencies that are simulated, of ratios by turns otherwise."""
+        now = self.evaluation.latency_us
+        if self.case.backend != SIMULATOR:
+            before = self.case.stored_ratio if self.case.won else 1.0
+            return 100 * (before / self.turns.ratio - 1) if before and self.turns is not None else None
+        return 100 * (now / self.before_us - 1) if now and self.before_us else None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge and print; 7 where anything does not hold."""
+    if arguments.on == "device":
+        from acceld.cli.verify_device import run as on_device
+
+        return on_device(arguments)
+    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    cases = _cases(arguments, settings)
+    state = find_home(arguments.home).prepare()
+    client = None
+    if any(case.backend != SIMULATOR for case in cases):  # the daemon lends devices
+        client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
+    verdicts = asyncio.run(_judged(cases, settings.evaluate, state, arguments.max_regression, client))
+    if arguments.json:
+        print_json({"holds": all(v.holds for v in verdicts), "cases": [_record(v) for v in verdicts]})
+    else:
+        rows = [
+            (
+                verdict.case.name,
+                verdict.case.workload,
+                figures.status(verdict.evaluation.status),
+                figures.duration(verdict.before_us),
+                _now(verdict),
+                "—" if verdict.change_percent is None else f"{verdict.change_percent:+.1f} %",
+                "—" if verdict.turns is None else verdict.turns.text,
+                "holds" if verdict.holds else f"DOES NOT HOLD{verdict.reason and f': {verdict.reason}'}",
+            )
+            for verdict in verdicts
+        ]
+        headers = ("kernel", "workload", "status", "before", "now", "change", "by turns", "")
+        print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
+    return 0 if all(verdict.holds for verdict in verdicts) else NOT_PASSED
+
+
+def _now(verdict: Verdict) -> str:
+    profile = verdict.evaluation.profile
+    if profile is None:
+        return "—"
+    return figures.latency(profile.latency_us, profile.source, profile.chip, profile.interval_percent)
+
+
+def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]:
+    what = arguments.what
+    if what is not None and what.endswith((".py", ".c")):
+        return [_file(arguments, settings)]
+    if arguments.against:
+        raise UsageError("--against goes with a kernel file")
+    with reading(arguments.home) as history:
+        if what is None and arguments.workload:
+            runs = history.get("/v1/runs", workload=arguments.workload, limit=500)["runs"]
+        elif what is not None and re.fullmatch(r"r\d+", what):
+            runs = [history.get(f"/v1/runs/{what[1:]}")]
+        else:
+            raise UsageError(
+                "what shall be verified?", hint="a run (r12), --workload NAME, or KERNEL.py (KERNEL.c) --workload NAME"
+            )
+        found = [_stored(history.get(f"/v1/runs/{one['id']}"), history) for one in runs if one["best"]]
+    if not found:
+        raise UsageError("there is no stored winner to verify", hint="acceld runs lists runs and their best kernels")
+    return found
+
+
+def _stored(one: dict[str, Any], history: Any) -> Case:
+    backend = one["backend"] if one["backend"] in TARGETS else SIMULATOR
+    kernel = stored_kernel(history.get(f"/v1/candidates/{one['best']}"))
+    case = Case(
+        f"r{one['id']} c{one['best']}",
+        kernel,
+        one["workload"],
+        one["workload_folder"],
+        one["chip"],
+        backend,
+        one["best_latency_us"],
+    )
+    if backend == SIMULATOR or one["best"] == one["baseline"]:
+        return case
+    baseline = stored_kernel(history.get(f"/v1/candidates/{one['baseline']}"))
+    found = history.get(f"/v1/runs/{one['id']}/outcome")["paired"] or {}
+    ratio = found.get("ratio")
+    percent = 100 * (found["high"] - found["low"]) / 2 / ratio if ratio else 0.0
+    return replace(case, other=baseline, won=True, stored_ratio=ratio, stored_percent=percent)
+
+
+def _file(arguments: argparse.Namespace, settings: config.Config) -> Case:
+    path = Path(arguments.what)
+    found = workload_of(path, arguments.workload, settings)
+    if found is None:
+        raise UsageError(f"{path} has nothing to be checked against", hint="name a workload with --workload")
+    api = arguments.api or ("c" if path.suffix == ".c" else None)
+    where = choose(default_target(settings), backend=arguments.backend, api=api, chip=arguments.chip)
+    kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
+    other = None
+    if arguments.against:
+        other = replace(kernel, text=_at_revision(path, arguments.against), closure={})
+    return Case(path.name, kernel, found.name, str(found.folder.resolve()), where.chip, where.backend, other=other)
+
+
+def _at_revision(path: Path, revision: str) -> str:
+    """The file's text in a git revision. UsageError where there is none."""
+    command = ["git", "show", f"{revision}:./{path.name}"]
+    done = subprocess.run(command, cwd=path.resolve().parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"{path} at {revision}: {done.stderr.strip() or 'git failed'}")
+    return done.stdout
+
+
+async def _judged(
+    cases: list[Case], settings: config.EvaluateConfig, state: Path, most_percent: float | None, client: Client | None
+) -> list[Verdict]:
+    from acceld.evaluate.interface import started
+    from acceld.evaluate.simulated.evaluator import Judge
+
+    verdicts = []
+    async with started(Judge(settings, state)) as judge:
+        for case in cases:
+            if case.backend != SIMULATOR:
+                assert client is not None, "made where a case needs it"
+                verdicts.append(await asyncio.to_thread(_on_device, client, case, most_percent))
+                continue
+            before, place = case.stored_us, {"workload": case.workload, "folder": case.folder, "chip": case.chip}
+            if case.other is not None:
+                before = (await judged(judge, case.other, Gate.TIMING, **place)).latency_us
+            found = await judged(judge, case.kernel, Gate.STRICT, **place)
+            now = found.latency_us
+            allowed = 1 + (MOST_PERCENT if most_percent is None else most_percent) / 100
+            slower = before is not None and now is not None and now > before * allowed
+            verdicts.append(Verdict(case, found, before, found.status is Status.PASSED and not slower))
+    return verdicts
+
+
+def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdict:
+    """The strict verdict of the daemon, which lends the device, by turns with what the kernel is held against."""
+    place = {
+        "workload": case.workload,
+        "workload_folder": case.folder,
+        "backend": case.backend,
+        "chip": case.chip,
+    }
+    found, turns = by_turns.measured(client, place, case.kernel, case.other)
+    reason = "" if found.status is not Status.PASSED else broken_by(case, turns, most_percent)
+    return Verdict(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
+
+
+def broken_by(case: Case, turns: Turns | None, most_percent: float | None) -> str:
+    """Why a kernel that passes does not hold; empty where it does.
+
+    A winner has to win again, beyond interval and twice the resolution. By how much is another day's figure, and moves with
+    what else the machine does: it counts where ``most_percent`` is given, beyond both intervals. Another kernel may not be
+    slower than what it is held against by more than ``most_percent``.
+    """
+    if case.other is None:
+        return ""
+    if turns is None:
+        return "what it once beat can not be timed here" if case.won else ""
+    if case.won and not turns.win:
+        return "no win beyond interval and resolution"
+    if case.won and most_percent is None:
+        return ""
+    before = case.stored_ratio if case.won else 1.0
+    most_percent = MOST_PERCENT if most_percent is None else most_percent
+    allowed = 1 + max(most_percent, turns.band_percent + case.stored_percent) / 100
+    if before is not None and turns.ratio * allowed < before:
+        return f"it was {before:.2f}x" if case.won else "slower"
+    return ""
+
+
+def _record(verdict: Verdict) -> dict[str, Any]:
+    failure = verdict.evaluation.failure
+    return {
+        "kernel": verdict.case.name,
+        "workload": verdict.case.workload,
+        "chip": verdict.case.chip,
+        "status": str(verdict.evaluation.status),
+        "source": str(verdict.evaluation.profile.source) if verdict.evaluation.profile else None,
+        "before_us": verdict.before_us,
+        "latency_us": verdict.evaluation.latency_us,
+        "change_percent": verdict.change_percent,
+        "by_turns": None if verdict.turns is None else asdict(verdict.turns),
+        "stored_ratio": verdict.case.stored_ratio,
+        "holds": verdict.holds,
+        "reason": verdict.reason or None,
+        "failure": None
+        if failure is None
+        else {"rule": failure.rule, "message": failure.message, "line": failure.line},
+    }

@@ -1,0 +1,177 @@
+"""``acceld watch``: tell what each save of a kernel changes; search again only when asked, or within caps."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from acceld import config
+from acceld.cli.arguments import add_target, amount
+from acceld.cli.kernels import baseline_of, default_target, workload_of
+from acceld.cli.kernels import judged as judged_by
+from acceld.cli.output import say
+from acceld.errors import DaemonError, UsageError
+from acceld.home import Home, find_home
+from acceld.model import Evaluation, Gate, Kernel
+from acceld.targets import SIMULATOR, TARGETS, Choice, choose
+
+if TYPE_CHECKING:
+    from acceld.cli.watch_console import WatchConsole
+    from acceld.watch.tiers import Step, Watched
+    from acceld.watch.watcher import Watcher
+
+HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q: leave"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to watch, what to judge by, and what a save may start."""
+    parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
+    parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
+    parser.add_argument("--entry", default="", help="name of the kernel function")
+    add_target(parser, backend="where the daemon measures what passes")
+    parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
+    parser.add_argument(
+        "--usd-per-save", type=amount, default=0.5, metavar="USD", help="cap of a search (default 0.50)"
+    )
+    parser.add_argument("--usd-per-hour", type=amount, default=5.0, metavar="USD", help="cap of an hour (default 5.00)")
+    parser.add_argument("--apply", action="store_true", help="write a better kernel over the file, keeping a backup")
+    parser.add_argument("--once", action="store_true", help="judge what is there and end")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Watch until interrupted."""
+    settings = config.load(flags={"watch.mode": arguments.mode}).config
+    where = choose(default_target(settings), backend=arguments.backend, api=arguments.api, chip=arguments.chip)
+    return asyncio.run(_watch(arguments, settings, where, find_home(arguments.home)))
+
+
+async def _watch(arguments: argparse.Namespace, settings: config.Config, where: Choice, home: Home) -> int:
+    from acceld.cli.watch_console import WatchConsole
+    from acceld.cli.watch_runs import WatchRuns
+    from acceld.evaluate.interface import started
+    from acceld.evaluate.simulated.evaluator import Judge
+    from acceld.watch.policy import Policy
+    from acceld.watch.settings import SettingsFiles
+    from acceld.watch.watcher import Watcher
+
+    files = [_watched(Path(path), arguments, settings, where.api) for path in arguments.paths]
+    console = WatchConsole(
+        sys.stdout,
+        [one.path for one in files],
+        as_json=arguments.json,
+        notify=settings.tui.notify,
+        kept=home.path,
+    )
+    runs = WatchRuns(home, settings, where, console.step) if home.daemon() is not None else None
+    measures = where.backend != SIMULATOR
+    if measures and runs is None:
+        raise DaemonError("devices are lent by the daemon, and none runs", hint="acceld start, then again")
+    bad = 0
+
+    def tell(step: Step) -> None:
+        nonlocal bad
+        bad += step.good is False
+        console.step(step)
+
+    async with started(Judge(settings.evaluate, home.path)) as judge:
+
+        async def judged(watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
+            place = {"workload": watched.workload, "folder": watched.workload_folder, "chip": where.chip}
+            return await judged_by(judge, kernel, gate, **place)
+
+        watcher = Watcher(
+            files,
+            judged,
+            tell,
+            policy=Policy(
+                settings.watch.mode, settings.watch.runs_per_hour, arguments.usd_per_save, arguments.usd_per_hour
+            ),
+            optimizer=runs,
+            quiet_s=settings.watch.debounce_ms / 1000,
+            settings=SettingsFiles(Path.cwd(), settings),
+            device=runs.measured if measures and runs is not None else None,
+            simulated=where.chip in TARGETS[SIMULATOR].chips.get(where.api, ()),
+        )
+        if runs is not None and arguments.apply:
+            runs.won = lambda watched: console.apply([watched], watcher)
+        try:
+            if arguments.once:
+                watcher.start()
+                await watcher.settled()
+                return 7 if bad else 0
+            names = ", ".join(one.path.name for one in files)
+            say(
+                f"watching {names} on {where.chip}{' by ' + where.backend if measures else ''}; a save is judged at once"
+            )
+            await _until_left(watcher, files, console)
+            return 0
+        finally:
+            if runs is not None:
+                await runs.close()
+
+
+async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:
+    """Follow saves and keys until one of them is q."""
+    from acceld.cli.watch_console import single_keys
+
+    left = asyncio.Event()
+    following = asyncio.create_task(watcher.run())
+    acting: set[asyncio.Task[None]] = set()
+
+    def act(key: str) -> None:
+        match key:
+            case "\r" | "\n" | "o":
+                for one in files:
+                    task = asyncio.get_running_loop().create_task(watcher.optimize(one))
+                    acting.add(task)
+                    task.add_done_callback(acting.discard)
+            case "d":
+                console.diffs(files)
+            case "A":
+                console.apply(files, watcher)
+            case "p":
+                watcher.paused = not watcher.paused
+                say("paused" if watcher.paused else "going on")
+            case "q" | "\x03":
+                left.set()
+            case "?" | "h":
+                say(HELP)
+            case _:
+                pass
+
+    with single_keys(act) as has_keys:
+        if has_keys:
+            say(HELP)
+        leaving = asyncio.create_task(left.wait())
+        await asyncio.wait({following, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (leaving, following):
+        task.cancel()
+    found = await asyncio.gather(following, leaving, return_exceptions=True)
+    if isinstance(found[0], Exception):
+        raise found[0]
+
+
+def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config, api: str) -> Watched:
+    """A file with the workload it is judged by."""
+    from acceld.watch.tiers import Watched
+    from acceld.workloads import load_workload
+
+    path = path.resolve()
+    found = load_workload(path) if path.is_dir() else None
+    if found is not None:
+        path = baseline_of(found, api)
+    elif not path.is_file():
+        raise UsageError(f"there is no file {path}")
+    found = found or workload_of(path, arguments.workload, settings)
+    if found is None:
+        raise UsageError(
+            f"{path} has nothing to be judged by",
+            hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",
+        )
+    contract = tuple(p for p in (found.folder / "workload.toml", found.folder / "reference.py") if p.is_file())
+    return Watched(path, api, found.name, str(found.folder), contract, arguments.entry)

@@ -1,0 +1,144 @@
+"""What the host backend brings: gcc found at run time, one core to time on, the policy for C sources."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from acceld.devices.cpu.peaks import HostRates, rates
+from acceld.devices.cpu.policy import refused_c
+from acceld.errors import DeviceError
+from acceld.evaluate.hosted.driver import Clock, Lease, Rights
+from acceld.model import Failure, Kernel
+from acceld.roofline import Peaks
+
+FLAGS = (
+    "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
+    "-fopt-info-vec-optimized -static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
+).split()
+"""How C kernels are compiled: for this processor, one thread; ``omp simd`` pragmas count, other OpenMP does not."""
+_COMPILERS = ("gcc", "cc", "clang")
+_BUILD_PROCESSES, _BUILD_BYTES, _RUN_BYTES = 16, 4 << 30, 2 << 30
+_VERSION_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler as found on this machine."""
+
+    path: str
+    version: str
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Folders it and what it starts live in."""
+        own = str(Path(os.path.realpath(self.path)).parents[1])
+        listed = ("/usr", "/lib", "/lib64", "/bin", own)
+        return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path) and not _below(path, listed)))
+
+
+class CpuDriver:
+    """Implements :class:`acceld.evaluate.hosted.driver.Driver` for the processor that acceld runs on."""
+
+    backend = "cpu"
+    clock: Clock = "processor"
+    builder = "acceld.devices.cpu.kernels:build"
+    worker = "acceld.devices.cpu.kernels:prepare"
+    deck_bytes = 512 << 20
+    reference = ""
+
+    def __init__(self) -> None:
+        self._rates: HostRates | None = None
+
+    def check(self, api: str | None = None) -> None:
+        """DeviceError where this is no Linux, or, for C, where no compiler is found."""
+        if sys.platform != "linux":
+            raise DeviceError("kernels are timed on the host's processor on Linux only")
+        if api == "c" and self.compiler is None:
+            raise DeviceError(
+                "there is no C compiler: none of gcc, cc and clang is on PATH",
+                hint="Install gcc (`apt install gcc`), or optimize numpy kernels: --api numpy.",
+            )
+
+    @cached_property
+    def compiler(self) -> Compiler | None:
+        """The first compiler that answers."""
+        for name in _COMPILERS:
+            path = shutil.which(name)
+            if path is None:
+                continue
+            asked = [path, "--version"]
+            try:
+                done = subprocess.run(asked, capture_output=True, text=True, timeout=_VERSION_S, check=False)
+            except (OSError, subprocess.TimeoutExpired):
+                continue
+            if done.returncode == 0 and done.stdout:
+                return Compiler(path, done.stdout.splitlines()[0])
+        return None
+
+    def leases(self) -> Sequence[Lease]:
+        """One core, the last that may be used: the daemon and the referee keep the others."""
+        core = max(os.sched_getaffinity(0))
+        return (Lease(core, f"core {core}"),)
+
+    def refuse(self, kernel: Kernel) -> Failure | None:
+        """The first thing a candidate in C may not hold; numpy candidates are read by the evaluator's own policy."""
+        return refused_c(kernel.text) if kernel.api == "c" else None
+
+    def building(self, api: str) -> Rights:
+        """The compiler, its programs and libraries; nothing for numpy."""
+        if api != "c" or self.compiler is None:
+            return Rights()
+        return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=self.compiler.roots)
+
+    def running(self, api: str, artefact: str, lease: Lease) -> Rights:
+        """One thread; C may map its own artefact as code."""
+        return Rights(_RUN_BYTES, 1, execute=api == "c", read_paths=(artefact,))
+
+    def learn(self, folder: Path) -> None:
+        """Measure this machine's rates once, or read what was measured."""
+        compiler = self.compiler.path if self.compiler else None
+        self._rates = rates(folder, compiler, FLAGS, self.leases()[0].index)
+
+    def peaks(self, chip: str) -> Peaks | None:
+        """Rates of one core, as measured."""
+        return self._rates.peaks() if self._rates else None
+
+    def limits(self, chip: str) -> Peaks | None:
+        """Rates that no kernel on one core can exceed."""
+        return self._rates.limits() if self._rates else None
+
+    def referring(self) -> Rights:
+        """Nothing: the workload's own reference is used."""
+        return Rights()
+
+    def settings(self, api: str) -> Mapping[str, Any]:
+        """Compiler and flags."""
+        if api != "c" or self.compiler is None:
+            return {}
+        return {"compiler": self.compiler.path, "flags": FLAGS, "path": os.environ.get("PATH", os.defpath)}
+
+    def condition(self, lease: Lease) -> Mapping[str, Any]:
+        """Nothing: the processor's own clock counts what the kernel used."""
+        return {}
+
+    def sdk(self, api: str) -> str:
+        """Compiler with version and flags that matter, or numpy's version."""
+        if api == "c" and self.compiler is not None:
+            return f"{self.compiler.version}, {' '.join(FLAGS[:2])}"
+        import numpy as np
+
+        return f"numpy {np.__version__}, Python {platform.python_version()}"
+
+
+def _below(path: str, others: Sequence[str]) -> bool:
+    """Whether a real folder lies in another of them."""
+    return not os.path.islink(path) and any(path != one and path.startswith(one + os.sep) for one in others)

@@ -1,0 +1,151 @@
+"""Builder and worker of the host backend. Both run in jailed children; see :mod:`acceld.evaluate.hosted.driver`."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import importlib
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from acceld.devices.cpu.signature import ENTRY, converted, prototype
+from acceld.evaluate.hosted.driver import BuildRefused, Built, Call, Job
+
+IMPORTABLE = (
+    "math functools itertools operator typing dataclasses enum collections.abc numbers ml_dtypes numpy.fft "
+    "numpy.lib.stride_tricks numpy.linalg numpy.ma numpy.polynomial"
+).split()
+"""What a numpy kernel may import besides numpy: loaded here, before the jail."""
+for _name in IMPORTABLE:
+    importlib.import_module(_name)
+
+_MESSAGE = re.compile(r"^kernel\.c:(\d+):(?:\d+:)? (fatal error|error): (.*)$", re.MULTILINE)
+_LINKER = re.compile(r"(undefined reference to .*|undefined symbol:? .*|required symbol .*)")
+_VECTORIZED = re.compile(r"^kernel\.c:(\d+):\d+: optimized: (.*)$", re.MULTILINE)
+_MOST_BYTES = 16 << 20
+_MOST_LOG = 4000
+
+
+def build(job: Job) -> Built:
+    """A shared object from a C kernel; a numpy kernel's own text, once it is known to define its function."""
+    return _build_c(job) if job["api"] == "c" else _build_numpy(job)
+
+
+def prepare(job: Job, artefact: str) -> Call:
+    """The kernel as a function of arrays."""
+    return _prepare_c(job, artefact) if job["api"] == "c" else _prepare_numpy(job, artefact)
+
+
+def _build_c(job: Job) -> Built:
+    scratch, settings = Path(job["scratch"]), job["settings"]
+    entry = job["entry"] or ENTRY
+    (scratch / "kernel.c").write_text(job["text"], encoding="utf-8")
+    declared = prototype(job["arguments"], job["outputs"], entry)
+    (scratch / "prototype.h").write_text(f"#include <stdint.h>\n{declared}\n", encoding="utf-8")
+    command = [
+        settings["compiler"], *settings["flags"], "-include", "prototype.h", "kernel.c", "-o", "kernel.so",
+        f"-Wl,--require-defined={entry}", "-lm",
+    ]  # fmt: skip
+    environment = {"PATH": settings["path"], "LC_ALL": "C", "TMPDIR": str(scratch)}
+    done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, check=False)
+    said = done.stderr.decode(errors="replace")
+    if done.returncode != 0:
+        raise _complaint(said, declared)
+    artefact = (scratch / "kernel.so").read_bytes()
+    if len(artefact) > _MOST_BYTES:
+        raise BuildRefused(f"the compiled kernel has {len(artefact)} bytes", rule="size")
+    vectorized = [f"line {line}: {what}" for line, what in _VECTORIZED.findall(said)]
+    return Built(artefact, "\n".join(vectorized)[:_MOST_LOG])
+
+
+def _complaint(said: str, declared: str) -> BuildRefused:
+    """The compiler's first error, with the kernel's own line."""
+    found = _MESSAGE.search(said)
+    if found:
+        text = found.group(3)
+        hint = (
+            f"the kernel must define {declared}" if "conflicting types" in text or "static declaration" in text else ""
+        )
+        return BuildRefused(text, line=int(found.group(1)), hint=hint)
+    linker = _LINKER.search(said)
+    if linker:
+        return BuildRefused(linker.group(1), rule="link", hint=f"the kernel must define {declared}")
+    lines = [line for line in said.splitlines() if line.strip()]
+    return BuildRefused(lines[-1] if lines else "the compiler failed without a message")
+
+
+def _build_numpy(job: Job) -> Built:
+    text, entry = job["text"], job["entry"] or ENTRY
+    try:
+        tree = ast.parse(text, job["filename"])
+    except SyntaxError as error:
+        raise BuildRefused(f"SyntaxError: {error.msg}", rule="syntax", line=error.lineno or 0) from error
+    except (ValueError, RecursionError) as error:
+        raise BuildRefused(f"the source can not be parsed: {error}", rule="syntax") from error
+    if not any(isinstance(node, ast.FunctionDef) and node.name == entry for node in tree.body):
+        raise BuildRefused(f"there is no function {entry}", rule="entry", hint=f"define {entry}({_names(job)})")
+    return Built(text.encode())
+
+
+def _names(job: Job) -> str:
+    return ", ".join(one["name"] for one in job["arguments"])
+
+
+def _prepare_c(job: Job, artefact: str) -> Call:
+    function = getattr(ctypes.CDLL(artefact), job["entry"] or ENTRY)
+    function.restype = None
+    bound: list[Any] = []
+
+    def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        # The arena does not move: pointers are made in the first call and kept.
+        if not bound:
+            bound.extend(_passed(one) for one in (*inputs, *outputs))
+        function(*bound)
+
+    return call
+
+
+def _passed(value: Any) -> Any:
+    return ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else converted(value)
+
+
+class WrongOutput(Exception):
+    """A numpy kernel returned something else than its workload's outputs. ``rule`` says what."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+def _prepare_numpy(job: Job, artefact: str) -> Call:
+    text = Path(artefact).read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {"__name__": "kernel"}
+    exec(compile(text, job["filename"], "exec"), namespace)  # noqa: S102  # this is what the jail is for
+    function, wanted = namespace[job["entry"] or ENTRY], job["outputs"]
+
+    def call(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        returned = function(*inputs)
+        results = returned if type(returned) is tuple else (returned,)
+        if len(results) != len(outputs):
+            raise WrongOutput("output_count", f"the kernel returns {len(results)} arrays instead of {len(outputs)}")
+        for result, output, described in zip(results, outputs, wanted, strict=True):
+            _check(result, output, described)
+            np.copyto(output, result)
+
+    return call
+
+
+def _check(result: Any, output: Any, described: Mapping[str, Any]) -> None:
+    if type(result) is not np.ndarray:
+        raise WrongOutput("output_type", f"output {described['name']} is {type(result).__name__}, not a numpy array")
+    if result.shape != output.shape:
+        message = f"output {described['name']} has shape {result.shape}, expected {output.shape}"
+        raise WrongOutput("output_shape", message)
+    if result.dtype != output.dtype:
+        message = f"output {described['name']} is {result.dtype.name}, expected {described['dtype']}"
+        raise WrongOutput("output_dtype", message)

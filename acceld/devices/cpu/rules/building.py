@@ -1,0 +1,64 @@
+"""Text of new loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from acceld.devices.cpu.rules.reading import CModule
+from acceld.devices.cpu.rules.syntax import Block, Declaration, For, Pragma, Statement
+
+STEP = "    "
+
+
+def header(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None, step: int | None = None) -> str:
+    """``for (int j = 0; j < N; j++)`` with another step."""
+    stride = loop.step if step is None else step
+    advance = f"{loop.var}++" if stride == 1 else f"{loop.var} += {stride}"
+    first = kernel.text(loop.first, mapping)
+    return f"for ({loop.type} {loop.var} = {first}; {loop.var} < {bound(kernel, loop, mapping)}; {advance})"
+
+
+def bound(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None) -> str:
+    """What the loop's variable stays below."""
+    text = kernel.text(loop.bound, mapping)
+    was_included = loop.bound.kind == "binary" and loop.bound.end == loop.bound.parts[1].start
+    return f"{text} + 1" if was_included else text
+
+
+def braced(indent: str, head: str, lines: Sequence[str]) -> list[str]:
+    """A loop with its body; ``lines`` are indented already."""
+    return [f"{indent}{head} {{" if head else f"{indent}{{", *lines, f"{indent}}}"]
+
+
+def body_lines(
+    kernel: CModule, items: Sequence[Statement], indent: str, mapping: Mapping[str, str] | None = None
+) -> list[str]:
+    """Statements as they were written, at another indentation."""
+    lines: list[str] = []
+    for item in items:
+        if isinstance(item, Block) and not item.items:
+            continue
+        before = kernel.indent(item)
+        for number, line in enumerate(kernel.text(item, mapping).split("\n")):
+            stripped = line if number == 0 else line.removeprefix(before)
+            lines.append(indent + stripped if stripped.strip() else "")
+    return lines
+
+
+def names_of(items: Sequence[Statement]) -> list[str]:
+    """Variables that the statements themselves declare."""
+    return [one.name for item in items if isinstance(item, Declaration) for one in item.declarators]
+
+
+def without_pragmas(items: Sequence[Statement]) -> list[Statement]:
+    """The statements without pragmas."""
+    return [item for item in items if not isinstance(item, Pragma)]
+
+
+def replaced(kernel: CModule, loop: For, lines: Sequence[str]) -> str:
+    """The source with a loop, and the pragmas before it, replaced."""
+    start = min([loop.start, *(pragma.start for pragma in loop.pragmas)])
+    begin = kernel.source.rfind("\n", 0, start) + 1
+    if kernel.source[begin:start].strip():
+        return kernel.source[:start] + "{\n" + "\n".join(lines) + "\n}" + kernel.source[loop.end :]
+    return kernel.source[:begin] + "\n".join(lines) + kernel.source[loop.end :]

@@ -1,0 +1,312 @@
+"""A C kernel as rules see it: loops, array accesses in affine form, and what is proven about iterations.
+
+Proofs rest on what the workload promises (arguments do not overlap) and on constants of the source. Sums may be taken
+in another order: the tolerance of every workload allows that much.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from acceld.devices.cpu.rules.parsing import parse
+from acceld.devices.cpu.rules.syntax import (
+    Block,
+    Declaration,
+    Expr,
+    For,
+    Function,
+    If,
+    Node,
+    Opaque,
+    Statement,
+    assigned_scalars,
+    declared,
+    expressions,
+    statements,
+)
+from acceld.proposers.rules.editing import Edits
+
+PURE = frozenset(
+    "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "
+    "ceilf roundf rintf fmaf fma log1pf expm1f copysignf abs exp2f log2f cbrtf".split()
+)
+"""Functions without effects."""
+Affine = Mapping[str, int]
+"""A linear form: coefficient by variable, and the constant under ``""``."""
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Access:
+    """One use of an array's element; ``form`` is None where the index is not affine."""
+
+    array: str
+    form: Affine | None
+    write: bool
+    expr: Expr
+
+
+class CModule:
+    """A kernel's source, read. Raises RuleRefused where its outline can not be followed."""
+
+    def __init__(self, source: str) -> None:
+        read = parse(source)
+        self.source = source
+        self.functions = read.functions
+        self.identifiers = read.identifiers
+        self.constants = {name: value for name, text in read.defines.items() if (value := _integer(text)) is not None}
+        self._owner: dict[int, Function] = {}
+        for function in self.functions:
+            self._link(function.body, None)
+            for loop in loops_in(function.body):
+                self._owner[id(loop)] = function
+
+    def _link(self, block: Statement, parent: For | None) -> None:
+        if isinstance(block, Block):
+            for item in block.items:
+                self._link(item, parent)
+        elif isinstance(block, For):
+            block.parent = parent
+            self._link(block.body, block)
+        elif isinstance(block, If):
+            for branch in block.branches:
+                self._link(branch, parent)
+
+    @cached_property
+    def loops(self) -> list[For]:
+        """Every canonical loop, in order."""
+        return [loop for function in self.functions for loop in loops_in(function.body)]
+
+    def function_of(self, loop: For) -> Function:
+        """The function a loop stands in."""
+        return self._owner[id(loop)]
+
+    def text(self, node: Node, mapping: Mapping[str, str] | None = None) -> str:
+        """The node's source, with variables replaced."""
+        text = self.source[node.start : node.end]
+        if not mapping:
+            return text
+        edits = Edits(text)
+        for one in self.identifiers:
+            name = self.source[one.start_byte : one.end_byte]
+            if node.start <= one.start_byte < node.end and name in mapping:
+                edits.replace(one.start_byte - node.start, one.end_byte - node.start, mapping[name])
+        return edits.apply()
+
+    def line(self, position: int) -> int:
+        """Line of a place in the source, from 1."""
+        return self.source.count("\n", 0, position) + 1
+
+    def indent(self, node: Node) -> str:
+        """White space before the node on its line."""
+        begin = self.source.rfind("\n", 0, node.start) + 1
+        line = self.source[begin : node.start]
+        return line[: len(line) - len(line.lstrip())]
+
+    def fresh(self, name: str) -> str:
+        """A name that the source does not have, this one if that is free."""
+        taken = set(_WORD.findall(self.source))
+        number = 2
+        found = name
+        while found in taken:
+            found, number = f"{name}{number}", number + 1
+        return found
+
+    # Numbers.
+
+    def constant(self, expr: Expr) -> int | None:
+        """The value of a whole-number expression of constants."""
+        form = self.affine(expr)
+        return form.get("", 0) if form is not None and not set(form) - {""} else None
+
+    def trips(self, loop: For) -> int | None:
+        """How often the loop runs."""
+        first, bound = self.constant(loop.first), self.constant(loop.bound)
+        return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
+
+    def affine(self, expr: Expr) -> dict[str, int] | None:
+        """The expression as a linear form of variables; None where it is none."""
+        if expr.kind == "number":
+            value = _integer(expr.op)
+            return None if value is None else {"": value}
+        if expr.kind == "name":
+            return {"": self.constants[expr.op]} if expr.op in self.constants else {expr.op: 1}
+        if expr.kind == "cast" and "*" not in expr.op and "float" not in expr.op and "double" not in expr.op:
+            return self.affine(expr.parts[0])
+        if expr.kind == "unary" and expr.op == "-":
+            inner = self.affine(expr.parts[0])
+            return None if inner is None else {name: -value for name, value in inner.items()}
+        if expr.kind != "binary" or expr.op not in "+-*/":
+            return None
+        left, right = self.affine(expr.parts[0]), self.affine(expr.parts[1])
+        if left is None or right is None:
+            return None
+        if expr.op in "+-":
+            sign = 1 if expr.op == "+" else -1
+            return _clean({name: left.get(name, 0) + sign * right.get(name, 0) for name in {*left, *right}})
+        if expr.op == "/":
+            if set(left) | set(right) <= {""} and right.get("", 0) > 0:
+                return {"": left.get("", 0) // right[""]}
+            return None
+        if not set(left) - {""}:
+            left, right = right, left
+        if set(right) - {""}:
+            return None
+        factor = right.get("", 0)
+        return _clean({name: value * factor for name, value in left.items()})
+
+    # Accesses.
+
+    def accesses(self, block: Statement) -> list[Access]:
+        """Every use of an array's element in a statement."""
+        found = []
+        for expr in expressions(block):
+            found += list(self._accesses(expr, write=False))
+        return found
+
+    def _accesses(self, expr: Expr, *, write: bool) -> Iterator[Access]:
+        if expr.kind == "index":
+            yield Access(expr.base, self.affine(expr.parts[1]) if expr.parts[0].kind == "name" else None, write, expr)
+            yield from self._accesses(expr.parts[1], write=False)
+            return
+        if expr.kind == "assign":
+            target, value = expr.parts
+            if expr.op != "=":
+                yield from self._accesses(target, write=False)
+            yield from self._accesses(target, write=True)
+            yield from self._accesses(value, write=False)
+            return
+        changes = expr.kind == "unary" and expr.op.endswith(("++", "--"))
+        for part in expr.parts:
+            yield from self._accesses(part, write=changes)
+
+    # Proofs.
+
+    def plain(self, block: Statement) -> bool:
+        """Whether it holds nothing that is not read, no pointer of its own, and calls only pure functions."""
+        for one in (block, *statements(block)):
+            if isinstance(one, Opaque):
+                return False
+            if isinstance(one, Declaration) and any(declarator.pointer for declarator in one.declarators):
+                return False
+        for expr in expressions(block):
+            for part in expr.walk():
+                if part.kind == "call" and part.op not in PURE and not part.op.startswith("acceld_"):
+                    return False
+                if part.kind == "unary" and part.op in ("&", "*"):
+                    return False
+                if part.kind == "index" and part.parts[0].kind != "name":
+                    return False
+        return True
+
+    def independent(self, loop: For) -> bool:
+        """Whether the loop's iterations touch nothing of each other: any order, or interleaving, is right."""
+        return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
+
+    def carried(self, loop: For) -> set[str]:
+        """Scalars from outside that the body changes."""
+        return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
+
+    def disjoint(self, loop: For) -> bool:
+        """Whether no two iterations touch the same element of an array that the body writes."""
+        own = declared(loop.body)
+        accesses = [one for one in self.accesses(loop.body) if one.array not in own]
+        ranges = self._inner_ranges(loop)
+        for array in {one.array for one in accesses if one.write}:
+            uses = [one for one in accesses if one.array == array]
+            if ranges is None or not self._apart(uses, loop, ranges):
+                return False
+        return True
+
+    def _inner_ranges(self, loop: For) -> dict[str, tuple[int, int]] | None:
+        """Least and greatest value of each loop variable inside; None where one is not known."""
+        ranges: dict[str, tuple[int, int]] = {}
+        for inner in loops_in(loop.body):
+            first, trips = self.constant(inner.first), self.trips(inner)
+            if first is None or trips is None:
+                return None
+            low, high = first, first + max(0, trips - 1) * inner.step
+            known = ranges.get(inner.var, (low, high))
+            ranges[inner.var] = (min(known[0], low), max(known[1], high))
+        return ranges
+
+    @staticmethod
+    def _apart(uses: list[Access], loop: For, ranges: Mapping[str, tuple[int, int]]) -> bool:
+        lows, highs, outer, stride = [], [], set(), set()
+        for use in uses:
+            if use.form is None:
+                return False
+            low = high = use.form.get("", 0)
+            for name, factor in use.form.items():
+                if name in ranges:
+                    ends = sorted(factor * end for end in ranges[name])
+                    low, high = low + ends[0], high + ends[1]
+            lows.append(low)
+            highs.append(high)
+            stride.add(use.form.get(loop.var, 0))
+            skip = {"", loop.var, *ranges}
+            outer.add(frozenset((name, factor) for name, factor in use.form.items() if name not in skip))
+        if len(outer) != 1 or len(stride) != 1:
+            return False
+        return max(highs) - min(lows) < abs(stride.pop()) * loop.step
+
+    def interchangeable(self, outer: For, inner: For) -> bool:
+        """Whether two loops, one perfectly inside the other, may change places.
+
+        Every element that is written is touched along one of the two loops only, so its own order stays.
+        """
+        if not self.plain(inner.body) or self.carried(inner) or self._mentions(inner, outer.var):
+            return False
+        if self.disjoint(outer):
+            return True
+        own = declared(inner.body)
+        accesses = [one for one in self.accesses(inner.body) if one.array not in own]
+        for array in {one.array for one in accesses if one.write}:
+            uses = [one for one in accesses if one.array == array]
+            along_outer = any(use.form is None or use.form.get(outer.var, 0) for use in uses)
+            ranges = self._inner_ranges(inner)
+            if along_outer or ranges is None or not self._apart(uses, inner, ranges):
+                return False
+        return True
+
+    @staticmethod
+    def _mentions(loop: For, name: str) -> bool:
+        return name in loop.first.names | loop.bound.names
+
+    def bounds_free_of(self, block: Statement, names: set[str]) -> bool:
+        """Whether no loop in a statement has bounds that mention one of the names."""
+        return not any((one.first.names | one.bound.names) & names for one in loops_in(block))
+
+
+def loops_in(block: Statement) -> list[For]:
+    """Every loop in a statement, outer ones first."""
+    return [one for one in statements(block) if isinstance(one, For)]
+
+
+def only_loop(loop: For) -> For | None:
+    """The loop that is all of a loop's body."""
+    items = [item for item in loop.body.items if not (isinstance(item, Block) and not item.items)]
+    inner = items[-1] if items else None
+    if isinstance(inner, For) and len(items) == 1 + len(inner.pragmas):
+        return inner
+    return None
+
+
+def _integer(text: str) -> int | None:
+    stripped = text.strip().strip("()").rstrip("uUlL")
+    try:
+        return int(stripped, 0)
+    except ValueError:
+        return None
+
+
+def _clean(form: dict[str, int]) -> dict[str, int]:
+    return {name: value for name, value in form.items() if value or not name}
+
+
+def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
+    """Return a kernel's source as the rules read it. RuleRefused where it can not be read."""
+    return CModule(source)

@@ -1,0 +1,104 @@
+"""What a loop carries from one iteration to the next where that is only sums, maxima and minima."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from acceld.devices.cpu.rules.reading import CModule
+from acceld.devices.cpu.rules.syntax import Evaluation, Expr, For, If, Statement, expressions, statements
+
+_EXTREMA = {"fmaxf": ("max", ">"), "fminf": ("min", "<")}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A scalar that every iteration adds to, or takes the maximum with. ``term`` is what is added."""
+
+    name: str
+    op: str
+    statement: Statement
+    term: Expr
+    comparison: str = ""
+    """The same as a comparison, where it is written as a call."""
+
+
+def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
+    """What the loop carries; None where iterations depend on each other in another way."""
+    if not kernel.plain(loop.body) or not kernel.disjoint(loop):
+        return None
+    found = []
+    for name in sorted(kernel.carried(loop)):
+        one = _reduction(kernel, loop, name)
+        if one is None:
+            return None
+        found.append(one)
+    return found
+
+
+def _reduction(kernel: CModule, loop: For, name: str) -> Reduction | None:
+    """The only statement that mentions the scalar, where it is a reduction."""
+    about = [one for one in loop.body.items if any(name in expr.names for expr in expressions(one))]
+    if len(about) != 1 or name in loop.bound.names | loop.first.names:
+        return None
+    only = about[0]
+    if isinstance(only, If):
+        return _guarded(kernel, only, name)
+    if not isinstance(only, Evaluation) or only.expr.kind != "assign" or only.expr.parts[0].op != name:
+        return None
+    op, value = only.expr.op, only.expr.parts[1]
+    if op in ("+=", "-=") and name not in value.names:
+        return Reduction(name, "+", only, value)
+    if op != "=":
+        return None
+    if value.kind == "binary" and value.op == "+":
+        own, term = value.parts
+        if own.kind == "name" and own.op == name and name not in term.names:
+            return Reduction(name, "+", only, term)
+    if value.kind == "call" and value.op in _EXTREMA and len(value.parts) == 2:
+        first, second = value.parts
+        term = second if first.op == name and first.kind == "name" else first
+        other = first if term is second else second
+        if other.kind == "name" and other.op == name and name not in term.names:
+            word, sign = _EXTREMA[value.op]
+            text = kernel.text(term)
+            return Reduction(name, word, only, term, f"{name} = {text} {sign} {name} ? {text} : {name};")
+    if value.kind == "ternary":
+        return _chosen(only, value, name)
+    return None
+
+
+def _guarded(kernel: CModule, branch: If, name: str) -> Reduction | None:
+    """``if (x > m) m = x;``"""
+    inner = [one for one in statements(branch) if isinstance(one, Evaluation)]
+    condition = branch.condition
+    if len(branch.branches) != 1 or len(inner) != 1 or condition.kind != "binary" or condition.op not in ("<", ">"):
+        return None
+    expr = inner[0].expr
+    if expr.kind != "assign" or expr.op != "=" or expr.parts[0].op != name or expr.parts[0].kind != "name":
+        return None
+    term, text = expr.parts[1], kernel.text(expr.parts[1])
+    sides = [kernel.text(part) for part in condition.parts]
+    sign = (
+        condition.op if sides == [text, name] else {"<": ">", ">": "<"}[condition.op] if sides == [name, text] else ""
+    )
+    if not sign or name in term.names:
+        return None
+    word = "max" if sign == ">" else "min"
+    return Reduction(name, word, branch, term, f"{name} = {text} {sign} {name} ? {text} : {name};")
+
+
+def _chosen(statement: Statement, value: Expr, name: str) -> Reduction | None:
+    """``m = x > m ? x : m;``"""
+    condition, yes, no = value.parts
+    if condition.kind != "binary" or condition.op not in ("<", ">") or no.kind != "name" or no.op != name:
+        return None
+    left, right = condition.parts
+    if right.kind != "name" or right.op != name or name in yes.names or name in left.names:
+        return None
+    return Reduction(name, "max" if condition.op == ">" else "min", statement, yes)
+
+
+def sums_of(kernel: CModule, loop: For) -> list[Reduction]:
+    """The sums a loop carries, where it carries nothing else."""
+    found = reductions(kernel, loop)
+    return found if found and all(one.op == "+" for one in found) else []

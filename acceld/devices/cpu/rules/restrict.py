@@ -1,0 +1,51 @@
+"""Pointers of the kernel's arguments marked restrict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from acceld.devices.cpu.rules.reading import CModule
+from acceld.devices.cpu.rules.syntax import Parameter
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+
+class Restrict(Rule):
+    """What a kernel is given never overlaps: the compiler may know."""
+
+    name = "restrict"
+    reason = (
+        "Without it every store may change what was loaded, so values are loaded again and loops get run-time checks "
+        "for overlap, or are not vectorized."
+    )
+    source = "C11, 6.7.3.1; GCC manual, restricted pointers"
+    apis = frozenset({"c"})
+    change_class = "mixed"
+
+    def find(self, kernel: CModule, profile: Profile | None) -> Iterator[Finding]:
+        """The kernel, where a pointer lacks it."""
+        named = [one for one in kernel.functions if one.name == "kernel"] or kernel.functions[-1:]
+        for function in named[:1]:
+            lacking = [one for one in function.parameters if one.pointer and not one.restrict]
+            if lacking:
+                yield self.found(
+                    kernel.line(function.start),
+                    partial(_marked, kernel, lacking),
+                    Variant("restrict"),
+                    precondition="a workload's arguments and outputs are arrays of their own",
+                    plan=f"Mark {', '.join(one.name for one in lacking)} as restrict.",
+                    benefit=0.35,
+                    gain_percent=(0.0, 50.0),
+                )
+
+
+def _marked(kernel: CModule, pointers: Sequence[Parameter], _: Variant) -> str:
+    edits = Edits(kernel.source)
+    for one in pointers:
+        edits.insert(one.star_end, "restrict ")
+    return edits.apply()
+
+
+RULE = Restrict()

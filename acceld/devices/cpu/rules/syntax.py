@@ -1,0 +1,186 @@
+"""The syntax of the C that rules read, as nodes with their places in the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Node:
+    """A piece of ``source[start:end]``."""
+
+    start: int
+    end: int
+
+
+@dataclass(eq=False)
+class Expr(Node):
+    """An expression: ``kind`` is name, number, text, index, call, binary, unary, assign, ternary, cast or member.
+
+    ``op`` is the operator, or the name, number, type or called function; ``parts`` are its operands in order.
+    """
+
+    kind: str
+    op: str
+    parts: list[Expr] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Expr]:
+        """This and everything in it."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    @property
+    def names(self) -> set[str]:
+        """Variables it mentions."""
+        return {one.op for one in self.walk() if one.kind == "name"}
+
+    @property
+    def base(self) -> str:
+        """The variable that an index expression or a name is about; empty for others."""
+        if self.kind == "name":
+            return self.op
+        return self.parts[0].base if self.kind == "index" else ""
+
+
+@dataclass(eq=False)
+class Statement(Node):
+    """One statement; subclasses say which."""
+
+
+@dataclass(eq=False)
+class Declarator:
+    """One variable of a declaration: its extent where it is an array, its value where it has one."""
+
+    name: str
+    extent: Expr | None
+    value: Expr | None
+    pointer: bool = False
+
+
+@dataclass(eq=False)
+class Declaration(Statement):
+    """``float x = 0.0f;``"""
+
+    type: str
+    declarators: list[Declarator]
+
+
+@dataclass(eq=False)
+class Evaluation(Statement):
+    """An expression statement."""
+
+    expr: Expr
+
+
+@dataclass(eq=False)
+class Block(Statement):
+    """Statements in braces, or the single one without."""
+
+    items: list[Statement]
+
+
+@dataclass(eq=False)
+class If(Statement):
+    """``if`` with its branches."""
+
+    condition: Expr
+    branches: list[Block]
+
+
+@dataclass(eq=False)
+class Pragma(Statement):
+    """``#pragma ...``"""
+
+    text: str
+
+
+@dataclass(eq=False)
+class Opaque(Statement):
+    """Anything else: rules prove nothing about what holds one."""
+
+
+@dataclass(eq=False)
+class For(Statement):
+    """A canonical loop: ``for (int var = first; var < bound; var += step)``, whose body does not assign ``var``."""
+
+    type: str
+    var: str
+    first: Expr
+    bound: Expr
+    step: int
+    body: Block
+    line: int
+    pragmas: list[Pragma] = field(default_factory=list)
+    parent: For | None = None
+
+
+@dataclass(eq=False)
+class Parameter(Node):
+    """One parameter of a function."""
+
+    type: str
+    name: str
+    pointer: bool
+    restrict: bool
+    star_end: int
+    """Behind the ``*`` of a pointer."""
+
+
+@dataclass(eq=False)
+class Function(Node):
+    """A function with its body."""
+
+    name: str
+    parameters: list[Parameter]
+    body: Block
+
+
+def statements(block: Statement) -> Iterator[Statement]:
+    """Every statement in a block, nested ones too, in order."""
+    if isinstance(block, Block):
+        for item in block.items:
+            yield item
+            yield from statements(item)
+    elif isinstance(block, For):
+        yield from statements(block.body)
+    elif isinstance(block, If):
+        for branch in block.branches:
+            yield from statements(branch)
+
+
+def expressions(block: Statement) -> Iterator[Expr]:
+    """Every expression of a statement, outermost ones only; loop headers included."""
+    for one in (block, *statements(block)):
+        if isinstance(one, Evaluation):
+            yield one.expr
+        elif isinstance(one, Declaration):
+            for declarator in one.declarators:
+                yield from filter(None, (declarator.extent, declarator.value))
+        elif isinstance(one, For):
+            yield one.first
+            yield one.bound
+        elif isinstance(one, If):
+            yield one.condition
+
+
+def assigned_scalars(block: Statement) -> set[str]:
+    """Scalars that a statement assigns."""
+    found = set()
+    for expr in expressions(block):
+        for one in expr.walk():
+            changes = one.kind == "assign" or (one.kind == "unary" and one.op.endswith(("++", "--")))
+            if changes and one.parts[0].kind == "name":
+                found.add(one.parts[0].op)
+    return found
+
+
+def declared(block: Statement) -> set[str]:
+    """Variables declared in a statement, loop variables not."""
+    return {
+        declarator.name
+        for one in (block, *statements(block))
+        if isinstance(one, Declaration)
+        for declarator in one.declarators
+    }

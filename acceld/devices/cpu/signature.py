@@ -1,0 +1,52 @@
+"""The C function a kernel must define, made from its workload's arguments.
+
+``void kernel(const float *a, const float *b, float *out)``: arrays in C order as pointers (inputs const, unless the
+workload lets the kernel change them), numbers by value, outputs last. Arrays do not overlap, so ``restrict`` is true.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from acceld.evaluate.hosted.driver import BuildRefused
+
+ENTRY = "kernel"
+"""The function's name where nobody gives another."""
+_TYPES: Mapping[str, str] = {
+    "float32": "float",
+    "int32": "int32_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
+    "uint32": "uint32_t",
+    "uint16": "uint16_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
+}
+
+
+def prototype(arguments: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]], entry: str = ENTRY) -> str:
+    """The declaration, for a job's arguments and outputs. BuildRefused for a dtype that C has no name for."""
+    parameters = [
+        f"{_number(one['value'])} {one['name']}" if "value" in one else f"const {_type(one)} *{one['name']}"
+        for one in arguments
+    ]
+    parameters += [f"{_type(one)} *{one['name']}" for one in outputs]
+    return f"void {entry or ENTRY}({', '.join(parameters)});"
+
+
+def _type(array: Mapping[str, Any]) -> str:
+    found = _TYPES.get(array["dtype"])
+    if found is None:
+        raise BuildRefused(f"C kernels have no type for {array['name']}, which is {array['dtype']}", rule="dtype")
+    return found
+
+
+def _number(value: float | bool) -> str:
+    return "float" if isinstance(value, float) else "int"
+
+
+def converted(value: float | bool) -> Any:
+    """A number as ctypes passes it."""
+    return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(value)

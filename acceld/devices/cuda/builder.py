@@ -1,0 +1,232 @@
+"""The builder: runs a kernel's host code once, without data, and writes down what it launches. Runs in a jail."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from acceld.devices.cuda.blank_torch import BlankTorch, Tensor, tensor_of
+from acceld.devices.cuda.plan import SCALARS, Buffer, Code, Launch, Plan, Pointer, Scalar, encode
+from acceld.evaluate.hosted.driver import BuildRefused, Built, Job
+
+ENTRIES = ("run", "kernel", "optimized_kernel", "forward")
+"""Names of the launching function, where the workload says none."""
+
+
+def build(job: Job) -> Built:
+    """The launch plan of the job's kernel. BuildRefused where Triton or the stand-in for torch refuses it."""
+    settings, scratch = job["settings"], Path(job["scratch"])
+    os.environ.update(
+        TRITON_CACHE_DIR=str(scratch / "cache"), HOME=str(scratch), TRITON_INTERPRET="0", TRITON_DEFAULT_FP_FUSION="1"
+    )
+    torch = BlankTorch(settings["multiprocessors"], settings["capability"])
+    sys.modules["torch"], sys.modules["torch.cuda"] = torch, torch.cuda
+    recorder = _Recorder(settings)
+    import triton
+    from triton.runtime.driver import driver
+
+    driver.set_active(recorder)
+    path = scratch / "kernel_source.py"
+    path.write_text(job["text"], encoding="utf-8")
+    try:
+        returned = _entry(path, job)(*_arguments(job))
+    except BuildRefused as refusal:
+        raise _located(refusal, refusal, path) from refusal
+    except Exception as error:  # Triton raises errors of many classes for a kernel it can not compile
+        raise _located(BuildRefused(_message(error), rule=type(error).__name__), error, path) from error
+    plan = _plan(torch, recorder, returned, job)
+    used = max((one.shared_bytes for one in plan.kernels), default=0)
+    counters = {
+        "launches": float(len(plan.launches)),
+        "programs": float(sum(one.grid[0] * one.grid[1] * one.grid[2] for one in plan.launches)),
+        "shared_bytes": float(used),
+        "scratch_bytes": float(plan.scratch_bytes),
+        "warps": float(max((one.warps for one in plan.kernels), default=0)),
+    }
+    return Built(encode(plan), f"Triton {triton.__version__}, sm_{plan.capability}", counters)
+
+
+def _arguments(job: Job) -> list[Any]:
+    made: list[Any] = []
+    number = 0
+    for one in job["arguments"]:
+        if "value" in one:
+            made.append(one["value"])
+            continue
+        made.append(tensor_of(number, one["shape"], one["dtype"]))
+        number += 1
+    return made
+
+
+def _entry(path: Path, job: Job) -> Any:
+    spec = importlib.util.spec_from_file_location("kernel_source", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["kernel_source"] = module
+    spec.loader.exec_module(module)
+    for name in (job["entry"], *ENTRIES):
+        if name and callable(getattr(module, name, None)):
+            return getattr(module, name)
+    functions = [node.name for node in ast.parse(job["text"]).body if isinstance(node, ast.FunctionDef)]
+    wanted = job["entry"] or " or ".join(ENTRIES)
+    raise BuildRefused(f"there is no function {wanted}", rule="entry", hint=f"The file has {', '.join(functions)}.")
+
+
+def _plan(torch: BlankTorch, recorder: _Recorder, returned: Any, job: Job) -> Plan:
+    tensors = list(returned) if isinstance(returned, tuple | list) else [returned]
+    wanted = job["outputs"]
+    if len(tensors) != len(wanted):
+        raise BuildRefused(f"the kernel returns {len(tensors)} values instead of {len(wanted)}", rule="outputs")
+    outputs = []
+    for got, want in zip(tensors, wanted, strict=True):
+        if not isinstance(got, Tensor):
+            raise BuildRefused(f"output {want['name']} is a {type(got).__name__}, no tensor", rule="outputs")
+        if tuple(got.shape) != tuple(want["shape"]) or got.dtype.name != want["dtype"]:
+            found = f"{tuple(got.shape)} {got.dtype.name}"
+            message = f"output {want['name']} is {found} instead of {tuple(want['shape'])} {want['dtype']}"
+            raise BuildRefused(message, rule="outputs")
+        if got.allocation.kind != "buffer" or not got.is_contiguous():
+            raise BuildRefused(f"output {want['name']} must be a contiguous tensor the host code made", rule="outputs")
+        outputs.append(_pointer(got))
+    if not recorder.launches:
+        raise BuildRefused("the host code launches nothing", rule="outputs")
+    buffers = tuple(Buffer(one.size_bytes, one.fill) for one in torch.allocations)
+    kernels, launches = tuple(recorder.kernels), tuple(recorder.launches)
+    return Plan(recorder.capability, buffers, kernels, launches, tuple(outputs))
+
+
+def _pointer(tensor: Tensor) -> Pointer:
+    offset = tensor.storage_offset() * tensor.element_size()
+    return Pointer(tensor.allocation.kind, tensor.allocation.number, offset)
+
+
+class _Recorder:
+    """Takes the place of Triton's driver: compiles for the GPU that settings name, and writes launches down."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.capability: int = settings["capability"]
+        self._settings = settings
+        self.kernels: list[Code] = []
+        self.launches: list[Launch] = []
+        self.utils = self
+        self.launcher_cls = self._launcher
+
+    @staticmethod
+    def is_active() -> bool:
+        """Always: there is no other."""
+        return True
+
+    def get_current_target(self) -> Any:
+        """What to compile for."""
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self) -> int:
+        """The one device."""
+        return 0
+
+    def set_current_device(self, _: int) -> None:
+        """There is one."""
+
+    def get_current_stream(self, _: int = 0) -> int:
+        """The default stream."""
+        return 0
+
+    def get_device_capability(self, _: int = 0) -> tuple[int, int]:
+        """Major and minor."""
+        return self.capability // 10, self.capability % 10
+
+    def get_device_properties(self, _: int = 0) -> dict[str, int]:
+        """What Triton's compiler asks of the device."""
+        return {
+            "max_shared_mem": self._settings["shared_bytes"],
+            "multiprocessor_count": self._settings["multiprocessors"],
+            "max_num_regs": 65536,
+            "warpSize": 32,
+            "sm_clock_rate": 1_000_000,
+            "mem_clock_rate": 1_000_000,
+            "mem_bus_width": 1024,
+        }
+
+    def load_binary(self, name: str, binary: bytes, shared: int, _: int) -> tuple[None, int, int, int, int]:
+        """The device code's number as its handle; registers and spills are known to the GPU's driver only."""
+        self.kernels.append(Code(name, bytes(binary), shared, 1))
+        return None, len(self.kernels) - 1, 0, 0, 1024
+
+    def unload_module(self, _: object) -> None:
+        """Nothing is loaded."""
+
+    def get_benchmarker(self) -> Any:
+        """Autotuning would measure, here and now."""
+        raise BuildRefused(
+            "triton.autotune measures by itself",
+            rule="autotune",
+            hint="Write one configuration; the search tries others.",
+        )
+
+    def _launcher(self, src: Any, metadata: Any) -> Any:
+        types = dict(src.signature)
+
+        def launch(x: int, y: int, z: int, _: int, handle: int, *rest: Any) -> None:
+            values = rest[4:]
+            clusters: int = getattr(metadata, "num_ctas", 1)
+            cooperative: bool = getattr(metadata, "launch_cooperative_grid", False)
+            if clusters != 1 or cooperative:
+                raise BuildRefused("clusters and cooperative grids can not be replayed", rule="launch")
+            code = self.kernels[handle]
+            self.kernels[handle] = Code(code.name, code.binary, code.shared_bytes, metadata.num_warps)
+            arguments = tuple(
+                _argument(name, kind, value)
+                for (name, kind), value in zip(types.items(), values, strict=True)
+                if kind != "constexpr"
+            )
+            scratch = int(getattr(metadata, "global_scratch_size", 0) or 0)
+            self.launches.append(Launch(handle, (int(x), int(y), int(z)), arguments, scratch))
+
+        return launch
+
+
+def _argument(name: str, kind: Any, value: Any) -> Pointer | Scalar:
+    if isinstance(kind, str) and kind.startswith("*") and isinstance(value, Tensor):
+        return _pointer(value)
+    if kind in SCALARS and isinstance(value, int | float):
+        return Scalar(kind, value)
+    raise BuildRefused(
+        f"argument {name} of type {kind} can not be replayed", rule="launch", hint="Pass tensors and plain numbers."
+    )
+
+
+def _message(error: BaseException) -> str:
+    """Triton's own message, without the code frame it draws around it."""
+    inner: BaseException | None = error
+    while inner is not None and inner.__cause__ is not None:
+        inner = inner.__cause__
+    text = str(inner if inner is not None and str(inner) else error).strip()
+    return f"{type(error).__name__}: {text}"[:2000]
+
+
+def _located(refusal: BuildRefused, error: BaseException, path: Path) -> BuildRefused:
+    """With the last line of the kernel's file that the error came through, or that Triton names."""
+    line = 0
+    node: Any = getattr(error, "node", None)
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if hasattr(node, "lineno"):
+        source = path.read_text(encoding="utf-8")
+        line = _absolute(source, str(getattr(error, "src", "") or ""), int(node.lineno)) or line
+    return BuildRefused(refusal.message, rule=refusal.rule, line=refusal.line or line, hint=refusal.hint)
+
+
+def _absolute(source: str, part: str, line: int) -> int:
+    """The line in the file of line ``line`` of one of its functions."""
+    place = source.find(part) if part else -1
+    return source[:place].count("\n") + line if place >= 0 else 0

@@ -1,0 +1,154 @@
+"""What the GPU backend brings: one lease a GPU, Triton in the builder, our own replay of the plan in the worker."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from acceld.devices.cuda.gpus import GPUS, Gpu, gpu_called
+from acceld.devices.cuda.libcuda import LIBRARY
+from acceld.devices.cuda.machine import INSTALL, Ask, Installed, ask_nvidia_smi, installed
+from acceld.devices.cuda.policy import refused_triton
+from acceld.errors import DeviceError
+from acceld.evaluate.hosted.driver import Clock, Lease, Rights
+from acceld.model import Failure, Kernel
+from acceld.roofline import Peaks
+
+_BUILD_BYTES, _BUILD_PROCESSES = 12 << 30, 64
+_RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
+"""CUDA maps address space for all memory of all GPUs and the host, of which it uses little."""
+_FLUSH = 4
+"""Times the L2 cache that is written before each timed launch."""
+_LEAST_FLUSH_BYTES = 256 << 20
+_DECK_BYTES = 4 << 30
+_HEADROOM = 1.02
+"""Boost clocks and rounding of datasheets: what a kernel may exceed a peak by before it is suspect."""
+
+
+class CudaDriver:
+    """Implements :class:`acceld.evaluate.hosted.driver.Driver` for NVIDIA GPUs of one kind on this machine."""
+
+    backend = "cuda"
+    clock: Clock = "claimed"
+    builder = "acceld.devices.cuda.builder:build"
+    worker = "acceld.devices.cuda.runner:prepare"
+    reference = "acceld.devices.cuda.reference:reference"
+    deck_bytes = _DECK_BYTES
+    """Inputs and outputs of all calls of one session together."""
+
+    def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
+        self._ask = ask
+
+    @cached_property
+    def gpus(self) -> tuple[Installed, ...]:
+        """The machine's GPUs of the first one's kind. DeviceError where there is none."""
+        found = installed(self._ask)
+        if not found:
+            raise DeviceError("nvidia-smi lists no GPU", hint="Is one visible to this machine or container?")
+        return tuple(one for one in found if one.name == found[0].name)
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """What is known of this kind of GPU."""
+        return gpu_called(self.gpus[0].name)
+
+    def check(self, api: str | None = None) -> None:
+        """DeviceError where there is no GPU, or Triton is missing."""
+        if sys.platform != "linux":
+            raise DeviceError("Triton kernels are judged on Linux only")
+        first = self.gpus[0]
+        if first.mig:
+            raise DeviceError(
+                f"{first.name} is split into instances (MIG)", hint="Timing wants a whole GPU: nvidia-smi -mig 0"
+            )
+        if importlib.util.find_spec("triton") is None:
+            raise DeviceError("Triton is not installed in this environment", hint=INSTALL)
+
+    def leases(self) -> Sequence[Lease]:
+        """Every GPU of the kind."""
+        return tuple(Lease(one.index, f"GPU {one.index} ({one.name})") for one in self.gpus)
+
+    def refuse(self, kernel: Kernel) -> Failure | None:
+        """The policy for candidates in Triton."""
+        return refused_triton(kernel.text, kernel.filename)
+
+    def building(self, api: str) -> Rights:
+        """Triton's folder with the assembler it starts; no device."""
+        return Rights(_BUILD_BYTES, _BUILD_PROCESSES, execute=True, read_paths=_roots())
+
+    def running(self, api: str, artefact: str, lease: Lease) -> Rights:
+        """The one GPU and the plan."""
+        devices = (f"/dev/nvidia{lease.index}", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+        present = tuple(path for path in devices if os.path.exists(path))
+        # CUDA names its threads in /proc; the worker runs none of the candidate's code on the host.
+        return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (artefact,), (*present, "/proc"), own_code=True)
+
+    def referring(self) -> Rights:
+        """Every GPU of the kind: torch takes the first it may open."""
+        found = [path for lease in self.leases() for path in self.running("triton", "", lease).device_paths]
+        return Rights(_RUN_BYTES, _RUN_PROCESSES, True, (), tuple(dict.fromkeys(found)), own_code=True)
+
+    def settings(self, api: str) -> Mapping[str, Any]:
+        """The GPU to compile for, Triton's version, and how much is written to empty the cache."""
+        first, known = self.gpus[0], self.gpu
+        l2_bytes = known.l2_bytes if known else 0
+        return {
+            "capability": first.capability,
+            "multiprocessors": known.multiprocessors if known else 128,
+            "shared_bytes": known.shared_bytes if known else 99 << 10,
+            "flush_bytes": max(_LEAST_FLUSH_BYTES, _FLUSH * l2_bytes),
+            "device": 0,
+            "library": LIBRARY,
+            "triton": _version("triton"),
+        }
+
+    def learn(self, folder: Path) -> None:
+        """Datasheets say what is needed."""
+
+    def peaks(self, chip: str) -> Peaks | None:
+        """Datasheet rates."""
+        gpu = GPUS.get(chip)
+        return gpu.peaks() if gpu else None
+
+    def limits(self, chip: str) -> Peaks | None:
+        """Datasheet rates with room for boost clocks."""
+        peaks = self.peaks(chip)
+        if peaks is None:
+            return None
+        matmul = {dtype: rate * _HEADROOM for dtype, rate in peaks.matmul_flops_per_s.items()}
+        vector, memory = peaks.vector_flops_per_s * _HEADROOM, peaks.hbm_bytes_per_s * _HEADROOM
+        return Peaks(memory, matmul, vector, peaks.source)
+
+    def condition(self, lease: Lease) -> Mapping[str, Any]:
+        """Clocks of the lease's GPU in MHz, None where the tool does not say, and what throttles it."""
+        now = next((one for one in installed(self._ask) if one.index == lease.index), None)
+        if now is None:
+            raise DeviceError(f"{lease.name} is gone: nvidia-smi does not list it any more")
+        return {"sm_mhz": now.sm_mhz, "memory_mhz": now.memory_mhz, "throttled": now.throttled}
+
+    def sdk(self, api: str) -> str:
+        """Triton's and the driver's versions, and the clocks as they are now."""
+        self.__dict__.pop("gpus", None)
+        first = self.gpus[0]
+        return f"Triton {_version('triton')}, driver {first.driver}, {first.clocks}"
+
+
+def _roots() -> tuple[str, ...]:
+    spec = importlib.util.find_spec("triton")
+    # The folder it was installed into: Triton finds its own backends by what packages say beside it.
+    own = [os.path.realpath(Path(spec.origin).parents[1])] if spec is not None and spec.origin else []
+    listed = (*own, sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/bin")
+    return tuple(dict.fromkeys(path for path in listed if os.path.isdir(path)))
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"

@@ -1,0 +1,162 @@
+"""Other sizes of the tile that one program works on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from acceld.devices.cuda.rules.reading import (
+    FunctionNode,
+    Launch,
+    Setting,
+    TritonModule,
+    accesses,
+    called,
+    depending,
+    mask,
+    names,
+    walk,
+)
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_TILES = (
+    {"m": 128, "n": 128, "k": 64, "num_warps": 8},
+    {"m": 128, "n": 256, "k": 64, "num_warps": 8},
+    {"m": 128, "n": 128, "k": 32, "num_warps": 4},
+    {"m": 64, "n": 256, "k": 32, "num_warps": 4},
+    {"m": 128, "n": 64, "k": 64, "num_warps": 4},
+)
+_FACTORS = (2, 4, 0.5, 8, 0.25)
+
+
+class BlockSizes(Rule):
+    """Constants that are the extent of a masked range, one at a time or the three of a matrix product together."""
+
+    name = "block_sizes"
+    reason = (
+        "A larger tile loads each operand fewer times and gives tensor cores whole fragments; a smaller one needs "
+        "fewer registers and makes more programs. A thread loads 16 bytes at best: ranges of at least 1024 bytes a warp."
+    )
+    source = "Triton tutorials 02 and 03; CUDA C programming guide, maximize memory throughput"
+    apis = frozenset({"triton"})
+    change_class = "tile_width"
+
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+        """Sizes whose every access is masked, so that any size is right."""
+        for number, launch in enumerate(kernel.launches):
+            function = kernel.kernels[launch.kernel]
+            sizes = _free(kernel, launch)
+            rewrite = partial(_resized, kernel, launch, sizes)
+            product = _product(function, sizes)
+            if product:
+                tiles = _tiles(product)
+                now = "x".join(str(product[axis].value) for axis in "mnk")
+                yield self.found(
+                    product["m"].line,
+                    rewrite,
+                    *tiles,
+                    precondition="every access of the three ranges is masked by them, and the grid follows their sizes",
+                    plan=f"The product works on tiles of {now}. Try tiles that tensor cores fill: "
+                    f"{', '.join(tile.name for tile in tiles)}.",
+                    benefit=0.7,
+                    gain_percent=(0.0, 70.0),
+                    key=f"tiles/{number}",
+                )
+            least = 16 if any(called(node) == "tl.dot" for node in ast.walk(function)) else 1
+            for setting in sizes:
+                values = [int(setting.value * factor) for factor in _FACTORS]
+                values = [value for value in values if least <= value <= 16384]
+                yield self.found(
+                    setting.line,
+                    rewrite,
+                    *(Variant(f"{setting.name}={value}", {setting.name: value}) for value in values),
+                    precondition=f"every access of the range of {setting.name} is masked by it, and the grid follows its "
+                    "size",
+                    plan=f"{setting.name} is {setting.value}. Try {', '.join(map(str, values))}.",
+                    benefit=0.4,
+                    gain_percent=(-20.0, 60.0),
+                    key=f"{setting.name}/{number}",
+                )
+
+
+def _resized(kernel: TritonModule, launch: Launch, sizes: Sequence[Setting], variant: Variant) -> str:
+    """The new sizes where the launch gives them, and in the grid."""
+    places = {setting.name: setting.places for setting in sizes}
+    warps = launch.keyword("num_warps")
+    places["num_warps"] = () if warps is None else (warps.value,)
+    edits = Edits(kernel.source)
+    for name, value in variant.parameters.items():
+        for place in places[name]:
+            edits.replace(*kernel.span(place), str(value))
+    return edits.apply()
+
+
+def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
+    function = kernel.kernels[launch.kernel]
+    return [one for one in kernel.settings(launch) if masked_by(function, one.name)]
+
+
+def masked_by(function: FunctionNode, constant: str) -> bool:
+    """Whether the constant is the extent of a range, and no access depends on the range without a mask that does."""
+    ranges: set[str] = set()
+    direct = False
+    for statement in walk(function.body):
+        if not isinstance(statement, ast.Assign):
+            continue
+        made = [one for one in ast.walk(statement.value) if called(one) == "tl.arange" and isinstance(one, ast.Call)]
+        if any(constant in names(one) for one in made):
+            direct = True
+            for target in statement.targets:
+                ranges |= names(target)
+    if not direct:
+        return False
+    positions = depending(function, ranges)
+    for access in accesses(function):
+        pointer = access.args[0]
+        if any(called(one) == "tl.arange" and constant in names(one) for one in ast.walk(pointer)):
+            return False
+        limit = mask(access)
+        if positions & names(pointer) and (limit is None or not names(limit) & positions):
+            return False
+    return True
+
+
+def _product(function: FunctionNode, sizes: list[Setting]) -> dict[str, Setting]:
+    """The sizes m, n and k of a tiled matrix product: k is the step of its loop, m and n the accumulator's extents."""
+    by_name = {setting.name: setting for setting in sizes}
+    steps = [
+        loop.iter.args[2].id
+        for loop in walk(function.body)
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 3
+        if isinstance(loop.iter.args[2], ast.Name) and any(called(node) == "tl.dot" for node in ast.walk(loop))
+    ]
+    tiles = [
+        [one.id for one in node.args[0].elts if isinstance(one, ast.Name)]
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+        and called(node) == "tl.zeros"
+        and node.args
+        and isinstance(node.args[0], ast.Tuple)
+    ]
+    for tile in tiles:
+        if len(tile) == 2 and len(steps) == 1 and {*tile, *steps} <= set(by_name):
+            return {"m": by_name[tile[0]], "n": by_name[tile[1]], "k": by_name[steps[0]]}
+    return {}
+
+
+def _tiles(product: Mapping[str, Setting]) -> list[Variant]:
+    """Tiles of a product other than the one it has."""
+    return [
+        Variant(
+            "x".join(str(tile[axis]) for axis in "mnk"),
+            {product[axis].name: tile[axis] for axis in "mnk"} | {"num_warps": tile["num_warps"]},
+        )
+        for tile in _TILES
+        if any(product[axis].value != tile[axis] for axis in "mnk")
+    ]
+
+
+RULE = BlockSizes()

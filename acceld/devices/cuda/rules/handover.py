@@ -1,0 +1,401 @@
+"""Whether what one launch stores is exactly what the next one loads, program by program and element by element.
+
+Of these two, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` are proven to be the same elements in the same program, and ``h`` to be read
+nowhere else; so ``scale`` can go on with the value that ``product`` has::
+
+    h = torch.empty_like(x)
+    product[grid](x, w, h, n)      # tl.store(h_ptr + rows * 128 + cols, total, mask=rows < n)
+    scale[grid](h, out, n)         # tl.store(out_ptr + at, 2 * tl.load(h_ptr + at, mask=inside), mask=inside)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from acceld.devices.cuda.rules.reading import (
+    FunctionNode,
+    Launch,
+    TritonModule,
+    accesses,
+    called,
+    constants,
+    depending,
+    mask,
+    names,
+    returns_early,
+    walk,
+)
+
+_BY_ELEMENT = frozenset(
+    (
+        "tl.load tl.store tl.arange tl.program_id tl.constexpr tl.where tl.maximum tl.minimum tl.abs tl.fma "
+        "tl.exp tl.exp2 tl.log tl.log2 tl.sqrt tl.rsqrt tl.sigmoid tl.sin tl.cos tl.erf tl.cdiv"
+    ).split()
+)
+"""Calls after which an element still depends on the elements at its own place alone."""
+_ALLOCATIONS = ("torch.empty", "torch.empty_like")
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Two launches that can be one. Names on the left are parameters: of the first kernel unless said otherwise."""
+
+    first: Launch
+    second: Launch
+    arrays: Mapping[str, ast.stmt]
+    """Names in the host code of the arrays between the two, and the statements that allocate them."""
+    stored: tuple[str, ...]
+    loaded: Mapping[str, str]
+    """Parameters of the second kernel, and what the first one calls the same array."""
+    values: Mapping[str, str]
+    """A free name for what is stored to each."""
+    kinds: Mapping[str, str]
+    """The type of its elements, as device code writes it."""
+    shared: frozenset[str]
+    """Parameters of the second kernel that the first one has too."""
+    renamed: Mapping[str, str]
+    """Names in the second kernel, and what they are called in the joined one."""
+    dropped: tuple[ast.stmt, ...]
+    """Statements of the second kernel that compute what the first one has."""
+
+
+def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | None:
+    """The proof that the two launches can be one; None where it fails."""
+    if not _adjacent(kernel, first, second) or not _same_grid(first, second):
+        return None
+    producer, consumer = kernel.kernels[first.kernel], kernel.kernels[second.kernel]
+    if not (_plain(producer, first) and _plain(consumer, second) and _by_element(consumer)):
+        return None
+    if returns_early(producer) or any("atomic" in called(one) for one in ast.walk(producer)):
+        return None
+    made, taken = _Given(producer, first), _Given(consumer, second)
+    arrays = _arrays(first, second)
+    stored = _stored(producer, made, arrays)
+    loaded = _loaded(first, consumer, made, taken, stored) if stored else None
+    if loaded is None or _mixes(consumer, set(loaded)):
+        return None
+    kinds = {parameter: _kind(arrays[made.host(parameter)], made, stored) for parameter in stored}
+    if any(kind is None for kind in kinds.values()):
+        return None
+    return _named(first, second, (made, taken), arrays, loaded, {one: kind or "" for one, kind in kinds.items()})
+
+
+def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
+    """The one store to each array, by parameter, under one mask; nothing where the kernel stores in any other way."""
+    stored: dict[str, ast.Call] = {}
+    for statement in walk(producer.body):
+        for access in _stores(statement):
+            parameter = _parameter(access, producer)
+            if statement not in producer.body or parameter in stored or made.host(parameter) not in arrays:
+                return {}
+            stored[parameter] = access
+    alone = all(_only_stored(producer, one) and bare(access, one) is not None for one, access in stored.items())
+    masks = {made.expanded(mask(access)) for access in stored.values()}
+    hosts = {made.host(parameter) for parameter in stored}
+    return stored if alone and len(masks) == 1 and len(hosts) == len(stored) else {}
+
+
+def _loaded(
+    first: Launch, consumer: FunctionNode, made: _Given, taken: _Given, stored: Mapping[str, ast.Call]
+) -> dict[str, str] | None:
+    """The producer's parameter by the consumer's, where every load is of exactly the elements that were stored, and
+    every store goes under the same mask to an array that the producer does not see; None where not."""
+    hosts = {made.host(parameter): parameter for parameter in stored}
+    limit = made.expanded(mask(next(iter(stored.values()))))
+    loaded: dict[str, str] = {}
+    stores = 0
+    for access in accesses(consumer):
+        parameter = _parameter(access, consumer)
+        host = taken.host(parameter)
+        if called(access) == "tl.store":
+            stores += 1
+            if host in hosts or taken.expanded(mask(access)) != limit or not _fresh(first, host):
+                return None
+        elif host in hosts:
+            if parameter in loaded or sum(one.id == parameter for one in _reads(consumer)) != 1:
+                return None
+            if taken.expanded(access.args[0]) != made.expanded(stored[hosts[host]].args[0]):
+                return None
+            if taken.expanded(mask(access)) != limit:
+                return None
+            loaded[parameter] = hosts[host]
+    return loaded if stores and set(loaded.values()) == set(stored) else None
+
+
+class _Given:
+    """A kernel and what its one launch passes, so that expressions of two kernels can be compared."""
+
+    def __init__(self, function: FunctionNode, launch: Launch) -> None:
+        self.function = function
+        parameters = [one.arg for one in function.args.args]
+        passed: dict[str, ast.expr] = dict(zip(parameters, launch.call.args, strict=False))
+        passed |= {one.arg: one.value for one in launch.call.keywords if one.arg in parameters}
+        self.passed = passed
+        self.fixed = set(constants(function))
+        bound: dict[str, list[ast.expr | None]] = {}
+        for statement in walk(function.body):
+            targets = [getattr(statement, "target", None), *getattr(statement, "targets", [])]
+            for target in targets:
+                single = isinstance(target, ast.Name) and isinstance(statement, ast.Assign)
+                for name in names(target) if target is not None else ():
+                    value = statement.value if single and isinstance(statement, ast.Assign) else None
+                    bound.setdefault(name, []).append(value if statement in function.body else None)
+        self.bound = bound
+        self.meaning = {name: values[0] for name, values in bound.items() if len(values) == 1 and values[0] is not None}
+
+    def host(self, parameter: str) -> str:
+        """The name that host code passes for a parameter; empty for anything but a name."""
+        given = self.passed.get(parameter)
+        return given.id if isinstance(given, ast.Name) else ""
+
+    def expanded(self, node: ast.AST | None) -> str:
+        """The expression in terms of what the launch passes and of program numbers; names known once are replaced."""
+        return "" if node is None else ast.dump(_Expansion(self).visit(ast.parse(ast.unparse(node), mode="eval").body))
+
+
+class _Expansion(ast.NodeTransformer):
+    def __init__(self, given: _Given, seen: frozenset[str] = frozenset()) -> None:
+        self._given, self._seen = given, seen
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        given = self._given
+        if node.id in self._seen:
+            return ast.Name(f"{given.function.name}:{node.id}")
+        if node.id in given.meaning and node.id not in given.passed:
+            value = ast.parse(ast.unparse(given.meaning[node.id]), mode="eval").body
+            inner: ast.AST = _Expansion(given, self._seen | {node.id}).visit(value)
+            return inner
+        if node.id in given.bound:
+            return ast.Name(f"{given.function.name}:{node.id}")
+        if node.id in given.passed:
+            passed = ast.unparse(given.passed[node.id])
+            return ast.Name(f"constant {passed}" if node.id in given.fixed else f"host {passed}")
+        return ast.Name(node.id)
+
+
+def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
+    """Whether the launches are the only ones of their kernels, with nothing but allocations between them."""
+    body = first.host.body
+    if first.host is not second.host or first.kernel == second.kernel:
+        return False
+    if first.statement not in body or second.statement not in body:
+        return False
+    if kernel.single_launch(first.kernel) is None or kernel.single_launch(second.kernel) is None:
+        return False
+    between = body[body.index(first.statement) + 1 : body.index(second.statement)]
+    used = names(first.call)
+    for statement in between:
+        if not isinstance(statement, ast.Assign) or called(statement.value) not in _ALLOCATIONS:
+            return False
+        if any(not isinstance(one, ast.Name) or one.id in used for one in statement.targets):
+            return False
+    return True
+
+
+def _same_grid(first: Launch, second: Launch) -> bool:
+    return bool(first.grid) and [ast.dump(one) for one in first.grid] == [ast.dump(one) for one in second.grid]
+
+
+def _plain(function: FunctionNode, launch: Launch) -> bool:
+    """Whether parameters and arguments can be put together by name and place."""
+    taken = function.args
+    unusual = taken.vararg or taken.kwarg or taken.kwonlyargs or taken.posonlyargs or taken.defaults
+    starred = any(isinstance(one, ast.Starred) for one in launch.call.args)
+    return not unusual and not starred and all(one.arg is not None for one in launch.call.keywords)
+
+
+def _by_element(function: FunctionNode) -> bool:
+    for statement in function.body:
+        if isinstance(statement, ast.Assign):
+            if len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
+                return False
+        elif isinstance(statement, ast.AugAssign):
+            if not isinstance(statement.target, ast.Name):
+                return False
+        elif not (isinstance(statement, ast.Expr) and called(statement.value) == "tl.store"):
+            return False
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and called(node) not in _BY_ELEMENT and not called(node).endswith(".to"):
+                return False
+    return True
+
+
+def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
+    """Whether what is loaded decides an address, or meets elements at other places by an index."""
+    first = {
+        name
+        for statement in function.body
+        if isinstance(statement, ast.Assign) and names(statement.value) & loaded
+        for name in names(statement.targets[0])
+    }
+    # Pointers begin with the parameters themselves; values computed from them are what is asked for.
+    values = depending(function, first)
+    if any(values & names(access.args[0]) for access in accesses(function)):
+        return True
+    for node in ast.walk(function):
+        if isinstance(node, ast.Subscript) and names(node.value) & (values | loaded):
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in ("T", "trans"):
+            return True
+        if isinstance(node, ast.MatMult):
+            return True
+    return False
+
+
+def bare(store: ast.Call, parameter: str) -> ast.expr | None:
+    """What is stored, without its conversion to the array's type; None where that type matters further inside, or a
+    plain number is stored."""
+    value = store.args[1] if len(store.args) > 1 else None
+    if (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr == "to"
+        and [ast.unparse(one) for one in value.args] == [f"{parameter}.dtype.element_ty"]
+    ):
+        value = value.func.value
+    if value is None or isinstance(value, ast.Constant) or parameter in names(value):
+        return None
+    return value
+
+
+def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
+    """Arrays that the host code allocates and only these two launches touch."""
+    found: dict[str, ast.stmt] = {}
+    for statement in first.host.body:
+        if not isinstance(statement, ast.Assign) or called(statement.value) not in _ALLOCATIONS:
+            continue
+        target = statement.targets[0]
+        if len(statement.targets) != 1 or not isinstance(target, ast.Name):
+            continue
+        uses = [one for one in ast.walk(first.host) if isinstance(one, ast.Name) and one.id == target.id]
+        inside = [
+            one
+            for launch in (first, second)
+            for one in launch.call.args
+            if isinstance(one, ast.Name) and one.id == target.id
+        ]
+        if len(uses) == 3 and len(inside) == 2:
+            found[target.id] = statement
+    return found
+
+
+def _fresh(first: Launch, host: str) -> bool:
+    """Whether ``host`` is memory of its own that the first launch does not see."""
+    if not host or host in names(first.call):
+        return False
+    bound = [
+        one
+        for one in walk(first.host.body)
+        if isinstance(one, ast.Assign) and any(host in names(target) for target in one.targets)
+    ]
+    aliased = [
+        one
+        for one in walk(first.host.body)
+        if isinstance(one, ast.Assign) and host in names(one.value) and called(one.value) not in _ALLOCATIONS
+    ]
+    return len(bound) == 1 and called(bound[0].value) in _ALLOCATIONS and not aliased
+
+
+def _stores(statement: ast.stmt) -> list[ast.Call]:
+    if not isinstance(statement, ast.Expr):
+        return []
+    return [one for one in ast.walk(statement) if isinstance(one, ast.Call) and called(one) == "tl.store"]
+
+
+def _parameter(access: ast.Call, function: FunctionNode) -> str:
+    """The one parameter that a pointer begins with; empty where it begins otherwise."""
+    pointer = access.args[0]
+    while isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add):
+        pointer = pointer.left
+    parameters = {one.arg for one in function.args.args}
+    return pointer.id if isinstance(pointer, ast.Name) and pointer.id in parameters else ""
+
+
+def _reads(function: FunctionNode) -> list[ast.Name]:
+    return [one for one in ast.walk(function) if isinstance(one, ast.Name)]
+
+
+def _only_stored(function: FunctionNode, parameter: str) -> bool:
+    """Whether a parameter is one store's pointer, and otherwise asked for its type in that store alone."""
+    inside = [
+        one
+        for access in accesses(function)
+        if called(access) == "tl.store" and _parameter(access, function) == parameter
+        for one in ast.walk(access)
+        if isinstance(one, ast.Name) and one.id == parameter
+    ]
+    return len([one for one in _reads(function) if one.id == parameter]) == len(inside) <= 2
+
+
+def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str | None:
+    """The type of an allocated array's elements in words of the kernel."""
+    assert isinstance(made, ast.Assign) and isinstance(made.value, ast.Call)
+    dtype = next((one.value for one in made.value.keywords if one.arg == "dtype"), None)
+    if dtype is None and called(made.value) == "torch.empty_like" and made.value.args:
+        like: ast.AST = made.value.args[0]
+    elif isinstance(dtype, ast.Attribute) and dtype.attr == "dtype":
+        like = dtype.value
+    elif isinstance(dtype, ast.Attribute) and called(dtype).startswith("torch.float"):
+        return f"tl.{dtype.attr}"
+    elif dtype is not None and called(dtype) in ("torch.bfloat16",):
+        return "tl.bfloat16"
+    else:
+        return None
+    if not isinstance(like, ast.Name):
+        return None
+    same = [one for one in given.passed if given.host(one) == like.id and one not in stored and one not in given.fixed]
+    return f"{same[0]}.dtype.element_ty" if same else None
+
+
+def _named(
+    first: Launch,
+    second: Launch,
+    given: tuple[_Given, _Given],
+    arrays: Mapping[str, ast.stmt],
+    loaded: Mapping[str, str],
+    kinds: Mapping[str, str],
+) -> Handover | None:
+    """Everything proven, with names for the joined kernel."""
+    made, taken = given
+    renamed: dict[str, str] = {}
+    shared: set[str] = set()
+    for parameter, value in taken.passed.items():
+        for other, same in made.passed.items():
+            if ast.dump(same) == ast.dump(value) and (other in made.fixed) == (parameter in taken.fixed):
+                renamed[parameter] = other
+                shared.add(parameter)
+    known = {made.expanded(ast.Name(name)): name for name in made.meaning}
+    dropped = []
+    for statement in taken.function.body:
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        if not isinstance(target, ast.Name) or target.id not in taken.meaning:
+            continue
+        same_name = known.get(taken.expanded(target))
+        if same_name is not None and not any(
+            isinstance(one, ast.Call) and called(one) == "tl.load" for one in ast.walk(statement)
+        ):
+            renamed[target.id] = same_name
+            dropped.append(statement)
+    used = names(made.function) | {one.arg for one in made.function.args.args}
+    reserved = used | names(taken.function)
+    for name in [*(one.arg for one in taken.function.args.args), *taken.bound]:
+        if name not in renamed and name not in loaded and name in used:
+            renamed[name] = _free(f"{name}_after", reserved)
+            reserved.add(renamed[name])
+    values = {}
+    for parameter in kinds:
+        values[parameter] = _free(f"{parameter}_tile", reserved)
+        reserved.add(values[parameter])
+    between = {made.host(parameter): arrays[made.host(parameter)] for parameter in kinds}
+    return Handover(
+        first, second, between, tuple(kinds), loaded, values, kinds, frozenset(shared), renamed, tuple(dropped)
+    )
+
+
+def _free(wish: str, used: set[str]) -> str:
+    name, number = wish, 2
+    while name in used:
+        name, number = f"{wish}_{number}", number + 1
+    return name

@@ -1,0 +1,72 @@
+"""How many warps run a program, and how many iterations ahead its loop loads."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import partial
+
+from acceld.devices.cuda.rules.reading import Launch, TritonModule, accesses, walk, whole
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_WARPS = (8, 2, 16, 1, 4)
+_STAGES = (3, 4, 2, 5, 1)
+_DEFAULT = {"num_warps": 4, "num_stages": 3}
+
+
+class LaunchOptions(Rule):
+    """``num_warps`` and ``num_stages`` of each launch."""
+
+    name = "launch_options"
+    reason = (
+        "More warps share a large tile's registers and hide latency; fewer let more programs run on a "
+        "multiprocessor. Stages are iterations whose loads run ahead of the arithmetic, paid in shared memory."
+    )
+    source = "Triton documentation: triton.Config, num_warps and num_stages"
+    apis = frozenset({"triton"})
+    change_class = "dma"
+
+    def find(self, kernel: TritonModule, profile: Profile | None) -> Iterator[Finding]:
+        """Both options of every launch; stages only where a loop loads."""
+        for number, launch in enumerate(kernel.launches):
+            for option, values in (("num_warps", _WARPS), ("num_stages", _STAGES)):
+                now = _value(launch, option)
+                if now is None or (option == "num_stages" and not _loads_in_loop(kernel, launch)):
+                    continue
+                others = [value for value in values if value != now]
+                yield self.found(
+                    launch.call.lineno,
+                    partial(_launched, kernel, launch, option),
+                    *(Variant(f"{option}={value}", {"value": value}) for value in others),
+                    precondition="an option of the launch changes no result",
+                    plan=f"Launch {launch.kernel} with another {option} than {now}: {', '.join(map(str, others))}.",
+                    benefit=0.25 if option == "num_warps" else 0.2,
+                    gain_percent=(-10.0, 25.0),
+                    key=f"{option}/{number}",
+                )
+
+
+def _launched(kernel: TritonModule, launch: Launch, option: str, variant: Variant) -> str:
+    edits = Edits(kernel.source)
+    given, value = launch.keyword(option), variant.parameters["value"]
+    if given is not None:
+        edits.replace(*kernel.span(given.value), str(value))
+    else:
+        edits.insert(kernel.arguments_end(launch.call), f", {option}={value}")
+    return edits.apply()
+
+
+def _value(launch: Launch, option: str) -> int | None:
+    given = launch.keyword(option)
+    return _DEFAULT[option] if given is None else whole(given.value)
+
+
+def _loads_in_loop(kernel: TritonModule, launch: Launch) -> bool:
+    function = kernel.kernels[launch.kernel]
+    inside = {id(node) for loop in walk(function.body) if isinstance(loop, ast.For) for node in ast.walk(loop)}
+    return any(id(access) in inside for access in accesses(function))
+
+
+RULE = LaunchOptions()

@@ -1,0 +1,331 @@
+"""A file of Triton kernels as rules ask about it: device functions, their launches, what depends on what."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from acceld.proposers.rules.editing import lines_of
+from acceld.proposers.rules.records import RuleRefused
+
+Shapes = tuple[tuple[int, ...] | None, ...]
+FunctionNode = ast.FunctionDef
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One ``kernel[grid](...)``."""
+
+    kernel: str
+    host: FunctionNode
+    statement: ast.stmt
+    call: ast.Call
+    grid: tuple[ast.expr, ...]
+    """One expression a dimension; empty where it can not be read."""
+
+    def keyword(self, name: str) -> ast.keyword | None:
+        """The keyword argument ``name``."""
+        return next((one for one in self.call.keywords if one.arg == name), None)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A whole number that a launch gives a constant parameter, and every place that must change with it."""
+
+    name: str
+    value: int
+    places: tuple[ast.expr, ...]
+    line: int
+
+
+class TritonModule:
+    """A source, read. Raises RuleRefused where it does not parse or launches no device function.
+
+    ``shapes`` are those of the entry's arguments in order, None for scalars.
+    """
+
+    def __init__(self, source: str, api: str = "triton", shapes: Shapes = ()) -> None:
+        self.source, self.api, self.shapes = source, api, shapes
+        try:
+            self.tree = ast.parse(source)
+        except (SyntaxError, ValueError) as error:
+            raise RuleRefused(f"the source is no Python: {error}") from error
+        self._starts = [0]
+        self._lines = lines_of(source)
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+        if not self.launches:
+            raise RuleRefused("the source launches no function decorated with triton.jit")
+
+    @cached_property
+    def kernels(self) -> dict[str, FunctionNode]:
+        """Device functions by name."""
+        return {
+            node.name: node
+            for node in self.tree.body
+            if isinstance(node, FunctionNode) and any(called(one).endswith("jit") for one in node.decorator_list)
+        }
+
+    @cached_property
+    def launches(self) -> list[Launch]:
+        """Every launch of a device function, in order."""
+        found = []
+        for host in self.tree.body:
+            if not isinstance(host, FunctionNode) or host.name in self.kernels:
+                continue
+            for statement in walk(host.body):
+                if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+                    continue
+                call = statement.value
+                target = call.func
+                if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+                    continue
+                if target.value.id in self.kernels:
+                    grid = self._grid(target.slice, host)
+                    found.append(Launch(target.value.id, host, statement, call, grid))
+        return found
+
+    def single_launch(self, kernel: str) -> Launch | None:
+        """The one launch of ``kernel``; None where there are more."""
+        found = [one for one in self.launches if one.kernel == kernel]
+        return found[0] if len(found) == 1 else None
+
+    def text(self, node: ast.AST) -> str:
+        """The source of a node."""
+        start, end = self.span(node)
+        return self.source[start:end]
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Where a node begins and ends in the source, in characters."""
+        assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg)
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
+
+    def _at(self, line: int, column: int) -> int:
+        before = self._lines[line - 1].encode()[:column].decode(errors="ignore")
+        return self._starts[line - 1] + len(before)
+
+    def indent(self, node: ast.stmt) -> str:
+        """The white space before a statement."""
+        line = self._lines[node.lineno - 1]
+        return line[: len(line) - len(line.lstrip())]
+
+    def block(self, body: list[ast.stmt]) -> str:
+        """The source of consecutive statements, whole lines, comments between them included."""
+        first, last = body[0].lineno, body[-1].end_lineno
+        assert last is not None
+        return "".join(self._lines[first - 1 : last])
+
+    def lines_span(self, body: list[ast.stmt]) -> tuple[int, int]:
+        """Where the whole lines of consecutive statements begin and end."""
+        last = body[-1].end_lineno
+        assert last is not None
+        return self._starts[body[0].lineno - 1], self._starts[last]
+
+    def whole_span(self, function: FunctionNode) -> tuple[int, int]:
+        """Where the lines of a device function begin, decorators included, and end."""
+        start, _ = self.span(function.decorator_list[0])
+        return self.source.rfind("\n", 0, start) + 1, self.lines_span([function])[1]
+
+    def arguments_end(self, call: ast.Call) -> int:
+        """Where the last argument of a call ends."""
+        return max(self.span(one)[1] for one in [*call.args, *call.keywords])
+
+    def free_name(self, wish: str) -> str:
+        """``wish``, or with a number where the source has that name."""
+        used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
+        used |= {node.arg for node in ast.walk(self.tree) if isinstance(node, ast.arg)}
+        used |= {node.name for node in self.tree.body if isinstance(node, FunctionNode | ast.ClassDef)}
+        name, number = wish, 2
+        while name in used:
+            name, number = f"{wish}_{number}", number + 1
+        return name
+
+    def settings(self, launch: Launch) -> list[Setting]:
+        """Constant parameters whose value at a launch is a written-out whole number that can be changed."""
+        found = []
+        for name in constants(self.kernels[launch.kernel]):
+            given = launch.keyword(name)
+            if given is None:
+                continue
+            setting = self._setting(name, given.value, launch)
+            if setting is not None:
+                found.append(setting)
+        return found
+
+    def _setting(self, name: str, given: ast.expr, launch: Launch) -> Setting | None:
+        if isinstance(given, ast.Name):
+            bindings = self._bindings(given.id, launch.host)
+            if len(bindings) != 1 or whole(bindings[0]) is None:
+                return None
+            value = whole(bindings[0])
+            assert value is not None
+            return Setting(name, value, (bindings[0],), bindings[0].lineno)
+        value = whole(given)
+        if value is None:
+            return None
+        axes = self._axes_tied_to(name, launch.kernel)
+        if not axes:
+            return Setting(name, value, (given,), given.lineno)
+        if self._shares_grid(launch):
+            return None
+        places: list[ast.expr] = [given]
+        for axis in axes:
+            if axis >= len(launch.grid):
+                return None
+            same = [
+                node.args[1]
+                for node in ast.walk(launch.grid[axis])
+                if isinstance(node, ast.Call) and called(node).endswith("cdiv") and len(node.args) == 2
+                if whole(node.args[1]) == value
+            ]
+            if len(same) != 1:
+                return None
+            places += same
+        return Setting(name, value, tuple(places), given.lineno)
+
+    @staticmethod
+    def _shares_grid(launch: Launch) -> bool:
+        """Whether the launch's grid has a name that host code uses for something else too."""
+        target = launch.call.func
+        name = target.slice.id if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) else ""
+        uses = [one for one in ast.walk(launch.host) if isinstance(one, ast.Name) and one.id == name]
+        return sum(isinstance(one.ctx, ast.Load) for one in uses) > 1
+
+    def _axes_tied_to(self, name: str, kernel: str) -> set[int]:
+        """Grid axes whose program number is multiplied by the constant ``name``, or meets it in a called function."""
+        function = self.kernels[kernel]
+        numbers: dict[str, set[int]] = {}
+        for statement in walk(function.body):
+            if isinstance(statement, ast.Assign):
+                axes = _program_axes(statement.value)
+                for target in statement.targets:
+                    if axes and isinstance(target, ast.Name):
+                        numbers[target.id] = axes
+        tied: set[int] = set()
+        for node in ast.walk(function):
+            pair: list[ast.expr] = []
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Add):
+                pair = [node.left, node.right]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.kernels:
+                pair = list(node.args)
+            mentioned = {one.id for part in pair for one in ast.walk(part) if isinstance(one, ast.Name)}
+            if name in mentioned:
+                for part in pair:
+                    tied |= _program_axes(part)
+                for other in mentioned:
+                    tied |= numbers.get(other, set())
+        return tied
+
+    def _bindings(self, name: str, host: FunctionNode) -> list[ast.expr]:
+        found = []
+        for statement in [*self.tree.body, *walk(host.body)]:
+            if isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    if isinstance(target, ast.Name) and target.id == name:
+                        found.append(statement.value)
+                    elif any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(target)):
+                        found += [statement.value, statement.value]
+            elif isinstance(statement, ast.AugAssign) and getattr(statement.target, "id", "") == name:
+                found += [statement.value, statement.value]
+        return found
+
+    def _grid(self, node: ast.expr, host: FunctionNode) -> tuple[ast.expr, ...]:
+        if isinstance(node, ast.Name):
+            bindings = self._bindings(node.id, host)
+            if len(bindings) != 1:
+                return ()
+            node = bindings[0]
+        return tuple(node.elts) if isinstance(node, ast.Tuple) else ()
+
+
+def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Every statement, those inside of blocks included, in order."""
+    for statement in body:
+        yield statement
+        for inner in ("body", "orelse", "finalbody"):
+            yield from walk(getattr(statement, inner, []))
+
+
+def constants(function: FunctionNode) -> list[str]:
+    """Parameters annotated with ``tl.constexpr``."""
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return [one.arg for one in every if one.annotation is not None and called(one.annotation).endswith("constexpr")]
+
+
+def whole(node: ast.expr) -> int | None:
+    """The whole number that is written out."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        return node.value
+    return None
+
+
+def called(node: ast.AST) -> str:
+    """The dotted name of what a call calls, or of a name; empty for anything else."""
+    if isinstance(node, ast.Call):
+        return called(node.func)
+    if isinstance(node, ast.Attribute):
+        return f"{called(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def program_number(node: ast.expr) -> int | None:
+    """The axis where an expression is exactly ``tl.program_id(axis)``."""
+    if isinstance(node, ast.Call) and called(node).endswith("program_id"):
+        given = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "axis"), None)
+        return whole(given) if given is not None else None
+    return None
+
+
+def _program_axes(node: ast.expr) -> set[int]:
+    axes = {program_number(one) for one in ast.walk(node) if isinstance(one, ast.expr)}
+    return {axis for axis in axes if axis is not None}
+
+
+def names(node: ast.AST) -> set[str]:
+    """Every name in a node."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def depending(function: FunctionNode, seeds: set[str]) -> set[str]:
+    """Names of a function that are computed from ``seeds``, directly or not; the seeds included."""
+    found = set(seeds)
+    while True:
+        before = len(found)
+        for statement in walk(function.body):
+            if isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                if names(statement.value) & found:
+                    for target in targets:
+                        found |= names(target)
+            elif isinstance(statement, ast.For) and names(statement.iter) & found:
+                found |= names(statement.target)
+        if len(found) == before:
+            return found
+
+
+def accesses(function: FunctionNode) -> Iterator[ast.Call]:
+    """Every ``tl.load`` and ``tl.store``."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and called(node) in ("tl.load", "tl.store"):
+            yield node
+
+
+def mask(access: ast.Call) -> ast.expr | None:
+    """The mask of a load or store."""
+    place = 1 if called(access) == "tl.load" else 2
+    if len(access.args) > place:
+        return access.args[place]
+    return next((one.value for one in access.keywords if one.arg == "mask"), None)
+
+
+def returns_early(function: FunctionNode) -> bool:
+    """Whether a function returns before its end."""
+    return any(isinstance(one, ast.Return) for one in walk(function.body))
+
+
+def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> TritonModule:
+    """Return a kernel's source as the rules read it. RuleRefused where it can not be read."""
+    return TritonModule(source, api, shapes)

@@ -1,0 +1,140 @@
+"""The worker: replays a launch plan on fresh inputs and times it. Runs none of the candidate's Python.
+
+Before every launch sequence that is timed, everything device code could have kept something in is made worthless: the
+module is loaded anew (which resets variables of the device code), the allocations of the plan are filled with a byte
+that no earlier launch left there, and a buffer of several times the L2 cache is written. Device memory outside the
+plan holds nothing but the inputs of this one call, which never come back.
+
+The device works through a queue. All launches are in it, behind the writing of that buffer, before the device comes to the
+first event: else what the host takes to put them there would count. That is asked after each sequence, and one for which
+the device was too fast is repeated behind more writing.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.devices.cuda.libcuda import Driver, DriverError
+from acceld.devices.cuda.plan import Launch, Plan, PlanRefused, Pointer, decode
+from acceld.evaluate.hosted.driver import BuildRefused, Call, Job
+from acceld.workloads.records import ArraySpec
+
+REPEATS = 5
+"""Launch sequences timed in one call; the call's time is their median."""
+MOST_FLUSHES = 64
+"""Writes of the buffer before a sequence; one for which so many are too few keeps the host's time in its own."""
+_WARP = 32
+
+
+def prepare(job: Job, artefact: str) -> Call:
+    """Load the plan for the job's arrays. BuildRefused where it is no plan, or device code can not be loaded."""
+    input_bytes = [_size_bytes(one) for one in job["arguments"] if "value" not in one]
+    output_bytes = [_size_bytes(one) for one in job["outputs"]]
+    try:
+        plan = decode(Path(artefact).read_bytes(), input_bytes, output_bytes)
+        return Replay(plan, input_bytes, output_bytes, job["settings"])
+    except PlanRefused as error:
+        raise BuildRefused(str(error), rule="plan") from error
+    except DriverError as error:
+        raise BuildRefused(str(error), rule="load") from error
+
+
+class Replay:
+    """A plan on one GPU, with memory for everything it touches."""
+
+    def __init__(
+        self, plan: Plan, input_bytes: Sequence[int], output_bytes: Sequence[int], settings: dict[str, Any]
+    ) -> None:
+        self._plan, self._sizes = plan, tuple(output_bytes)
+        self._driver = driver = Driver(settings["device"], settings["library"])
+        driver.no_heap()
+        self._inputs = [driver.allocate(size) for size in input_bytes]
+        self._buffers = [driver.allocate(one.size_bytes) for one in plan.buffers]
+        programs = [one.grid[0] * one.grid[1] * one.grid[2] for one in plan.launches]
+        needed = [one.scratch_bytes * count for one, count in zip(plan.launches, programs, strict=True)]
+        self._scratch_bytes = max(needed, default=0)
+        self._scratch = driver.allocate(self._scratch_bytes)
+        self._flush_bytes: int = settings["flush_bytes"]
+        self._flush = driver.allocate(self._flush_bytes)
+        self._flushes = 1
+        self._events = driver.event(), driver.event()
+        for module in self._load()[1]:
+            driver.unload(module)
+
+    def __call__(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
+        """Run on ``inputs``, leave the results in ``outputs``; microseconds of the launches, the median of REPEATS."""
+        arrays = [one for one in inputs if isinstance(one, np.ndarray)]
+        for pointer, array in zip(self._inputs, arrays, strict=True):
+            self._driver.write(pointer, _address(array), array.nbytes)
+        took: list[float] = []
+        while len(took) < REPEATS:
+            one_us, alone = self._timed()
+            if alone or self._flushes >= MOST_FLUSHES:
+                took.append(one_us)
+            else:
+                self._flushes *= 2
+        for output, array, size in zip(self._plan.outputs, outputs, self._sizes, strict=True):
+            self._driver.read(_address(array), self._buffers[output.number] + output.offset_bytes, size)
+        return statistics.median(took)
+
+    def _timed(self) -> tuple[float, bool]:
+        """Microseconds of one sequence, and whether the device was never waiting for the host in it."""
+        driver, (start, end) = self._driver, self._events
+        functions, modules = self._load()
+        launches = [self._launching(functions, one) for one in self._plan.launches]
+        self._poison()
+        byte = os.urandom(1)[0]
+        for _ in range(self._flushes):
+            driver.fill(self._flush, byte, self._flush_bytes)
+        driver.record(start)
+        for launch in launches:
+            launch()
+        driver.record(end)
+        alone = not driver.happened(start)
+        driver.wait()
+        took_us = driver.elapsed_us(start, end)
+        for module in modules:
+            driver.unload(module)
+        return took_us, alone
+
+    def _launching(self, functions: list[Any], launch: Launch) -> Callable[[], None]:
+        code = self._plan.kernels[launch.kernel]
+        arguments = [self._packed(one) if isinstance(one, Pointer) else one.packed() for one in launch.arguments]
+        # Two more: Triton's scratch memory and its profiler's, in the order its launchers pass them.
+        arguments += [struct.pack("<Q", self._scratch), struct.pack("<Q", 0)]
+        threads = code.warps * _WARP
+        return self._driver.launching(functions[launch.kernel], launch.grid, threads, code.shared_bytes, arguments)
+
+    def _load(self) -> tuple[list[Any], list[Any]]:
+        modules = [self._driver.load(one.binary) for one in self._plan.kernels]
+        functions = [
+            self._driver.function(module, one.name, one.shared_bytes)
+            for module, one in zip(modules, self._plan.kernels, strict=True)
+        ]
+        return functions, modules
+
+    def _poison(self) -> None:
+        byte = os.urandom(1)[0]
+        for pointer, one in zip(self._buffers, self._plan.buffers, strict=True):
+            self._driver.fill(pointer, byte if one.fill is None else one.fill, one.size_bytes)
+        self._driver.fill(self._scratch, 0, self._scratch_bytes)
+
+    def _packed(self, pointer: Pointer) -> bytes:
+        base = (self._inputs if pointer.kind == "input" else self._buffers)[pointer.number]
+        return struct.pack("<Q", base + pointer.offset_bytes)
+
+
+def _address(array: NDArray[Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _size_bytes(one: dict[str, Any]) -> int:
+    return ArraySpec(tuple(one["shape"]), one["dtype"]).size_bytes

@@ -1,0 +1,68 @@
+"""Compile requests from kernels and workloads, a bounded number of them at a time."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from dataclasses import replace
+
+from acceld.devices.neuron.case import Case
+from acceld.devices.neuron.machine import Machine
+from acceld.devices.neuron.runtime.cache import Compiled
+from acceld.devices.neuron.runtime.requests import CompileRequest, Scalar, Tensor
+from acceld.devices.neuron.verdicts import Verdict
+from acceld.errors import UsageError
+from acceld.model import Failure, Kernel, Status
+from acceld.nki.errors import KernelFailure
+from acceld.nki.frontend.tracing import find_entry
+from acceld.workloads import ArraySpec, Workload
+
+Build = tuple[CompileRequest, Compiled]
+
+
+class Builds:
+    """Compiles a workload's kernels; ``at_once`` of them at the same time."""
+
+    def __init__(self, machine: Machine, at_once: int) -> None:
+        self._machine = machine
+        self._places = asyncio.Semaphore(at_once)
+
+    async def build(self, case: Case, kernel: Kernel) -> Build | Verdict:
+        """The kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
+        try:
+            request = await asyncio.to_thread(compile_request, self._machine, kernel, case.workload)
+        except (KernelFailure, UsageError) as error:
+            return Verdict(Status.COMPILE_ERROR, Failure("entry", error.message, hint=error.hint))
+        with case.stage("compile"):
+            async with self._places:
+                compiled = await self._machine.compiler.compile(request)
+        return compiled if isinstance(compiled, Verdict) else (request, compiled)
+
+
+def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> CompileRequest:
+    """What compiling a kernel of a workload is; UsageError and KernelFailure for a file that has no such function.
+
+    Names of the kernel's own parameters are those of the NEFF's inputs; arguments go by position.
+    """
+    entry = find_entry(kernel.text, kernel.entry or None)
+    names = _parameters(kernel.text, entry)
+    given = loaded.kernel_arguments()
+    if names and len(names) < len(given):
+        raise UsageError(f"{entry} takes {len(names)} arguments, the workload gives {len(given)}")
+    names = names or [argument.name for argument in loaded.arguments]
+    tensors: list[Tensor] = []
+    scalars: dict[str, Scalar] = {}
+    for name, value in zip(names, given, strict=False):
+        if isinstance(value, ArraySpec):
+            tensors.append(Tensor(name, value.dtype, value.shape))
+        else:
+            scalars[name] = value
+    return machine.request(replace(kernel, entry=entry), tensors, scalars)
+
+
+def _parameters(text: str, entry: str) -> list[str]:
+    """Names of a kernel function's parameters; none where the file does not define it by ``def``."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and node.name == entry:
+            return [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+    return []

@@ -1,0 +1,143 @@
+"""The compile worker inside the sandbox: AWS's interpreter, the kernel's text and an empty folder, nothing else.
+
+The jail shows the interpreter's own folders and the system's libraries read-only and has no device, no network and no
+home. In it a small task starts the worker, hands it one record and passes the answer on unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from acceld.devices.neuron.runtime.compiler import MAX_NEFF, SCRIPT
+from acceld.devices.neuron.runtime.scripts import frames
+from acceld.devices.neuron.runtime.worker import SCRIPTS, environment
+from acceld.errors import DeadlineError, DeviceError
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.sandbox.process import Zygote
+
+TASKS = {"compile": "acceld.devices.neuron.compile_jail:run"}
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt/aws", "/etc/ld.so.cache", "/etc/ld.so.conf.d")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+PROCESSES = 512
+"""Processes and threads of one compilation."""
+OPEN_FILES = 4096
+_TOLD_BYTES = 8000
+_GRACE_S = 2.0
+_ASK_S = 60.0
+_PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.executable, *filter(None, sys.path)]))"
+
+
+def run(request: bytes, reply: int) -> None:
+    """In the jail: start the worker, write it the record, copy its answer; what it complained of where there is none."""
+    raw = json.loads(request)
+    try:
+        done = subprocess.run(
+            raw["command"],
+            input=frames.pack(raw["record"]),
+            capture_output=True,
+            cwd=raw["folder"],
+            env=raw["environment"],
+            check=False,
+        )
+        answer, told = done.stdout, done.stderr[-_TOLD_BYTES:].decode(errors="replace")
+    except OSError as error:
+        answer, told = b"", str(error)
+    if not answer:
+        answer = frames.pack({"lost": told or "it said nothing"})
+    view = memoryview(answer)
+    while view:
+        view = view[os.write(reply, view) :]
+
+
+class JailedExchange:
+    """An exchange with compile workers in the jail; see :class:`acceld.devices.neuron.runtime.compiler.Exchange`."""
+
+    def __init__(self, level: Level, cgroup_folder: str, *, memory_bytes: int) -> None:
+        self._level = level
+        self._zygote = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
+        self._memory_bytes = memory_bytes
+        self._paths: dict[str, tuple[str, ...]] = {}
+
+    async def start(self) -> None:
+        """Start the zygote. SandboxError where it does not start."""
+        await self._zygote.start()
+
+    async def stop(self) -> None:
+        """End the zygote."""
+        await self._zygote.stop()
+
+    async def __call__(
+        self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
+    ) -> tuple[dict[str, Any], bytes]:
+        """As :class:`acceld.devices.neuron.runtime.compiler.Exchange` says."""
+        request = {
+            "command": [python, "-u", str(SCRIPTS / SCRIPT)],
+            "environment": environment(named, folder, python),
+            "folder": str(folder),
+            "record": dict(record),
+        }
+        jail = Jail(
+            memory_bytes=self._memory_bytes,
+            wall_s=deadline_s + _GRACE_S,
+            cpu_s=int(deadline_s) * max(1, os.cpu_count() or 1) + 1,
+            output_bytes=MAX_NEFF,
+            processes=PROCESSES,
+            open_files=OPEN_FILES,
+            execute=True,
+            read_paths=await self._readable(python),
+            write_paths=(str(folder), *DEVICES),
+        )
+        await asyncio.to_thread(_open_to_the_jail, folder, self._level)
+        outcome, reply = await self._zygote.run("compile", json.dumps(request).encode(), jail)
+        with reply:
+            if outcome.cause in ("deadline", "cpu"):
+                raise DeadlineError(f"the compiler did not answer within {deadline_s:g} s")
+            answer = await asyncio.to_thread(reply.read, MAX_NEFF + frames.MAX_JSON)
+        try:
+            text, data = frames.head(answer[: frames.HEAD.size], MAX_NEFF)
+            found = frames.body(answer[frames.HEAD.size : frames.HEAD.size + text])
+        except frames.FrameError as error:
+            raise DeviceError(f"the compiler's process {outcome.text}") from error
+        if "lost" in found:
+            raise DeviceError(f"the compiler's process ended without an answer: {str(found['lost'])[-2000:].strip()}")
+        payload = answer[frames.HEAD.size + text :]
+        if len(payload) != data:
+            raise DeviceError(f"the compiler's process {outcome.text}; its answer was cut off")
+        return found, payload
+
+    async def _readable(self, python: str) -> tuple[str, ...]:
+        """Folders a worker needs: those of its interpreter, the system's, and our scripts. DeviceError without it."""
+        if python not in self._paths:
+            self._paths[python] = await asyncio.to_thread(_paths_of, python)
+        return self._paths[python]
+
+
+def _paths_of(python: str) -> tuple[str, ...]:
+    command = (python, "-c", _PATHS)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True, cwd="/")
+        told = [str(path) for path in json.loads(done.stdout)]
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise DeviceError(f"{python} is no Python that answers: {error}", hint="see devices.compile_python") from error
+    wanted = (*SYSTEM, *told, str(Path(python).parent), str(SCRIPTS))
+    there = {path for path in wanted if os.path.exists(path) and path != "/"}
+    return tuple(sorted(path for path in there if not any(_below(path, other) for other in there)))
+
+
+def _below(path: str, other: str) -> bool:
+    """Whether ``path`` lies in folder ``other``, so that showing ``other`` shows it."""
+    return Path(other) in Path(path).parents
+
+
+def _open_to_the_jail(folder: Path, level: Level) -> None:
+    """Where the daemon is root, jailed processes have a uid of their own and must be let into their folder."""
+    if os.getuid() == 0:
+        folder.chmod(0o777)
+        if level <= Level.L2:
+            folder.parent.chmod(0o711)

@@ -1,0 +1,147 @@
+"""Which cores disturb each other: one is timed while it is quiet, and while a neighbor of each kind is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from acceld.config import Config
+from acceld.devices.neuron.builds import Build, compile_request
+from acceld.devices.neuron.calibration import keep_isolation
+from acceld.devices.neuron.compile_jail import JailedExchange
+from acceld.devices.neuron.machine import Machine, find_machine
+from acceld.devices.neuron.runtime.cores import Core, Isolation
+from acceld.devices.neuron.runtime.requests import Tensor
+from acceld.devices.neuron.runtime.runner import NeuronRunner, size_of
+from acceld.devices.neuron.runtime.timing import OTHER_SPREAD, SPREAD, Measurement
+from acceld.devices.neuron.verdicts import Verdict
+from acceld.errors import DeviceError
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.sandbox.ladder import probe_level
+from acceld.workloads import Workload, workload
+
+WORKLOAD = "silu"
+"""Bound by HBM: what disturbs anything disturbs it."""
+DEADLINE_S = 300.0
+KINDS = {"the same HBM": Isolation.PAIR, "the same chip": Isolation.CHIP, "another chip": None}
+"""Kinds of neighbors, nearest first, with the group that would keep such a one still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """Busy over quiet latency by kind of neighbor, and the isolation group that follows."""
+
+    slowdown: Mapping[str, float]
+    isolation: Isolation
+    path: Path
+
+    def plain(self) -> dict[str, object]:
+        """As JSON-able data."""
+        return {"slowdown": dict(self.slowdown), "isolation": self.isolation.value, "path": str(self.path)}
+
+
+async def learn(backend: str, config: Config, state_folder: Path, name: str = WORKLOAD) -> Interference:
+    """Measure and write what was learned. DeviceError where the machine can not be used or has one core only."""
+    devices = config.devices
+    found = await find_machine(
+        backend, compile_python=devices.compile_python, runner_python=devices.runner_python, wanted=devices.cores
+    )
+    if len(found.cores) < 2:
+        raise DeviceError("there is one core only: nothing can disturb it")
+    report = await probe_level()
+    exchange = JailedExchange(report.level, report.cgroup_folder, memory_bytes=int(config.evaluate.memory_gib * 2**30))
+    await exchange.start()
+    try:
+        machine = Machine(
+            backend, found, exchange, folder=state_folder / "neuron", isolation=Isolation.CHIP, build_s=DEADLINE_S
+        )
+        await machine.prove()
+        known = await asyncio.to_thread(workload, name, config.paths.workloads)
+        kernel = await asyncio.to_thread(baseline_kernel, known, machine.api)
+        request = await asyncio.to_thread(compile_request, machine, kernel, known)
+        compiled = await machine.compiler.compile(request)
+        if isinstance(compiled, Verdict):
+            raise DeviceError(f"the baseline of {name} does not compile here: {compiled.failure.message}")
+        slowdown = await _slowdowns(machine, found.cores, known, (request, compiled))
+    finally:
+        await exchange.stop()
+    isolation = isolation_from(slowdown, machine.chip)
+    path = await asyncio.to_thread(keep_isolation, state_folder, isolation, slowdown)
+    return Interference(slowdown, isolation, path)
+
+
+def isolation_from(slowdown: Mapping[str, float], chip: str) -> Isolation:
+    """The widest group in which a busy neighbor changes latencies by more than the spread that is allowed anyway."""
+    limit = 1.0 + SPREAD.get(chip, OTHER_SPREAD)
+    disturbing = [KINDS[kind] for kind, ratio in slowdown.items() if ratio > limit]
+    if Isolation.CHIP in disturbing:
+        return Isolation.CHIP
+    return Isolation.PAIR if Isolation.PAIR in disturbing else Isolation.CORE
+
+
+async def _slowdowns(machine: Machine, cores: Sequence[Core], known: Workload, build: Build) -> dict[str, float]:
+    first = cores[0]
+    async with _loaded(machine, first, known, build) as runner:
+        quiet_us = await _latency_us(runner, machine.chip)
+        found: dict[str, float] = {}
+        for kind in KINDS:
+            neighbor = next((core for core in cores[1:] if _kind(first, core) == kind), None)
+            if neighbor is None:
+                continue
+            async with _loaded(machine, neighbor, known, build) as other:
+                working = asyncio.create_task(_work(other))
+                try:
+                    found[kind] = await _latency_us(runner, machine.chip) / quiet_us
+                finally:
+                    working.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await working
+    return found
+
+
+def _kind(core: Core, other: Core) -> str:
+    if core.group(Isolation.PAIR) == other.group(Isolation.PAIR):
+        return "the same HBM"
+    return "the same chip" if core.device == other.device else "another chip"
+
+
+@asynccontextmanager
+async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
+    """A runner on a core with the kernel loaded and run once. DeviceError where that does not work."""
+    with tempfile.TemporaryDirectory(prefix="acceld-runner-") as folder:
+        runner = await machine.start(core, Path(folder), core.lnc)
+        try:
+            outputs = [Tensor(f"output_{n}", one.dtype, one.kernel_shape) for n, one in enumerate(known.outputs)]
+            bad = await runner.load(build[1], build[0].arguments, outputs)
+            ran = bad or await runner.run(_inputs(build), deadline_s=DEADLINE_S)
+            if isinstance(ran, Verdict):
+                raise DeviceError(f"the kernel does not run on core {core.id}: {ran.failure.message}")
+            yield runner
+        finally:
+            await runner.close()
+
+
+def _inputs(build: Build) -> list[bytes]:
+    """Any data will do: latencies of such kernels do not depend on it."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(size_of(one) // 4, np.float32).tobytes() for one in build[0].arguments]
+
+
+async def _work(runner: NeuronRunner) -> None:
+    """Keep a core busy."""
+    while True:
+        await runner.time("", deadline_s=DEADLINE_S, max_rounds=1)
+
+
+async def _latency_us(runner: NeuronRunner, chip: str) -> float:
+    measured = await runner.time(chip, deadline_s=DEADLINE_S)
+    if not isinstance(measured, Measurement):
+        raise DeviceError(f"the kernel could not be timed: {measured.failure.message}")
+    return measured.latency_us

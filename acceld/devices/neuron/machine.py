@@ -1,0 +1,174 @@
+"""The Neuron machine: its toolchain, its compiler in the jail, its cores, and runners on them."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from acceld.devices.neuron.runtime import canary
+from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
+from acceld.devices.neuron.runtime.compiler import Exchange, NeuronCompiler, Versions
+from acceld.devices.neuron.runtime.cores import Core, Isolation, cores_of, read_devices
+from acceld.devices.neuron.runtime.leases import CoreLeases, Lease, Told
+from acceld.devices.neuron.runtime.requests import CompileRequest, Scalar, Tensor
+from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner
+from acceld.devices.neuron.runtime.timing import ProofError, Round
+from acceld.devices.neuron.tools.detection import instance
+from acceld.devices.neuron.tools.monitor import Monitor
+from acceld.devices.neuron.tools.reports import NeuronDevice
+from acceld.devices.neuron.tools.toolchain import Toolchain, find_toolchain
+from acceld.devices.neuron.verdicts import Verdict
+from acceld.errors import DeviceError
+from acceld.model import Kernel
+from acceld.targets import TARGETS
+
+FLAGS = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
+"""Options every kernel of an API is compiled with: those of the published measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a machine has: asked before anything is started."""
+
+    tools: Toolchain
+    cores: tuple[Core, ...]
+    chip: str
+    """Empty where the machine does not tell."""
+
+
+async def find_machine(
+    backend: str, *, compile_python: str = "", runner_python: str = "", wanted: Sequence[int] = ()
+) -> Found:
+    """Toolchain and cores. DeviceError that says what is missing, where it was looked for and what to do."""
+    (api,) = TARGETS[backend].apis
+    tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
+    cores = cores_of(await read_devices(tools.neuron_ls), wanted)
+    told = (await asyncio.to_thread(instance))[:4]
+    chips = TARGETS[backend].chips[api]
+    if told.startswith("trn") and told not in chips:
+        raise DeviceError(
+            f"backend {backend} does not run on this machine, which is a {told}",
+            hint=f"{backend} is for {' and '.join(chips)}; docs/trainium.md says which SDK is for which chip",
+        )
+    return Found(tools, cores, told if told in chips else "")
+
+
+class Machine:
+    """Compiles and runs on one machine. :meth:`prove` it first."""
+
+    def __init__(
+        self,
+        backend: str,
+        found: Found,
+        exchange: Exchange,
+        *,
+        folder: Path,
+        isolation: Isolation,
+        build_s: float,
+        told: Told | None = None,
+    ) -> None:
+        (self.api,) = TARGETS[backend].apis
+        self.backend = backend
+        self.tools = found.tools
+        self.chip = found.chip or TARGETS[backend].chips[self.api][0]
+        self.certain = bool(found.chip)
+        self.compiler = NeuronCompiler(
+            found.tools.compile_python, NeffCache(folder / "neff"), exchange=exchange, build_s=build_s
+        )
+        self.versions = Versions("", "", "")
+        self.leases = CoreLeases(
+            found.cores, isolation=isolation, devices=self._devices, canary=self._passes, told=told
+        )
+        self.monitor = Monitor(found.tools.neuron_monitor, self._memory_errors)
+        self._lnc = found.cores[0].lnc
+
+    async def _devices(self) -> Sequence[NeuronDevice]:
+        return await read_devices(self.tools.neuron_ls)
+
+    async def _memory_errors(self, chip: int, _: int) -> None:
+        self.leases.doubt(chip)
+
+    async def prove(self) -> None:
+        """Compile a known-good kernel in the jail and have it add two arrays on a core. DeviceError where it does not."""
+        self.versions = await self.compiler.versions()
+        await self._canary()
+        async with self.leases.lease("canary") as lease:
+            right = await self._passes(lease.core)
+        if not right:
+            raise DeviceError(
+                f"core {lease.core.id} did not add two arrays correctly",
+                hint="python -m acceld.devices.neuron.tools.trial writes down each step",
+            )
+
+    def request(self, kernel: Kernel, arguments: Sequence[Tensor], scalars: dict[str, Scalar]) -> CompileRequest:
+        """What compiling a kernel for this machine is."""
+        return CompileRequest(
+            kernel=kernel,
+            arguments=tuple(arguments),
+            target=self.chip,
+            compiler_version=self.versions.compiler,
+            api_version=self.versions.nki,
+            scalars=scalars,
+            flags=FLAGS[self.api],
+        )
+
+    async def _canary(self) -> Compiled:
+        request = self.request(canary.kernel(self.api, self._lnc), canary.INPUTS, {})
+        compiled = await self.compiler.compile(request)
+        if isinstance(compiled, Verdict):
+            raise DeviceError(
+                f"a known-good kernel does not compile here: {compiled.failure.message}",
+                hint="it compiles in acceld's sandbox; `python -m acceld.devices.neuron.tools.trial` compiles it outside",
+            )
+        return compiled
+
+    async def _passes(self, core: Core) -> bool:
+        async def start(core: Core, folder: Path) -> NeuronRunner:
+            return await self.start(core, folder, self._lnc)
+
+        return await canary.passes(core, await self._canary(), start)
+
+    async def proves_time(self) -> bool:
+        """Whether a known-good kernel can be timed with proof: if not, the profiler or the runtime is at fault."""
+        compiled = await self._canary()
+        async with self.leases.lease("canary", timing=True) as lease:
+            try:
+                async with self.runner(lease, self._lnc) as runner:
+                    if await runner.load(compiled, canary.INPUTS, canary.OUTPUTS) is not None:
+                        return False
+                    await runner.run(canary.inputs(), deadline_s=canary.DEADLINE_S)
+                    return isinstance(await runner.round(self.chip, deadline_s=canary.DEADLINE_S), Round)
+            except (DeviceLostError, ProofError):
+                lease.ended_unclean()
+                return False
+
+    async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
+        """A runner on a core; of a larger logical core the first physical ones are used."""
+        return await NeuronRunner.start(
+            self.tools.runner_python,
+            core=core.id * core.lnc // lnc,
+            folder=folder,
+            lnc=lnc,
+            profiler=self.tools.profiler,
+        )
+
+    @asynccontextmanager
+    async def runner(self, lease: Lease, lnc: int) -> AsyncIterator[NeuronRunner]:
+        """A runner on a leased core; how it ends decides whether the core needs a canary."""
+        if lnc > lease.core.lnc:
+            raise DeviceError(
+                f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",
+                hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
+            )
+        with tempfile.TemporaryDirectory(prefix="acceld-runner-") as folder:
+            runner = await self.start(lease.core, Path(folder), lnc)
+            lease.owns(runner.session)
+            try:
+                yield runner
+            finally:
+                if not await runner.close():
+                    lease.ended_unclean()

@@ -1,0 +1,1 @@
+"""Compile, run and time kernels through AWS's own software."""

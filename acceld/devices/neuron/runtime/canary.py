@@ -1,0 +1,79 @@
+"""A known-good kernel: it must give the right sum on a core before the core is trusted again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+
+from acceld.devices.neuron.runtime.cache import Compiled
+from acceld.devices.neuron.runtime.cores import Core
+from acceld.devices.neuron.runtime.requests import Tensor
+from acceld.devices.neuron.runtime.runner import NeuronRunner
+from acceld.model import Kernel
+
+_LEGACY = """\
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def canary(a, b):
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.add(nl.load(a), nl.load(b)))
+    return out
+"""
+_CURRENT = """\
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def canary(a, b):
+    left = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.sbuf)
+    right = nl.ndarray(b.shape, dtype=b.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=left, src=a)
+    nisa.dma_copy(dst=right, src=b)
+    nisa.tensor_tensor(dst=left, data1=left, data2=right, op=nl.add)
+    out = nl.ndarray(a.shape, dtype=a.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=left)
+    return out
+"""
+INPUTS = (Tensor("a", "float32", (128, 64)), Tensor("b", "float32", (128, 64)))
+OUTPUTS = (Tensor("output_0", "float32", (128, 64)),)
+DEADLINE_S = 60.0
+Start = Callable[[Core, Path], Awaitable[NeuronRunner]]
+
+
+def kernel(api: str, lnc: int) -> Kernel:
+    """The canary's source for an API."""
+    return Kernel(
+        _LEGACY if api == "nki_legacy" else _CURRENT, api, "canary", lnc=lnc, filename="canary.py", trusted=True
+    )
+
+
+def inputs() -> tuple[bytes, ...]:
+    """Small whole numbers, whose sums are exact in every dtype."""
+    left = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 97
+    return left.tobytes(), (left[::-1] + 1).tobytes()
+
+
+def expected() -> bytes:
+    """The one right answer."""
+    left = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 97
+    return (left + left[::-1] + 1).tobytes()
+
+
+async def passes(core: Core, compiled: Compiled, start: Start) -> bool:
+    """Whether the core adds two arrays correctly in a fresh runner. DeviceError where it can not run at all."""
+    with tempfile.TemporaryDirectory(prefix="acceld-canary-") as folder:
+        runner = await start(core, Path(folder))
+        try:
+            if await runner.load(compiled, INPUTS, OUTPUTS, deadline_s=DEADLINE_S) is not None:
+                return False
+            return await runner.run(inputs(), deadline_s=DEADLINE_S) == (expected(),)
+        finally:
+            await runner.close()

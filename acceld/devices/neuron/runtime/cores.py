@@ -1,0 +1,112 @@
+"""Logical cores: which there are, who holds them, and which must be still while one of them is timed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from acceld.devices.neuron.tools.detection import INSTALL
+from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess, parse_neuron_ls
+from acceld.errors import DeviceError
+
+_LS_S = 30.0
+
+
+class Isolation(StrEnum):
+    """What else must be still while a core is timed."""
+
+    CORE = "core"
+    """Nothing: cores do not disturb each other."""
+    PAIR = "pair"
+    """The two physical cores that share an HBM stack."""
+    CHIP = "chip"
+    """All cores of the chip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A logical core. ``position`` counts from 0 on its chip, ``lnc`` is the physical cores it is made of."""
+
+    id: int
+    device: int
+    position: int
+    lnc: int
+
+    def group(self, isolation: Isolation) -> str:
+        """Name of the group whose members disturb each other's times."""
+        if isolation is Isolation.CHIP:
+            return f"chip{self.device}"
+        if isolation is Isolation.PAIR:
+            return f"chip{self.device}.pair{self.position * self.lnc // 2}"
+        return f"core{self.id}"
+
+
+async def read_devices(
+    program: str = "neuron-ls", environment: Mapping[str, str] | None = None
+) -> Sequence[NeuronDevice]:
+    """``neuron-ls --json-output``. DeviceError where it is missing, fails or prints something else."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            "--json-output",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+    except OSError as error:
+        raise DeviceError(f"{program} can not be started: {error}", hint=INSTALL) from error
+    try:
+        async with asyncio.timeout(_LS_S):
+            out, told = await process.communicate()
+    except TimeoutError:
+        raise DeviceError(f"{program} did not answer within {_LS_S:g} s", hint="is the driver loaded?") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        raise DeviceError(f"{program} failed: {told.decode(errors='replace')[-600:].strip()}")
+    return parse_neuron_ls(out.decode(errors="replace"))
+
+
+def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tuple[Core, ...]:
+    """All logical cores, or those wanted. DeviceError for a wanted one that is not there.
+
+    Where neuron-ls tells no ids, or the same for several devices, cores are numbered through in order of devices.
+    """
+    told = [core for device in devices for core in device.core_ids]
+    through = len(set(told)) != len(told)
+    found: list[Core] = []
+    for device in sorted(devices, key=lambda one: one.index):
+        for position, told_id in enumerate(device.core_ids):
+            number = len(found) if through else told_id
+            found.append(Core(number, device.index, position, device.logical_core_size))
+    chosen = set(wanted)
+    if missing := chosen - {core.id for core in found}:
+        raise DeviceError(
+            f"there is no core {min(missing)}; neuron-ls tells of {[core.id for core in found]}",
+            hint="devices.cores in acceld.toml names logical cores",
+        )
+    return tuple(core for core in found if not chosen or core.id in chosen)
+
+
+def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:
+    """By device, a process there that is in none of our sessions. neuron-ls tells no cores, so it holds them all."""
+    ours = set(own_sessions)
+    return {
+        device.index: process
+        for device in devices
+        for process in device.processes
+        if _session_of(process.pid) not in ours
+    }
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return -1

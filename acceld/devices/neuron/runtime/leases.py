@@ -1,0 +1,287 @@
+"""Leases of logical cores: fair between runs, still around a core that is timed, never where a stranger works.
+
+A check needs one free core. A timing needs its whole isolation group to itself. After an unclean end the core is out
+of service until a known-good canary passes on it; a candidate after which canaries failed on two cores is at fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from acceld.devices.neuron.runtime.cores import Core, Isolation, foreign_processes
+from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess
+from acceld.devices.neuron.verdicts import Verdict
+from acceld.errors import DeviceError
+from acceld.model import Failure, Status
+
+Canary = Callable[[Core], Awaitable[bool]]
+Told = Callable[[Core, bool, str], Awaitable[object]]
+"""Told when a core goes out of service (False) or comes back (True), and why."""
+Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
+FAULTY_CORES = 2
+"""Cores on which canaries must fail after a candidate before the candidate is blamed."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """A core that is held. Tell it of each child's session, and of an end that may have left the core in disorder."""
+
+    core: Core
+    run: str
+    timing: bool
+    candidate: str
+    sessions: set[int] = field(default_factory=set)
+    clean: bool = True
+    blameless: bool = False
+    """What made the end unclean was not the candidate."""
+
+    def owns(self, session: int) -> None:
+        """A child started in a session of its own works on this core: it is no stranger."""
+        self.sessions.add(session)
+
+    def ended_unclean(self) -> None:
+        """The core needs a canary before anybody else gets it."""
+        self.clean = False
+
+
+@dataclass(slots=True)
+class _Waiter:
+    run: str
+    timing: bool
+    candidate: str
+    number: int
+    turn: asyncio.Future[Lease]
+    avoid: frozenset[int] = frozenset()
+
+
+class CoreLeases:
+    """Hands out cores. ``devices`` reads neuron-ls anew; ``canary`` runs a known-good kernel on a core."""
+
+    def __init__(
+        self,
+        cores: Sequence[Core],
+        *,
+        isolation: Isolation,
+        devices: Devices,
+        canary: Canary,
+        told: Told | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not cores:
+            raise DeviceError("there is no Neuron core to use")
+        self._cores = tuple(cores)
+        self._isolation = isolation
+        self._devices = devices
+        self._canary = canary
+        self._told = told
+        self._clock = clock
+        self._held: dict[int, Lease] = {}
+        self._checking: set[int] = set()
+        self._sick: set[int] = set()
+        self._foreign: Mapping[int, NeuronProcess] = {}
+        self._faults: dict[str, set[int]] = {}
+        self._waiting: list[_Waiter] = []
+        self._numbers = itertools.count()
+        self._served: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._started = clock()
+        self._since: dict[int, float] = {}
+        self._busy_us: Counter[int] = Counter()
+
+    @asynccontextmanager
+    async def lease(
+        self, run: str, *, timing: bool = False, candidate: str = "", avoid: Iterable[int] = ()
+    ) -> AsyncIterator[Lease]:
+        """Wait for a core and hold it, one of ``avoid`` only where no other is free.
+
+        DeviceError, naming the holder, where no core can ever be had.
+        """
+        await self.refresh()
+        turn: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(run, timing, candidate, next(self._numbers), turn, frozenset(avoid))
+        self._waiting.append(waiter)
+        self._serve()
+        try:
+            lease = await waiter.turn
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+                self._free(waiter.turn.result().core.id)
+            self._serve()
+            raise
+        try:
+            yield lease
+        except BaseException:  # also cancelled: what the core was left doing is unknown until a canary passes
+            lease.clean = False
+            raise
+        finally:
+            await self._give_back(lease)
+
+    async def refresh(self) -> None:
+        """Look who works on the devices now."""
+        own = {session for lease in self._held.values() for session in lease.sessions}
+        self._foreign = foreign_processes(await self._devices(), own)
+        self._serve()
+
+    async def _give_back(self, lease: Lease) -> None:
+        self._free(lease.core.id)
+        if lease.clean:
+            self._serve()
+            return
+        await asyncio.shield(self._checked(lease.core, "" if lease.blameless else lease.candidate))
+
+    def _checked(self, core: Core, candidate: str) -> asyncio.Task[None]:
+        """The canary of a core that nobody gets before it is done."""
+        self._checking.add(core.id)
+        task = asyncio.create_task(self._check(core, candidate))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def doubt(self, device: int) -> None:
+        """A chip had errors of its own: its cores need canaries before they are used again, held ones when they are back."""
+        for core in self._cores:
+            if core.device != device or core.id in self._sick or core.id in self._checking:
+                continue
+            if (lease := self._held.get(core.id)) is None:
+                self._checked(core, "")
+            elif lease.clean:
+                lease.clean, lease.blameless = False, True
+
+    async def _check(self, core: Core, candidate: str) -> None:
+        passed, why = False, "a known-good kernel gave a wrong result on it"
+        try:
+            passed = await self._canary(core)
+        except DeviceError as error:
+            why = error.message
+        finally:
+            self._checking.discard(core.id)
+            if not passed:
+                self._sick.add(core.id)
+                if candidate:
+                    self._faults.setdefault(candidate, set()).add(core.id)
+            self._serve()
+        if self._told is not None and not passed:
+            await self._told(core, False, why)
+
+    async def check_again(self) -> None:
+        """Try canaries on the cores that are out of service; those that pass come back."""
+        for core in self._cores:
+            if core.id in self._sick:
+                self._sick.discard(core.id)
+                await self._checked(core, "")
+                if self._told is not None and core.id not in self._sick:
+                    await self._told(core, True, "a known-good kernel passed on it again")
+
+    @property
+    def sick(self) -> tuple[int, ...]:
+        """Cores that are out of service."""
+        return tuple(sorted(self._sick))
+
+    @property
+    def isolation(self) -> Isolation:
+        """What must be still while a core is timed."""
+        return self._isolation
+
+    def device_fault(self, candidate: str) -> Verdict | None:
+        """The verdict on a candidate after which canaries failed on two cores; None for any other."""
+        cores = sorted(self._faults.get(candidate, ()))
+        if len(cores) < FAULTY_CORES:
+            return None
+        text = f"known-good kernels failed after it on cores {', '.join(map(str, cores))}"
+        return Verdict(Status.RUNTIME_ERROR, Failure("device_fault", text))
+
+    def _free(self, core: int) -> None:
+        self._held.pop(core)
+        self._busy_us[core] += int((self._clock() - self._since.pop(core)) * 1_000_000)
+
+    def _serve(self) -> None:
+        """Grant what can be granted: the run with the fewest cores first, then the one served longest ago.
+
+        A timing that must wait keeps newcomers out of the group that will be still soonest, so it does not starve.
+        """
+        self._refuse_hopeless()
+        while (granted := self._first_grant()) is not None:
+            waiter, core = granted
+            self._waiting.remove(waiter)
+            lease = Lease(core, waiter.run, waiter.timing, waiter.candidate)
+            self._held[core.id] = lease
+            self._since[core.id] = self._clock()
+            self._served[waiter.run] = next(self._numbers)
+            waiter.turn.set_result(lease)
+
+    def _first_grant(self) -> tuple[_Waiter, Core] | None:
+        holding = Counter(lease.run for lease in self._held.values())
+        order = sorted(self._waiting, key=lambda w: (holding[w.run], self._served.get(w.run, -1), w.number))
+        reserved: set[str] = set()
+        for waiter in order:
+            if waiter.turn.done():
+                continue
+            for core in sorted(self._cores, key=lambda core: core.id in waiter.avoid):
+                if self._can_have(core, waiter.timing, reserved):
+                    return waiter, core
+            if waiter.timing and (group := self._stillest(reserved)):
+                reserved.add(group)
+        return None
+
+    def _can_have(self, core: Core, timing: bool, reserved: set[str]) -> bool:
+        group = core.group(self._isolation)
+        if group in reserved or not self._usable(core) or core.id in self._held or core.id in self._checking:
+            return False
+        neighbors = self._in_group(group)
+        if timing:
+            return not neighbors and not any(
+                other.id in self._checking for other in self._cores if other.group(self._isolation) == group
+            )
+        return not any(lease.timing for lease in neighbors)
+
+    def _in_group(self, group: str) -> list[Lease]:
+        return [lease for lease in self._held.values() if lease.core.group(self._isolation) == group]
+
+    def _stillest(self, reserved: set[str]) -> str:
+        groups = {core.group(self._isolation) for core in self._cores if self._usable(core)} - reserved
+        return min(sorted(groups), key=lambda group: len(self._in_group(group)), default="")
+
+    def _usable(self, core: Core) -> bool:
+        return core.id not in self._sick and core.device not in self._foreign
+
+    def _refuse_hopeless(self) -> None:
+        if any(self._usable(core) for core in self._cores) or self._checking:
+            return
+        said = [f"core {core} failed its canary" for core in sorted(self._sick)]
+        said += [f"device {index} is held by process {p.pid} ({p.command})" for index, p in self._foreign.items()]
+        for waiter in self._waiting:
+            if not waiter.turn.done():
+                hint = "acceld ends no process it did not start: end it yourself, or set devices.cores"
+                waiter.turn.set_exception(DeviceError(f"no core can be used: {'; '.join(said)}", hint=hint))
+        self._waiting.clear()
+
+    def _share(self, core: int, now: float) -> float:
+        busy_s = self._busy_us[core] / 1_000_000 + (now - self._since[core] if core in self._since else 0.0)
+        return busy_s / max(now - self._started, 1e-9)
+
+    def statistics(self) -> dict[str, object]:
+        """Cores by state, who waits, and the share of all cores' time that was leased since the start (0-1)."""
+        now = self._clock()
+        leased_us = sum(self._busy_us.values()) + sum(int((now - since) * 1_000_000) for since in self._since.values())
+        whole_us = max(now - self._started, 1e-9) * len(self._cores) * 1_000_000
+        return {
+            "cores": len(self._cores),
+            "lnc": self._cores[0].lnc,
+            "leased": len(self._held),
+            "timing": sum(lease.timing for lease in self._held.values()),
+            "checking": len(self._checking),
+            "out_of_service": sorted(self._sick),
+            "foreign": {index: f"{p.pid} {p.command}" for index, p in self._foreign.items()},
+            "waiting": len(self._waiting),
+            "waiting_runs": dict(Counter(waiter.run for waiter in self._waiting)),
+            "utilization": leased_us / whole_us,
+            "utilization_by_core": {core.id: self._share(core.id, now) for core in self._cores},
+        }

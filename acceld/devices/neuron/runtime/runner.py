@@ -1,0 +1,214 @@
+"""The daemon's side of a runner: one process on one leased core, which loads a NEFF, runs it on data and times it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from acceld.devices.neuron.runtime.cache import Compiled
+from acceld.devices.neuron.runtime.requests import Tensor
+from acceld.devices.neuron.runtime.timing import (
+    ITERATIONS,
+    MAX_ROUNDS,
+    WARMUPS,
+    Measurement,
+    ProofError,
+    Round,
+    choose,
+    read_round,
+)
+from acceld.devices.neuron.runtime.worker import Worker, Wrap
+from acceld.devices.neuron.tools.detection import INSTALL
+from acceld.devices.neuron.tools.reports import BUSY, nrt_code, runtime_failure
+from acceld.devices.neuron.verdicts import Verdict
+from acceld.errors import DeadlineError, DeviceError
+from acceld.model import Failure, Status
+
+SCRIPT = "runner.py"
+_HELLO_S = 120.0
+_BUSY_PAUSE_S = 0.5
+
+
+class DeviceLostError(DeviceError):
+    """The runner or the device under it went away while a kernel was on it: one of the three is at fault."""
+
+
+class NeuronRunner:
+    """A trusted process: it gets NEFFs and data, never a candidate's Python.
+
+    ``clean`` turns false when the core may have been left in a bad state; its lease must then be given back so.
+    """
+
+    def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float) -> None:
+        self.runtime = runtime
+        self.clean = True
+        self._worker = worker
+        self._core = core
+        self._folder = folder
+        self._busy_s = busy_s
+        self._outputs: dict[int, tuple[Tensor, ...]] = {}
+
+    @classmethod
+    async def start(
+        cls,
+        python: str,
+        *,
+        core: int,
+        folder: Path,
+        lnc: int = 1,
+        profiler: str = "",
+        runtime: str = "",
+        named: Mapping[str, str] | None = None,
+        wrap: Wrap | None = None,
+        busy_s: float = 60.0,
+    ) -> NeuronRunner:
+        """Start one on a logical core. DeviceError where the interpreter has no way to run a NEFF."""
+        own = {
+            "NEURON_RT_VISIBLE_CORES": str(core),
+            "NEURON_RT_VIRTUAL_CORE_SIZE": str(lnc),
+            "NEURON_LOGICAL_NC_CONFIG": str(lnc),
+        }
+        worker = await Worker.start(python, SCRIPT, folder=folder, named={**(named or {}), **own}, wrap=wrap)
+        try:
+            hello = {"op": "hello", "profiler": profiler, "runtime": runtime}
+            record, _ = await worker.ask(hello, deadline_s=_HELLO_S)
+        except DeadlineError as error:
+            raise DeviceError(error.message) from error
+        if not record["ok"]:
+            await worker.kill()
+            raise DeviceError(f"{python}: {record['message']}", hint=INSTALL)
+        name = f"{record['runtime']} {record['version']}".strip()
+        return cls(worker, core, folder, name, busy_s)
+
+    @property
+    def session(self) -> int:
+        """Id of the process session that works on the core."""
+        return self._worker.pid
+
+    async def load(
+        self,
+        compiled: Compiled,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        *,
+        slot: int = 0,
+        deadline_s: float = 60.0,
+    ) -> Verdict | None:
+        """Load a NEFF into a slot; None where that went well."""
+        self._outputs[slot] = tuple(outputs)
+        record = {
+            "op": "load",
+            "slot": slot,
+            "neff": str(compiled.neff),
+            "folder": str(self._folder / f"slot{slot}"),
+            "traces": str(compiled.traces / f"core{self._core}"),
+            "inputs": [_spec(one) for one in inputs],
+            "outputs": [_spec(one) for one in outputs],
+        }
+        got = await self._ask(record, b"", deadline_s)
+        return got if isinstance(got, Verdict) else None
+
+    async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Verdict:
+        """Execute on the inputs' C-order bytes; the outputs' bytes in order."""
+        got = await self._ask({"op": "run", "slot": slot}, b"".join(inputs), deadline_s)
+        if isinstance(got, Verdict):
+            return got
+        sizes = [size_of(one) for one in self._outputs[slot]]
+        data = got[1]
+        if len(data) != sum(sizes):
+            raise DeviceError(f"a runner returned {len(data)} bytes of outputs, not {sum(sizes)}")
+        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+        return tuple(data[end - size : end] for end, size in zip(ends, sizes, strict=True))
+
+    async def time(
+        self,
+        chip: str,
+        *,
+        deadline_s: float,
+        warmups: int = WARMUPS,
+        iterations: int = ITERATIONS,
+        max_rounds: int = MAX_ROUNDS,
+    ) -> Measurement | Verdict:
+        """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady.
+
+        ``deadline_s`` is for all rounds. DeviceError without proof that the device ran.
+        """
+        rounds: list[Round] = []
+        ends = time.monotonic() + deadline_s
+        while len(rounds) < max_rounds:
+            left_s = max(ends - time.monotonic(), 0.0)
+            got = await self.round(chip, deadline_s=left_s, warmups=warmups, iterations=iterations)
+            if isinstance(got, Verdict):
+                return got
+            rounds.append(got)
+            if got.steady(chip):
+                break
+        return choose(rounds, chip, self.runtime)
+
+    async def round(
+        self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
+    ) -> Round | Verdict:
+        """One round of timed executions; errors as :meth:`time`."""
+        record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
+        got = await self._ask(record, b"", deadline_s)
+        return got if isinstance(got, Verdict) else read_round(got[0], iterations, chip)
+
+    async def _ask(
+        self, record: dict[str, Any], data: bytes, deadline_s: float
+    ) -> tuple[dict[str, Any], bytes] | Verdict:
+        gives_up = time.monotonic() + self._busy_s
+        while True:
+            try:
+                answer, result = await self._worker.ask(record, data, deadline_s=deadline_s)
+            except DeadlineError as error:
+                self.clean = False
+                return Verdict(Status.TIMEOUT, Failure("deadline", error.message))
+            except DeviceError as error:
+                self.clean = False
+                raise DeviceLostError(error.message) from error
+            except BaseException:  # also cancelled: the core may still be at work
+                self.clean = False
+                raise
+            if answer.get("ok"):
+                return answer, result
+            message = str(answer.get("message", ""))
+            if nrt_code(message) != BUSY:
+                return self._failed(str(answer.get("kind")), message)
+            if time.monotonic() + _BUSY_PAUSE_S > gives_up:
+                raise DeviceError(f"the core stayed busy for {self._busy_s:g} s: {message}")
+            await asyncio.sleep(_BUSY_PAUSE_S)
+
+    def _failed(self, kind: str, message: str) -> Verdict:
+        if kind == "shape":
+            return Verdict(Status.INCORRECT_SHAPE, Failure("output_shape", message))
+        verdict = runtime_failure(message) if kind == "nrt" else None
+        if verdict is None:
+            self.clean = False
+            text = f"the runner failed ({kind}): {message}"
+            raise {"nrt": DeviceLostError, "proof": ProofError}.get(kind, DeviceError)(text)
+        status, failure = verdict
+        self.clean = self.clean and status is Status.INCORRECT_NUMERICAL
+        return Verdict(status, failure)
+
+    async def close(self) -> bool:
+        """End it; whether it and everything before ended well."""
+        ended = await self._worker.close()
+        self.clean = self.clean and ended
+        return self.clean
+
+
+def size_of(tensor: Tensor) -> int:
+    """Bytes of a tensor."""
+    dtype = np.dtype(getattr(ml_dtypes, tensor.dtype)) if hasattr(ml_dtypes, tensor.dtype) else np.dtype(tensor.dtype)
+    return prod(tensor.shape) * dtype.itemsize
+
+
+def _spec(tensor: Tensor) -> dict[str, object]:
+    return {**tensor.plain(), "nbytes": size_of(tensor)}

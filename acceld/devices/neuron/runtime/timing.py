@@ -1,0 +1,154 @@
+"""When a series of timed executions is steady enough, and what is kept of it.
+
+A round is a number of executions after warm-ups in one load of the NEFF. Rounds are repeated until
+``max - min <= max(limit * min, resolution)`` with a limit of 1 % on trn1 and 4 % on later chips, or ten are done.
+Times of different methods are never compared: a Measurement names its method and the method's resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from acceld.devices.neuron.runtime.cache import Compiled
+from acceld.devices.neuron.runtime.requests import CompileRequest
+from acceld.devices.neuron.tools.reports import ProfileSummary, parse_summary
+from acceld.errors import DeviceError
+from acceld.model import Profile, Source
+
+WARMUPS = 2
+ITERATIONS = 10
+MAX_ROUNDS = 10
+SPREAD = {"trn1": 0.01}
+OTHER_SPREAD = 0.04
+TOTAL_TIME_GRID_US = 55.56
+"""Steps of the profiler's ``total_time`` in published trn1 profiles (AccelOpt's); of other chips nothing is known."""
+STAND_IN = "+standin"
+"""Ends the version of software that only stands in for Neuron: nothing it tells is ``measured``."""
+
+
+class ProofError(DeviceError):
+    """A time without proof that the device ran. Never a measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One series: times in microseconds in the order they were taken, and what proves that the device ran."""
+
+    samples_us: tuple[float, ...]
+    method: str
+    resolution_us: float | None
+    """None where nobody documented it."""
+    summary: ProfileSummary | None
+
+    @property
+    def spread_us(self) -> float:
+        """Greatest minus least."""
+        return max(self.samples_us) - min(self.samples_us)
+
+    def steady(self, chip: str) -> bool:
+        """Whether its spread is within the chip's limit or the method's resolution."""
+        limit = SPREAD.get(chip, OTHER_SPREAD) * min(self.samples_us)
+        return self.spread_us <= max(limit, self.resolution_us or 0.0) * (1 + 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A latency: the mean of the first steady round, or of the one with the least spread where none was."""
+
+    chip: str
+    rounds: tuple[Round, ...]
+    chosen: int
+    runtime: str
+    """Runtime and version, such as ``nrtpy 2.35.30``."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def best(self) -> Round:
+        """The round that counts."""
+        return self.rounds[self.chosen]
+
+    @property
+    def latency_us(self) -> float:
+        """Mean of the round that counts."""
+        return sum(self.best.samples_us) / len(self.best.samples_us)
+
+    @property
+    def steady(self) -> bool:
+        """Whether that round met the limit."""
+        return self.best.steady(self.chip)
+
+
+def read_round(record: Mapping[str, Any], iterations: int, chip: str) -> Round:
+    """A runner's answer as a Round.
+
+    ProofError where it does not prove that the device ran each time: too few times, a time of zero, a summary
+    without activity of any engine, or one that was cut off.
+    """
+    method = str(record["method"])
+    try:
+        summaries = [parse_summary(text) for text in record.get("summaries") or _said(record.get("summary"))]
+    except DeviceError as error:
+        raise ProofError(error.message, hint=error.hint) from error
+    if "summaries" in record:
+        samples = tuple(summary.total_us for summary in summaries)
+        resolution = TOTAL_TIME_GRID_US if chip == "trn1" else None
+    else:
+        samples = tuple(float(one) for one in record["samples_us"])
+        resolution = float(record["resolution_us"])
+    if any(not summary.device_ran for summary in summaries):
+        raise ProofError("no proof that the device ran: a trace shows no activity of any engine")
+    if len(samples) != iterations or not all(0 < one < float("inf") for one in samples):
+        raise ProofError(f"no proof that the device ran {iterations} times: the times are {samples}")
+    return Round(samples, method, resolution, summaries[-1] if summaries else None)
+
+
+def _said(summary: str | None) -> list[str]:
+    return [summary] if summary else []
+
+
+def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
+    """The Measurement of some rounds, all by one method. ValueError where there is none or methods differ."""
+    if not rounds or len({one.method for one in rounds}) != 1:
+        raise ValueError("a measurement is made of rounds by one method")
+    steady = [number for number, one in enumerate(rounds) if one.steady(chip)]
+    least = min(range(len(rounds)), key=lambda number: rounds[number].spread_us / min(rounds[number].samples_us))
+    notes = [] if steady else [f"not steady after {len(rounds)} rounds"]
+    if rounds[0].resolution_us is None:
+        notes.append(f"the resolution of {rounds[0].method} on {chip} is not known")
+    return Measurement(chip, tuple(rounds), steady[0] if steady else least, runtime, tuple(notes))
+
+
+def profile_from(measurement: Measurement, compiled: Compiled, request: CompileRequest) -> Profile:
+    """The Profile of a measurement. ``measured`` only where compiler and runtime are Neuron's own."""
+    best, summary = measurement.best, measurement.best.summary
+    versions = (compiled.compiler_version, measurement.runtime, summary.compiler_version if summary else "")
+    stand_in = any(STAND_IN in version for version in versions)
+    half_us = max(best.spread_us / 2, best.resolution_us or 0.0)
+    return Profile(
+        source=Source.SIMULATED if stand_in else Source.MEASURED,
+        chip=measurement.chip,
+        api=request.kernel.api,
+        latency_us=measurement.latency_us,
+        method=f"stand-in for {best.method}" if stand_in else best.method,
+        sdk=f"neuronx-cc {compiled.compiler_version}, {measurement.runtime}",
+        resolution_us=best.resolution_us or 0.0,
+        interval_percent=100 * half_us / measurement.latency_us,
+        engines_us=summary.engines_us if summary else {},
+        counters=summary.counters if summary else {},
+        notes=measurement.notes,
+        samples_us=best.samples_us,
+        details={
+            "rounds_us": [list(one.samples_us) for one in measurement.rounds],
+            "throttled_percent": summary.throttled_percent if summary else None,
+            "throttle": dict(summary.throttle) if summary else {},
+            "summary": dict(summary.fields) if summary else {},
+            "versions": dict(summary.versions) if summary else {},
+            "dge": "disabled" if "--disable-dge" in request.flags else "as the compiler likes",
+            "lnc": request.kernel.lnc,
+            "flags": list(request.all_flags),
+            "neff": str(compiled.neff),
+            "traces": str(compiled.traces),
+        },
+    )

@@ -1,0 +1,1 @@
+"""Find Neuron software on this machine and read what its tools print."""

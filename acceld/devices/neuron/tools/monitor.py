@@ -1,0 +1,190 @@
+"""What neuron-monitor prints, as records, and the program itself, running as long as a backend does.
+
+It tells what the profiler and neuron-ls can not: how busy the hardware says each core is, whoever uses it, and the
+errors of memories that error correction could not mend, after which no result of that chip can be trusted unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from acceld.devices.neuron.runtime.scripts.confine import end_with_parent
+from acceld.devices.neuron.tools.reports import is_number, json_of, walk
+from acceld.errors import DeviceError
+
+PERCENTILES = ("p0", "p1", "p25", "p50", "p75", "p99", "p100")
+LINE_BYTES = 16 << 20
+"""Longest line that is read: all runtimes of the largest instances with all their models."""
+OnErrors = Callable[[int, int], Awaitable[object]]
+"""Told of a chip with new uncorrected memory errors, and how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorReport:
+    """One line of neuron-monitor: sums over the processes that use the chips, acceld's and others'."""
+
+    utilization_percent: Mapping[int, float]
+    """By logical core, 0-100."""
+    physical_utilization_percent: Mapping[str, float]
+    """By physical core of logical ones that have several, as ``0/nc_v3.1``."""
+    flops: Mapping[int, float]
+    """Floating-point operations in the period, by logical core."""
+    period_s: float
+    errors: Mapping[str, int]
+    """Executions that ended badly, by kind: generic, numerical, transient, model, runtime, hardware."""
+    executions: Mapping[str, int]
+    """Executions by how they ended: completed, completed_with_err, timed_out, ..."""
+    latency_s: Mapping[str, float]
+    """Greatest of the processes' percentiles, as ``total_p50`` and ``device_p99``."""
+    host_bytes: int
+    device_bytes: int
+    ecc_corrected: Mapping[int, int]
+    """Memory errors by chip, since the driver was loaded."""
+    ecc_uncorrected: Mapping[int, int]
+    instance: str
+    device_type: str
+    core_version: str
+    logical_core_size: int
+    """Physical cores of a logical one; 1 where it says nothing."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values}
+
+
+def parse_monitor(line: str) -> MonitorReport:
+    """One line of ``neuron-monitor``; what it leaves out is empty. DeviceError where it is none."""
+    raw = json_of(line, "neuron-monitor")
+    if not isinstance(raw, dict):
+        raise DeviceError("neuron-monitor printed no object")
+    try:
+        return _report(raw)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DeviceError(f"neuron-monitor printed a report acceld does not understand: {error!r}") from error
+
+
+def _report(raw: dict[str, Any]) -> MonitorReport:
+    used: dict[int, float] = {}
+    physical: dict[str, float] = {}
+    flops: dict[int, float] = {}
+    errors: dict[str, int] = {}
+    executions: dict[str, int] = {}
+    latency_s: dict[str, float] = {}
+    memory = {"host": 0, "neuron_device": 0}
+    period_s = 0.0
+    for runtime in raw.get("neuron_runtime_data") or ():
+        report = runtime.get("report") or {}
+        period_s = max(period_s, float(walk(report, "neuroncore_counters", "period") or 0.0))
+        for name, figures in (walk(report, "neuroncore_counters", "neuroncores_in_use") or {}).items():
+            core = int(name)
+            used[core] = used.get(core, 0.0) + _percent(figures)
+            flops[core] = flops.get(core, 0.0) + float(figures.get("flops") or 0.0)
+            for part, inner in (figures.get("v3d") or {}).items():
+                key = f"{core}/{part}"
+                physical[key] = physical.get(key, 0.0) + _percent(inner)
+        stats = report.get("execution_stats") or {}
+        _add(errors, stats.get("error_summary"))
+        _add(executions, stats.get("execution_summary"))
+        for clock in ("total", "device"):
+            for percentile, told in (walk(stats, "latency_stats", f"{clock}_latency") or {}).items():
+                if percentile in PERCENTILES and is_number(told):
+                    key = f"{clock}_{percentile}"
+                    latency_s[key] = max(latency_s.get(key, 0.0), float(told))
+        _add(memory, {n: walk(report, "memory_used", "neuron_runtime_used_bytes", n) for n in memory})
+    chips = walk(raw, "system_data", "neuron_hw_counters", "neuron_devices") or ()
+    corrected, uncorrected = (
+        _ecc(chips, "mem_ecc_corrected"),
+        _ecc(chips, "mem_ecc_uncorrected", "sram_ecc_uncorrected"),
+    )
+    hardware = raw.get("neuron_hardware_info") or {}
+    return MonitorReport(
+        utilization_percent=MappingProxyType(used),
+        physical_utilization_percent=MappingProxyType(physical),
+        flops=MappingProxyType(flops),
+        period_s=period_s,
+        errors=MappingProxyType(errors),
+        executions=MappingProxyType(executions),
+        latency_s=MappingProxyType(latency_s),
+        host_bytes=memory["host"],
+        device_bytes=memory["neuron_device"],
+        ecc_corrected=MappingProxyType(corrected),
+        ecc_uncorrected=MappingProxyType(uncorrected),
+        instance=str(walk(raw, "instance_info", "instance_type") or ""),
+        device_type=str(hardware.get("neuron_device_type") or ""),
+        core_version=str(hardware.get("neuroncore_version") or ""),
+        logical_core_size=int(hardware.get("logical_neuroncore_config") or 1),
+    )
+
+
+def _percent(figures: Mapping[str, Any]) -> float:
+    return float(figures.get("neuroncore_utilization") or 0.0)
+
+
+def _add(sums: dict[str, int], told: Any) -> None:
+    for name, number in (told or {}).items():
+        sums[name] = sums.get(name, 0) + int(number or 0)
+
+
+def _ecc(chips: Any, *counters: str) -> dict[int, int]:
+    return {int(chip["neuron_device_index"]): sum(int(chip.get(one) or 0) for one in counters) for chip in chips}
+
+
+class Monitor:
+    """neuron-monitor as a child that ends with the backend. Where it is missing or fails, nothing is known: no error."""
+
+    def __init__(self, program: str, on_errors: OnErrors, environment: Mapping[str, str] | None = None) -> None:
+        """``on_errors`` is told once of each rise of a chip's uncorrected memory errors."""
+        self._program = program
+        self._on_errors = on_errors
+        self._environment = environment
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self.last: MonitorReport | None = None
+        """The latest report; None before the first one and where there is no neuron-monitor."""
+
+    async def start(self) -> None:
+        """Begin to read."""
+        me = os.getpid()
+        with contextlib.suppress(OSError):  # a machine without the tool works as well
+            self._process = await asyncio.create_subprocess_exec(
+                self._program,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=self._environment,
+                limit=LINE_BYTES,
+                preexec_fn=lambda: end_with_parent(me),
+            )
+            self._reading = asyncio.create_task(self._read(self._process))
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._process is not None:
+            await self._process.wait()
+        self._process, self._reading, self.last = None, None, None
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            try:
+                report = parse_monitor(line.decode(errors="replace"))
+            except DeviceError:
+                continue  # a line that is no report; the next one may be
+            before, self.last = self.last, report
+            for chip, count in report.ecc_uncorrected.items():
+                more = count - before.ecc_uncorrected.get(chip, 0) if before is not None else 0
+                if more > 0:
+                    await self._on_errors(chip, more)
+        self.last = None

@@ -1,0 +1,1 @@
+"""Correctness: data sets, references, tolerances and the gates."""

@@ -1,0 +1,71 @@
+"""What is told of checks: hints by variant, errors as numbers that records can hold, which check was the closest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from acceld.evaluate.correctness.metrics import Errors
+from acceld.model import Check, Correctness, Failure, Gate
+
+WORST = 1e9
+"""Stands for an error without bound in records, which hold finite numbers."""
+_HEAVY_TAIL = 64
+"""Times the tolerance within which the noise is measured on the same data set: where two near ties of a softmax decide,
+one data set may be far noisier than the next, and products of bfloat16 parts are up to 64 times as inexact as float32."""
+
+HINTS = {
+    "own": "Compare the kernel's formula with the reference, term by term.",
+    "scaled_up": "On inputs 30 times as large: subtract the maximum before exp, and do not approximate functions.",
+    "scaled_down": "On inputs a thousandth as large: epsilons and small terms matter there.",
+    "shifted": "On inputs plus 3: a mean must be subtracted before it is squared.",
+    "integers": "On small whole numbers: every product and sum is exact there, so a term is missing or rounded.",
+    "row_scaled": "Rows of very different size: each row needs its own maximum and its own sum.",
+    "sparse": "Nine of ten inputs are zero: epsilons and masks matter there.",
+    "special": "Signed zeros, tiny and large values among the inputs.",
+}
+
+
+def near(check: Check) -> bool:
+    """Whether honest noise on these very inputs could explain an error beyond the tolerance."""
+    if check.passed or check.rel_l2 is None or not check.tolerance:
+        return False
+    return check.rel_l2 < _HEAVY_TAIL * check.tolerance
+
+
+def bounded(check: Check) -> Check:
+    """The check with an error that a record can hold."""
+    if check.rel_l2 is None or check.rel_l2 < WORST:
+        return check
+    return replace(check, rel_l2=WORST)
+
+
+def worst_row(errors: Errors) -> float:
+    """The worst row's error as a number that a record can hold."""
+    return min(errors.worst_row, WORST)
+
+
+def correctness_of(
+    gate: Gate, checks: Sequence[Check], worst_row: float, accelopt_verdict: bool | None = None
+) -> Correctness:
+    """The record of checks at a gate; its error is that of the check which used most of its tolerance."""
+    closest = max((check for check in checks if check.rel_l2 is not None), key=_tightness, default=None)
+    return Correctness(
+        gate=gate,
+        rel_l2=closest.rel_l2 if closest and closest.rel_l2 is not None else 0.0,
+        tolerance=closest.tolerance if closest and closest.tolerance is not None else 0.0,
+        worst_row=worst_row,
+        checks=tuple(checks),
+        accelopt_verdict=accelopt_verdict,
+    )
+
+
+def _tightness(check: Check) -> float:
+    assert check.rel_l2 is not None
+    return check.rel_l2 / check.tolerance if check.tolerance else check.rel_l2
+
+
+def placed(failure: Failure, where: str) -> Failure:
+    """A failure at a hidden shape."""
+    hint = failure.hint or "Take sizes from the arguments' shapes: the kernel must be right at other shapes too."
+    return replace(failure, message=f"at the hidden shape {where}: {failure.message}", hint=hint)

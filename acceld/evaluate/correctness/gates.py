@@ -1,0 +1,174 @@
+"""Which data sets each gate tries a program on.
+
+* **search gate**: one secret data set of the run, drawn after the first program of the run was hashed.
+* **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
+  metamorphic relation and every boosted argument, each with a fresh seed, each in a fresh process; the first is
+  run a second time with loops in another order, which must change nothing beyond rounding.
+  Where the reference is dear (:data:`DEAR_S`), the seeds are drawn once a run, after its first program was hashed,
+  the own distribution keeps the search gate's data set, and one metamorphic relation is tried.
+* The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_verdict``, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
+from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
+from acceld.model import OWN_ORACLE, Check
+from acceld.workloads import Precision, Workload
+
+FRESH_SEEDS = 5
+DEAR_S = 1.0
+"""A reference that takes more processor time than this in float64 is dear."""
+
+_REMEMBERED = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One data set to try: ``seed`` and ``variant`` decide its inputs; ``shuffled`` runs affine loops out of order."""
+
+    variant: str
+    seed: int
+    shuffled: bool = False
+    published: bool = False
+    """Part of the published gate only."""
+    kept: bool = False
+    """Its data set stays on disk for later candidates."""
+
+    @property
+    def name(self) -> str:
+        """What people read; a fresh seed stays secret while the run goes on."""
+        if self.published:
+            return f"published/seed {self.seed}"
+        return f"{self.variant}/shuffled" if self.shuffled else self.variant
+
+
+def fresh_seed() -> int:
+    """A seed nobody can know beforehand."""
+    return secrets.randbits(63)
+
+
+class Seeds:
+    """The secret seeds of one run: the same for the same trial, unknown to everybody until drawn."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[str, int] = {}
+
+    def seed(self, name: str) -> int:
+        """The run's seed for a trial, drawn the first time."""
+        return self._drawn.setdefault(name, fresh_seed())
+
+
+class RunSeeds:
+    """The secret seeds of each run on each workload; the runs used last are remembered."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
+
+    def of(self, run: int, workload: Workload) -> Seeds:
+        """The run's seeds; requests outside of a run (0) share none."""
+        if not run:
+            return Seeds()
+        key = (run, workload.hash)
+        found = self._of.pop(key, None) or Seeds()
+        self._of[key] = found
+        while len(self._of) > _REMEMBERED:
+            self._of.popitem(last=False)
+        return found
+
+
+def search_trial(seeds: Seeds) -> Trial:
+    """The trial of the search gate."""
+    return Trial(OWN, seeds.seed(OWN), kept=True)
+
+
+def strict_trials(workload: Workload, seeds: Seeds, *, dear: bool, shared: bool = False) -> list[Trial]:
+    """The trials of the strict gate, cheapest to fail first; the search gate has passed.
+
+    ``shared``: seeds are the run's, so that its candidates are all tried on the same data sets.
+    """
+    variants = strict_variants(workload)
+    if dear:
+        related = [name for name in variants if name.startswith("metamorphic/")]
+        tried = [name for name in variants if name not in related[1:]]
+        own = search_trial(seeds)
+        return [*(Trial(name, seeds.seed(name), kept=True) for name in tried), replace(own, shuffled=True)]
+    own_seeds = [
+        seeds.seed(f"{OWN}/{number}") if shared else fresh_seed()
+        for number in range(FRESH_SEEDS if workload.sample is None else 1)
+    ]
+    return [
+        *(Trial(name, seeds.seed(name) if shared else fresh_seed(), kept=shared) for name in variants),
+        *(Trial(OWN, seed, kept=shared) for seed in own_seeds[:-1]),
+        Trial(OWN, own_seeds[-1], kept=True),
+        Trial(OWN, own_seeds[-1], shuffled=True, kept=shared),
+    ]
+
+
+def published_trials(workload: Workload) -> Iterator[Trial]:
+    """The trials of the published gate."""
+    for seed in PAPER_SEEDS if workload.sample is None else ():
+        yield Trial(OWN, seed, published=True, kept=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one trial says: the check for people, and the greatest errors over the outputs."""
+
+    check: Check
+    errors: Errors
+
+
+WHOLE = "integers"
+"""The variant of small whole numbers."""
+
+
+def splits(workload: Workload, variant: str, floor: Errors) -> bool:
+    """Whether a product of bfloat16 parts may be inexact there.
+
+    Whole numbers split without error, but what a norm or a gate makes of them does not: all is whole where numpy in
+    float32 makes no error either.
+    """
+    exact = variant == WHOLE and floor.rel_l2 == 0.0
+    return workload.precision is not Precision.FP32_STRICT and not exact
+
+
+def judge_errors(
+    workload: Workload, trial: Trial, errors: Iterable[Errors], floors: Iterable[Errors], baseline: Errors | None
+) -> Verdict:
+    """Hold each output's errors against its tolerance.
+
+    ``floors`` is the noise of numpy in float32 on the same inputs, ``baseline`` that of the workload's baseline on
+    the same backend and distribution, where it is known. The published tolerance is for the workload's own inputs; on
+    others parts of bfloat16 may exceed it, by as much as these inputs amplify their error.
+    """
+    worst, limit, complaint = Errors(0.0, 0.0, 0.0), None, ""
+    for number, (found, floor) in enumerate(zip(errors, floors, strict=True)):
+        worst = worst.worst(found)
+        noise = floor.worst(baseline) if baseline is not None else floor
+        split = splits(workload, trial.variant, floor)
+        published = math.inf if split and trial.variant != OWN else workload.tolerance
+        tolerance = tolerance_from(noise, published, split=split)
+        if trial.published:
+            tolerance = Tolerance(workload.tolerance, float("inf"), float("inf"))
+        if limit is None or tolerance.rel_l2 < limit.rel_l2:
+            limit = tolerance
+        words = tolerance.complaint(found)
+        if words and not complaint:
+            complaint = f"output {number}: {words}"
+    assert limit is not None, "a workload has at least one output"
+    check = Check(
+        name=trial.name,
+        passed=not complaint,
+        rel_l2=worst.rel_l2,
+        tolerance=limit.rel_l2,
+        detail=complaint or ("" if workload.reference else OWN_ORACLE),
+    )
+    return Verdict(check, worst)

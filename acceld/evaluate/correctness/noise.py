@@ -1,0 +1,118 @@
+"""Store the noise of honest arithmetic by workload and distribution, measured once.
+
+Numpy's float32 arithmetic is measured when a variant's first data set is made. The baseline's noise is asked for only
+where a candidate is beyond the noise of numpy's float32 arithmetic: an accepted kernel of the same backend may honestly
+be noisier (other orders of summation, other functions).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.evaluate.correctness.metrics import NONE, Errors
+from acceld.workloads import Workload
+
+log = logging.getLogger(__name__)
+
+_LEAST_MULTIPLE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyFloor:
+    """The noise of numpy's float32 arithmetic on a variant: one error for each output, or why it decides nothing.
+
+    ``seconds`` is what inputs and reference took in float64.
+    """
+
+    floors: tuple[Errors, ...] = ()
+    refused: str = ""
+    seconds: float = 0.0
+
+
+class Floors:
+    """Noise floors of each workload's variants, in small JSON files under ``folder``; safe to use from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numpy: dict[tuple[str, str], NumpyFloor] = {}
+        self._writing = threading.Lock()
+
+    def of_numpy(self, loaded: Workload, variant: str) -> NumpyFloor | None:
+        """The stored floor of a variant; None before it was measured."""
+        key = (loaded.hash, variant)
+        if key not in self._numpy:
+            stored = _read(self._numpy_path(loaded)).get(variant)
+            if stored is None:
+                return None
+            floors = tuple(Errors(*floor) for floor in stored["floors"])
+            self._numpy[key] = NumpyFloor(floors, stored["refused"], stored["seconds"])
+        return self._numpy[key]
+
+    def learn_numpy(self, loaded: Workload, variant: str, floor: NumpyFloor) -> None:
+        """Store what the oracle measured."""
+        self._numpy[(loaded.hash, variant)] = floor
+        plain = [one.plain() for one in floor.floors]
+        record = {"floors": plain, "refused": floor.refused, "seconds": floor.seconds}
+        self._add(self._numpy_path(loaded), variant, record)
+
+    def of_kernel(self, loaded: Workload, machine: str, chip: str, variant: str) -> Errors | None:
+        """Return the stored worst errors of the workload's baseline; None before they were measured.
+
+        ``machine`` says what the baseline ran on: an API on the simulator or on the host, a backend on a device.
+        """
+        stored = _read(self._kernel_path(loaded, machine, chip)).get(variant)
+        return None if stored is None else Errors(*stored)
+
+    def learn_kernel(
+        self, loaded: Workload, machine: str, chip: str, variant: str, errors: Sequence[Errors], noise: Sequence[Errors]
+    ) -> Errors | None:
+        """Store the worst of a baseline's ``errors`` and return it.
+
+        ``noise`` is numpy's. None, and nothing is stored, where the baseline is wrong by the published tolerance itself: a
+        wrong baseline must not raise what candidates are allowed.
+        """
+        worst = NONE
+        for found in errors:
+            worst = worst.worst(found)
+        allowed = max(loaded.tolerance, _LEAST_MULTIPLE * max((floor.rel_l2 for floor in noise), default=0.0))
+        if not worst.finite or worst.rel_l2 > allowed:
+            log.info(
+                "on %s inputs the baseline of %s is off by %.3g on %s, beyond the published tolerance: "
+                "not used as a noise floor",
+                *(variant, loaded.name, worst.rel_l2, chip),
+            )
+            return None
+        self._add(self._kernel_path(loaded, machine, chip), variant, worst.plain())
+        return worst
+
+    def _add(self, path: Path, variant: str, record: Any) -> None:
+        """Add one entry to a file that several threads add to."""
+        with self._writing:
+            _write(path, {**_read(path), variant: record})
+
+    def _numpy_path(self, loaded: Workload) -> Path:
+        return self._folder / f"{loaded.hash[:24]}-numpy.json"
+
+    def _kernel_path(self, loaded: Workload, machine: str, chip: str) -> Path:
+        return self._folder / f"{loaded.hash[:24]}-{machine}-{chip}.json"
+
+
+def _write(path: Path, stored: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(stored), encoding="ascii")
+    partial.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return {}
+    return found

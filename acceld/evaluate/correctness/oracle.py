@@ -1,0 +1,172 @@
+"""The oracle child: makes a workload's inputs and runs its reference. It never sees a candidate's code.
+
+The reference runs in float64; the first time a variant is asked for also in float32, to learn how much honest
+arithmetic differs from it.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.errors import WorkloadError
+from acceld.evaluate.correctness import datasets
+from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
+from acceld.evaluate.correctness.metrics import Errors, compare
+from acceld.evaluate.correctness.tolerance import floor_of_parts
+from acceld.evaluate.sandbox.messages import send, unpack
+from acceld.nki.errors import KernelFailure
+from acceld.nki.execute.interpreter import ExecuteOptions, execute
+from acceld.nki.ir.codec import decode
+from acceld.nki.ir.program import Program
+from acceld.workloads import Workload, kernel_inputs, load_workload, outputs_in_reference_layout, reference_outputs
+
+_LARGEST = 3e38
+"""Greatest value an output of type float32 may have."""
+_DRAWS = 4
+"""Times inputs are changed at random: one change may by luck cancel in the row that matters."""
+_FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
+"""What rounding may change of a float32 number: to a neighbor; to the sum of two bfloat16 numbers."""
+
+
+def make(request: bytes, reply: int) -> None:
+    """Write the data set that the request describes, and answer ``{}``, ``{"refused": why}`` or ``{"error": ...}``."""
+    raw, payload = unpack(request)
+    try:
+        with np.errstate(all="ignore"):
+            workload = load_workload(raw["workload"], raw.get("values"))
+            send(reply, _make(workload, raw, _oracle_of(workload, payload)))
+    except KernelFailure as error:
+        send(reply, {"error": f"the kernel of {raw['workload']} can not stand in for a reference: {error.message}"})
+    except WorkloadError as error:
+        send(reply, {"error": error.message, "hint": error.hint})
+    except MemoryError:
+        send(reply, {"error": f"the reference of {raw['workload']} needs more memory than an evaluation may use"})
+    except OSError as error:
+        hint = "Free space on the disk of the state folder." if error.errno == errno.ENOSPC else ""
+        send(reply, {"error": f"a data set of {raw['workload']} can not be written: {error}", "hint": hint})
+
+
+Oracle = Callable[[Sequence[Any], bool], list[NDArray[Any]]]
+"""Outputs in the reference's layout for inputs in it; in float64 where the flag says so."""
+
+
+def _oracle_of(workload: Workload, payload: bytes) -> Oracle:
+    """The reference, or the program of the workload's own kernel where there is none."""
+    if workload.reference is not None:
+        return partial(reference_outputs, workload)
+    return partial(_program_outputs, workload, decode(payload))
+
+
+def _program_outputs(workload: Workload, program: Program, inputs: Sequence[Any], float64: bool) -> list[NDArray[Any]]:
+    arrays = [one for one in kernel_inputs(workload, inputs) if isinstance(one, np.ndarray)]
+    return outputs_in_reference_layout(workload, execute(program, arrays, ExecuteOptions(float64=float64)))
+
+
+def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, Any]:
+    started = time.process_time()
+    seed, variant = raw["seed"], raw["variant"]
+    inputs = inputs_of(workload, seed, variant)
+    expected = expectation(oracle, inputs)
+    if isinstance(expected, str):
+        return {"refused": expected}
+    seconds = time.process_time() - started
+    dtypes = [output.dtype for output in workload.outputs]
+    floors = raw["floors"]
+    if floors is None:
+        measured = noise(oracle, _narrowed(workload, inputs), expected, dtypes, variant)
+        if isinstance(measured, str):
+            return {"refused": measured}
+        if raw["closely"]:
+            measured = amplified(oracle, inputs, expected, dtypes, measured, seed, split=raw["split"])
+        floors = [floor.plain() for floor in measured]
+    record = {"seed": seed, "variant": variant, "floors": floors, "seconds": seconds}
+    datasets.write(Path(raw["folder"]), kernel_inputs(workload, inputs), expected, dtypes, record)
+    return {}
+
+
+def expectation(oracle: Oracle, inputs: Sequence[Any]) -> list[NDArray[Any]] | str:
+    """The right outputs in float64; in words why these inputs decide nothing, where they do not."""
+    expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
+    if not all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected):
+        return "the reference is not finite on these inputs"
+    return expected
+
+
+def noise(
+    oracle: Oracle, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str], variant: str
+) -> list[Errors] | str:
+    """How inexact float32 arithmetic is for each output; in words why the variant decides nothing, where it does not."""
+    measured = _floors(oracle, inputs, expected, dtypes)
+    if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in measured):
+        return "float32 arithmetic is too inexact on these inputs"
+    if not all(floor.finite for floor in measured):
+        return "the reference is not finite in float32 on these inputs"
+    return measured
+
+
+def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
+    """What arithmetic in float32 starts from: a kernel rounds by itself, a reference follows its inputs."""
+    return inputs if workload.reference is None else [_as_float32(one) for one in inputs]
+
+
+def _floors(
+    oracle: Oracle, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str]
+) -> list[Errors]:
+    """Error of the reference in float32, rounded to the output's dtype as a kernel's would be."""
+    floors = []
+    for single, want, dtype in zip(oracle(inputs, False), expected, dtypes, strict=True):
+        rounded = single.astype(_dtype(dtype))
+        floor = compare(rounded, want)
+        floors.append(floor if dtype == "float32" else floor.worst(compare(want.astype(_dtype(dtype)), want)))
+    return floors
+
+
+def amplified(
+    oracle: Oracle,
+    inputs: Sequence[Any],
+    expected: Sequence[NDArray[Any]],
+    dtypes: Sequence[str],
+    floors: Sequence[Errors],
+    seed: int,
+    *,
+    split: bool,
+) -> list[Errors]:
+    """The floors, raised to what the outputs make of these very inputs changed at random by a rounding.
+
+    An output that float32 makes no error in stays at none: whole numbers are computed without rounding.
+    """
+    rng, change = np.random.default_rng([seed % 2**63, 11]), _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
+    raised = list(floors)
+    for _ in range(_DRAWS):
+        found = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes)
+        raised = [
+            floor if floor.rel_l2 == 0.0 else floor.worst(floor_of_parts(error) if split else error)
+            for floor, error in zip(raised, found, strict=True)
+        ]
+    return raised
+
+
+def _changed(value: Any, change: float, rng: np.random.Generator) -> Any:
+    """An array of float32 with each element changed at random, by this share of it at most."""
+    if not isinstance(value, np.ndarray) or value.dtype != np.float32:
+        return value
+    return (value * (1 + change * rng.uniform(-1, 1, value.shape))).astype(np.float32)
+
+
+def _as_float32(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "iub":
+        return value.astype(np.float32)
+    return value
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else np.dtype(name)

@@ -1,0 +1,85 @@
+"""How large an error may be: a multiple of the noise of honest float32 arithmetic, never more than the paper's.
+
+The floor of an output is measured at registration, for each input distribution: the greater of numpy in float32
+against float64 and the workload's own baseline, on the same backend, against float64. Then::
+
+    relative L2  min(clamp(20 x floor, 2e-7, 1e-3), the paper's), but at least 2 x floor
+    worst row    clamp(20 x floor, 1e-6, 1e-2), but at least 2 x floor
+    element      max(50 x floor, 1e-3)
+
+Where a workload allows it, a product may be made of three products of bfloat16 parts. That is wrong by 4.5e-6 of each
+product however many are summed, so it may exceed 20 x floor where few terms are summed; such workloads are given
+1e-5 (5e-5 for a row, 600 x floor for an element) at least, except where everything is whole numbers, which split
+without error.
+
+How much a workload amplifies an error on its inputs shows where these are changed at random by as much as rounding does:
+to a neighbor in float32, or to the sum of two bfloat16 parts. Three products of parts are wrong by 1.0 to 2.6 times what
+the latter does (measured on softmax, attention, gated products, norms); a candidate may be wrong by four times as much.
+That is measured, several times over, on the inputs of a near miss.
+
+A fixed 2e-5 is 2 to 558 times the floor of the public workloads: wide enough to leave out whole terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from acceld.evaluate.correctness.metrics import Errors
+
+_MULTIPLE = 20.0
+_LEAST_MULTIPLE = 2.0
+_LEAST, _GREATEST = 2e-7, 1e-3
+_LEAST_ROW, _GREATEST_ROW = 1e-6, 1e-2
+SPLIT, SPLIT_ROW = 1e-5, 5e-5
+"""Twice the error of a product of bfloat16 parts; the same for one row."""
+_ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
+
+
+_PARTS = 4.0
+"""Times the error of inputs changed by rounding to two bfloat16 parts that products of parts may be wrong by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Greatest errors that pass."""
+
+    rel_l2: float
+    worst_row: float
+    element: float
+
+    def admits(self, errors: Errors) -> bool:
+        """Whether all three errors are within it."""
+        return errors.rel_l2 <= self.rel_l2 and errors.worst_row <= self.worst_row and errors.element <= self.element
+
+    def complaint(self, errors: Errors) -> str:
+        """The first error that is too large, in words; empty where none is."""
+        for what, error, limit in (
+            ("relative L2 error", errors.rel_l2, self.rel_l2),
+            ("worst row's relative L2 error", errors.worst_row, self.worst_row),
+            ("worst element's relative error", errors.element, self.element),
+        ):
+            if not error <= limit:
+                return f"{what} {error:.3g} exceeds {limit:.3g}"
+        return ""
+
+
+def floor_of_parts(rounded: Errors) -> Errors:
+    """The floor that admits what products of bfloat16 parts do, from the errors of inputs changed as by that rounding."""
+    share = _PARTS / _MULTIPLE
+    return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
+
+
+def tolerance_from(floor: Errors, published: float, *, split: bool = False) -> Tolerance:
+    """The tolerance of an output with this noise floor, in a workload whose published tolerance is given.
+
+    ``split``: products may be made of bfloat16 parts on these inputs.
+    """
+    strict = min(max(_MULTIPLE * floor.rel_l2, _LEAST), _GREATEST)
+    row = min(max(_MULTIPLE * floor.worst_row, _LEAST_ROW), _GREATEST_ROW)
+    if split:
+        strict, row = max(strict, SPLIT), max(row, SPLIT_ROW)
+    return Tolerance(
+        rel_l2=max(min(strict, published), _LEAST_MULTIPLE * floor.rel_l2),
+        worst_row=max(row, _LEAST_MULTIPLE * floor.worst_row),
+        element=max((_SPLIT_MULTIPLE if split else _ELEMENT_MULTIPLE) * floor.element, _LEAST_ELEMENT),
+    )

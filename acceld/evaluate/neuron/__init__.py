@@ -1,1 +1,0 @@
-"""Judging on Trainium: compile in the jail, check and time on leased cores, hold against the parent on the same core."""

@@ -1,0 +1,159 @@
+"""What a judged process may use, and how it is locked in.
+
+The ladder: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing.
+Every level has all the layers of those below it that the kernel offers.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import asdict, dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from acceld.evaluate.sandbox import landlock, linux, namespaces, seccomp
+
+SLOT_UID = 65_100
+"""First of the uids that judged processes run as where the daemon is root."""
+SLOTS = 430
+"""That many, so that daemons side by side rarely share one; all are below 65,534 (nobody), which containers map."""
+
+
+class Level(IntEnum):
+    """How well judged code is locked in."""
+
+    L0 = 0
+    L1 = 1
+    L2 = 2
+    L3 = 3
+    L4 = 4
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        return _SUMMARIES[self]
+
+
+_SUMMARIES = {
+    Level.L0: "nothing holds judged code: only sources you trust",
+    Level.L1: "seccomp and limits; files of the same user can be read",
+    Level.L2: "Landlock, seccomp and limits; the process list is visible",
+    Level.L3: "namespaces, Landlock, seccomp and limits",
+    Level.L4: "namespaces, a cgroup, Landlock, seccomp and limits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Jail:
+    """Limits and rights of one judged process tree.
+
+    With ``processes`` = 1 it can make neither processes nor threads, so that RLIMIT_AS caps its whole memory; with
+    more, a watchdog (or the cgroup) ends the tree above ``memory_bytes``. ``execute`` lets it start programs under
+    ``read_paths``. Paths are absolute; nothing else of the file system can be reached from L2 on.
+    """
+
+    memory_bytes: int = 2 << 30
+    """Above what the process has when it starts."""
+    wall_s: float = 60.0
+    cpu_s: int = 60
+    output_bytes: int = 64 << 20
+    """Greatest file it may write, its answer included."""
+    scratch_bytes: int = 64 << 20
+    processes: int = 1
+    open_files: int = 64
+    execute: bool = False
+    trusted: bool = False
+    """Runs our own code or a workload's reference: limits and a process tree of its own, but it may read files."""
+    devices: bool = False
+    """It may drive the devices among its ``write_paths``; for trusted processes only."""
+    cores: tuple[int, ...] = ()
+    """Processor cores it is bound to; empty: any."""
+    read_paths: tuple[str, ...] = field(default=())
+    write_paths: tuple[str, ...] = field(default=())
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_plain(data: dict[str, Any]) -> Jail:
+        """The jail that ``plain`` wrote."""
+        paths = {name: tuple(data[name]) for name in ("cores", "read_paths", "write_paths")}
+        return Jail(**(data | paths))
+
+
+def enter(jail: Jail, level: Level, *, slot: int) -> None:
+    """Lock this process in for good, as the first child of the new namespaces (L3 and L4).
+
+    OSError where a layer of the level is refused; the caller must then end without running judged code.
+    """
+    if jail.cores:
+        os.sched_setaffinity(0, jail.cores)
+    if jail.trusted:
+        _enter_trusted(jail, level)
+        return
+    base_bytes = _address_space_bytes()
+    root = os.getuid() == 0
+    if level >= Level.L3:
+        namespaces.empty_root(scratch_bytes=jail.scratch_bytes, read=jail.read_paths, write=jail.write_paths)
+    if root and level >= Level.L1:
+        _become(SLOT_UID + slot % SLOTS)
+    elif level >= Level.L3:
+        linux.drop_capabilities()
+    _limit(jail, base_bytes, own_count=root or level >= Level.L3)
+    os.umask(0o077)
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    linux.prctl(linux.PR_SET_PDEATHSIG, 9)
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    if level >= Level.L2:
+        scratch = ("/tmp",) if level >= Level.L3 else ()
+        landlock.restrict(
+            read=jail.read_paths,
+            write=(*jail.write_paths, *scratch),
+            execute=jail.read_paths if jail.execute else (),
+        )
+    if level >= Level.L1:
+        seccomp.restrict(seccomp.Filter(os.getpid(), fork=jail.processes > 1, execute=jail.execute))
+
+
+def _enter_trusted(jail: Jail, level: Level) -> None:
+    _limit(jail, _address_space_bytes(), own_count=False)
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    linux.prctl(linux.PR_SET_PDEATHSIG, 9)
+    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+    if level >= Level.L2:
+        landlock.restrict(read=("/",), write=jail.write_paths)
+    if level >= Level.L1:
+        rules = seccomp.Filter(os.getpid(), fork=jail.processes > 1, execute=True, devices=jail.devices)
+        seccomp.restrict(rules)
+
+
+def _become(uid: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def _address_space_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
+    """``own_count``: processes are counted apart from those of the user (own uid, or own user namespace)."""
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: jail.cpu_s,
+        resource.RLIMIT_FSIZE: jail.output_bytes,
+        resource.RLIMIT_NOFILE: jail.open_files,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_AS: base_bytes + jail.memory_bytes,
+    }
+    if jail.processes > 1 and own_count:
+        limits[resource.RLIMIT_NPROC] = jail.processes + 1
+    for name, value in limits.items():
+        hard = resource.getrlimit(name)[1]
+        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(name, (bounded, bounded))

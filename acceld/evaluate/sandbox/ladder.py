@@ -1,0 +1,185 @@
+"""Which level of the ladder holds here, found by trying it.
+
+For each level from the top, a jailed child tries the twelve probes; the first level at which all are blocked is
+the one that is used. What the kernel merely claims to offer counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.evaluate.sandbox import cgroups, landlock, seccomp
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.sandbox.probes import PROBES
+from acceld.evaluate.sandbox.process import SandboxError, Zygote
+
+TASKS = {"probe": "acceld.evaluate.sandbox.probes:attempt"}
+REQUIRED: dict[Level, frozenset[str]] = {
+    Level.L4: frozenset(PROBES),
+    Level.L3: frozenset(PROBES),
+    Level.L2: frozenset(PROBES),
+    Level.L1: frozenset(PROBES) - {"write_outside", "read_private", "files"},
+    Level.L0: frozenset(),
+}
+"""Probes that must be blocked for a level to hold. L1 has no say over files."""
+_VICTIM = """
+import ctypes, signal, time
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+time.sleep(60)
+"""
+"""Stands for the daemon, which is not dumpable either."""
+_MEMORY_BYTES = 256 << 20
+_SCRATCH_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One probe's result at the level that was chosen."""
+
+    name: str
+    blocked: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxReport:
+    """The level in use, the probes tried at it, and why each higher level does not hold."""
+
+    level: Level
+    probes: tuple[Probe, ...]
+    refused: tuple[tuple[Level, str], ...]
+    cgroup_folder: str = ""
+    landlock_abi: int = 0
+
+    @property
+    def untrusted_allowed(self) -> bool:
+        """Whether code nobody vouches for may run at this level without being told so in words."""
+        return self.level >= Level.L1
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "level": self.level.name,
+            "summary": self.level.summary,
+            "landlock_abi": self.landlock_abi,
+            "probes": {probe.name: {"blocked": probe.blocked, "detail": probe.detail} for probe in self.probes},
+            "refused": {level.name: reason for level, reason in self.refused},
+        }
+
+
+async def probe_level(highest: Level = Level.L4) -> SandboxReport:
+    """Try the levels from ``highest`` down and report the first that holds; L0 always does."""
+    refused: list[tuple[Level, str]] = []
+    delegation = cgroups.find()
+    for level in sorted(Level, reverse=True):
+        if level > highest or level is Level.L0:
+            continue
+        reason = _missing(level, delegation)
+        if reason:
+            refused.append((level, reason))
+            continue
+        try:
+            probes = await _try(level, delegation.folder)
+        except SandboxError as error:
+            refused.append((level, error.message))
+            continue
+        open_ones = [p for p in probes if not p.blocked and p.name in REQUIRED[level]]
+        if not open_ones:
+            return SandboxReport(level, probes, tuple(refused), delegation.folder, landlock.abi())
+        refused.append((level, "; ".join(f"{p.name}: {p.detail}" for p in open_ones)))
+    return SandboxReport(Level.L0, (), tuple(refused))
+
+
+def _missing(level: Level, delegation: cgroups.Delegation) -> str:
+    if sys.platform != "linux":
+        return "needs Linux"
+    if level is Level.L4 and not delegation.folder:
+        return delegation.reason
+    if level >= Level.L2 and not landlock.abi():
+        return "the kernel has no Landlock"
+    if not seccomp.supported():
+        return "there is no seccomp filter for this processor"
+    return ""
+
+
+async def _try(level: Level, cgroup_folder: str) -> tuple[Probe, ...]:
+    zygote = Zygote(TASKS, level=level, cgroup_folder=cgroup_folder)
+    jail = Jail(memory_bytes=_MEMORY_BYTES, wall_s=20, cpu_s=10, scratch_bytes=_SCRATCH_BYTES)
+    await zygote.start()
+    try:
+        async with _scene(level) as scene:
+            outcome, reply = await zygote.run("probe", json.dumps(scene).encode(), jail)
+            with reply:
+                written = reply.read(64_000)
+            survivors = not outcome.ended_well
+    finally:
+        await zygote.stop()
+    try:
+        results: dict[str, list[str]] = json.loads(written)
+    except ValueError as error:
+        raise SandboxError(f"the probes did not finish: {outcome.text}") from error
+    probes = [Probe(name, results[name][0] == "blocked", results[name][1]) for name in PROBES]
+    if survivors:
+        probes.append(Probe("end", False, outcome.text))
+    return tuple(probes)
+
+
+@asynccontextmanager
+async def _scene(level: Level) -> AsyncIterator[dict[str, Any]]:
+    """Things for the probes to attack: servers, a private file, a process, an environment."""
+    canary = secrets.token_hex(16)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acceld-probe-")))
+        tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+        unix.bind(str(folder / "socket"))
+        unix.listen(1)
+        private = folder / "private"
+        private.write_text("secret", encoding="ascii")
+        private.chmod(0o600)
+        environment = {"ACCELD_PROBE": canary}
+        victim = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _VICTIM,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield {
+                "level": int(level),
+                "port": tcp.getsockname()[1],
+                "socket": str(folder / "socket"),
+                "folder": str(folder),
+                "private": str(private),
+                "scratch": "/tmp" if level >= Level.L3 else str(folder),
+                "pid": victim.pid,
+                "victim": victim.pid,
+                "canary": canary,
+                "memory_bytes": 2 * _MEMORY_BYTES,
+                "scratch_bytes": _SCRATCH_BYTES,
+                "processes": 1,
+                "uid": os.getuid(),
+            }
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                victim.kill()
+            await victim.wait()

@@ -1,0 +1,111 @@
+"""Messages between the daemon and its children: a small JSON header, then bytes.
+
+What comes from a tracer was written in the same process as hostile code: ``parse`` bounds and checks everything,
+and texts are stripped of control characters before anybody shows or stores them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from typing import Any
+
+from acceld.errors import AcceldError
+from acceld.evaluate.sandbox.process import Reply
+from acceld.model import Failure, Status
+
+MAX_HEADER = 256 * 1024
+MAX_MESSAGE = 4000
+_LENGTH = struct.Struct("<I")
+_CONTROL = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u2027\u2030-\u205e\u2070-\ud7ff\uf900-\ufffd]")
+
+
+class BadMessage(AcceldError):
+    """Bytes from a child that are no message."""
+
+
+def pack(header: dict[str, Any]) -> bytes:
+    """The header as it stands before the bytes."""
+    text = json.dumps(header).encode()
+    return _LENGTH.pack(len(text)) + text
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and bytes of a message that our own code wrote."""
+    (length,) = _LENGTH.unpack_from(data)
+    start = _LENGTH.size
+    header: dict[str, Any] = json.loads(data[start : start + length])
+    return header, data[start + length :]
+
+
+def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
+    """Write a message, from a child."""
+    for part in (pack(header), payload):
+        view = memoryview(part)
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
+def parse(reply: Reply) -> tuple[dict[str, Any], int]:
+    """The header of a child's message and where its bytes begin. BadMessage for anything else."""
+    start = reply.read(_LENGTH.size)
+    if len(start) < _LENGTH.size:
+        raise BadMessage("it wrote no answer")
+    (length,) = _LENGTH.unpack(start)
+    if length > MAX_HEADER:
+        raise BadMessage("its answer is no message")
+    text = reply.read(length, _LENGTH.size)
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadMessage("its answer is no message") from error
+    if len(text) != length or not isinstance(header, dict):
+        raise BadMessage("its answer is no message")
+    return header, _LENGTH.size + length
+
+
+def clean(text: Any, limit: int = MAX_MESSAGE) -> str:
+    """Text from a child for people and prompts: bounded, without control, bidi or private characters."""
+    if not isinstance(text, str):
+        return ""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[:limit])
+
+
+_CLASSES = {
+    "UnsupportedCall": Status.UNSUPPORTED,
+    "LegalityError": Status.COMPILE_ERROR,
+    "KernelCrash": Status.COMPILE_ERROR,
+    "LimitExceeded": Status.COMPILE_ERROR,
+}
+
+
+def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
+    """Status and failure of a record such as ``failure_record`` makes, whoever wrote it. BadMessage if it is none."""
+    record = header.get("failure")
+    if not isinstance(record, dict):
+        raise BadMessage("its answer is neither a program nor a failure")
+    kind, rule, line = record.get("class"), clean(record.get("rule"), 80), record.get("line")
+    status = _CLASSES.get(kind, Status.COMPILE_ERROR) if isinstance(kind, str) else Status.COMPILE_ERROR
+    if rule == "trace_deadline":
+        status = Status.TIMEOUT
+    return status, Failure(
+        rule=rule or "crash",
+        message=clean(record.get("message")) or "the kernel failed without a message",
+        line=line if type(line) is int and 0 <= line < 1_000_000 else 0,
+        hint=clean(record.get("hint")),
+    )
+
+
+def failure_record(error: BaseException) -> dict[str, Any]:
+    """What a child says of a kernel's failure."""
+    return {
+        "failure": {
+            "class": type(error).__name__,
+            "rule": str(getattr(error, "rule", "crash"))[:80],
+            "message": str(getattr(error, "message", f"{type(error).__name__}: {error}"))[:MAX_MESSAGE],
+            "line": getattr(error, "line", 0),
+            "hint": str(getattr(error, "hint", ""))[:MAX_MESSAGE],
+        }
+    }

@@ -1,0 +1,82 @@
+"""Namespaces: a process tree of its own, without network, in an almost empty file system.
+
+With CAP_SYS_ADMIN in the first user namespace they are made directly and the uid is dropped afterwards; an
+ordinary user makes a user namespace first.
+"""
+
+from __future__ import annotations
+
+import os
+
+from acceld.evaluate.sandbox import linux
+
+_SEPARATE = linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS | linux.CLONE_NEWCGROUP
+INNER_ID = 1000
+"""The uid and gid an ordinary user has inside the user namespace."""
+
+
+def separate() -> None:
+    """Put this process' future children into new pid, net, ipc, uts and cgroup namespaces. OSError if refused.
+
+    The process must have one thread only (a user namespace demands it).
+    """
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        linux.unshare(_SEPARATE)
+        return
+    linux.unshare(_SEPARATE | linux.CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{INNER_ID} {uid} 1"), ("gid_map", f"{INNER_ID} {gid} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def empty_root(*, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[str, ...] = ()) -> None:
+    """Replace the file system by one that holds ``/tmp`` (a private tmpfs) and the given paths. OSError if refused.
+
+    ``read`` appears read-only, ``write`` writable, each under its own name. Nothing else is visible: no home, no
+    ``/proc``, no device, no program.
+    """
+    os.umask(0o022)  # the folders made here must be passable for the uid that judged code runs as
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
+    old = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC), path in write) for path in (*read, *write)]
+    linux.mount("tmpfs", "/tmp", "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,nr_inodes=4096,mode=755")
+    root = "/tmp"
+    os.mkdir(f"{root}/tmp", 0o777)
+    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+    linux.mount("tmpfs", f"{root}/tmp", "tmpfs", flags, f"size={scratch_bytes},nr_inodes=1024,mode=1777")
+    for path, descriptor, writable in old:
+        real = os.path.realpath(path)
+        _bind(root + real, descriptor, writable)
+        os.close(descriptor)
+        if real != path and not os.path.lexists(root + path):
+            # Such as /lib64, under which programs look for their loader.
+            os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
+            os.symlink(real, root + path)
+        _link(root, path)
+    os.chdir(root)
+    linux.pivot_root(".", ".")
+    linux.unmount(".")
+    os.chdir("/tmp")
+    linux.mount("none", "/", "", linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV)
+
+
+def _link(root: str, path: str) -> None:
+    """Where ``path`` itself is a symbolic link, such as ``/lib64``, it is one in the new root too."""
+    if os.path.islink(path) and not os.path.lexists(root + path):
+        os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
+        os.symlink(os.readlink(path), root + path)
+
+
+def _bind(target: str, descriptor: int, writable: bool) -> None:
+    source = f"/proc/self/fd/{descriptor}"
+    if os.path.isdir(source):
+        os.makedirs(target, 0o755, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
+        with open(target, "w", encoding="ascii"):
+            pass
+    linux.mount(source, target, "", linux.MS_BIND | linux.MS_REC)
+    if not writable:
+        flags = linux.MS_REMOUNT | linux.MS_BIND | linux.MS_RDONLY | linux.MS_NOSUID | linux.MS_NODEV
+        linux.mount("none", target, "", flags)

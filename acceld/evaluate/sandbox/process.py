@@ -1,0 +1,440 @@
+"""The daemon's side of a zygote: start it, run jobs in jailed children, end them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from acceld.errors import AcceldError
+from acceld.evaluate.sandbox import cgroups
+from acceld.evaluate.sandbox.jail import SLOTS, Jail, Level
+
+log = logging.getLogger(__name__)
+
+_START_S = 60.0
+"""How long a zygote may take to load its modules, or to take up a job."""
+_KILL_S = 5.0
+_MAX_STATUS = 64_000
+TRIES = 5
+"""Times a job is done that something outside ends."""
+_LOST = "Something ended a process of the sandbox: the system's memory killer (`dmesg` tells), or a person."
+_COPY_BYTES = 1 << 20
+_ROOT = str(Path(__file__).resolve().parents[3])
+_BOOT = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from acceld.evaluate.sandbox.zygote import main
+main(json.loads(sys.argv[2]), int(sys.argv[3]))
+"""
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "LC_ALL": "C.UTF-8",
+}
+"""The whole environment of a zygote: nothing of the daemon's own."""
+
+
+_SLOTS_TAKEN: set[int] = set()
+"""Of all zygotes of this process: limits of processes are counted by uid, and a uid may end what is its own."""
+
+_CAUSES = {
+    "memory": "ended above its memory limit",
+    "processes": "ended above its process limit",
+    "cpu": "ended above its processor time limit",
+    "stopped": "stopped",
+}
+
+
+class SandboxError(AcceldError):
+    """The sandbox itself is broken: a zygote that does not start, a jail that can not be entered."""
+
+
+class LostError(SandboxError):
+    """Something outside of the sandbox ended a part of it: the system's memory killer, a person."""
+
+
+class SilentError(LostError):
+    """The zygote took no job: it is stopped, or hangs."""
+
+
+def lost_in(error: BaseException) -> LostError | None:
+    """The loss that an error, or a group of them, tells of; None where it is another error."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, LostError) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job's process tree ended.
+
+    ``cause`` is empty where it ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
+    ``stopped``.
+    Exactly one of ``exit`` and ``signal`` is set, unless the supervisor itself was lost. ``peak_bytes`` is the
+    greatest resident set of one of its processes.
+    """
+
+    exit: int | None
+    signal: int | None
+    cause: str
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    peak_bytes: int = 0
+
+    @property
+    def ended_well(self) -> bool:
+        """It ended by itself with exit status 0. Judged code can do that too, at any point."""
+        return self.exit == 0 and not self.cause
+
+    @property
+    def killed(self) -> bool:
+        """It was ended by SIGKILL, and not by us: by something outside, by the kernel for its cgroup, or by itself."""
+        return self.signal == signal.SIGKILL and not self.cause
+
+    @property
+    def text(self) -> str:
+        """How it ended, for people."""
+        if self.cause == "deadline":
+            return f"ended at its deadline after {self.wall_s:.1f} s"
+        if self.cause:
+            return _CAUSES.get(self.cause, self.cause)
+        if self.signal is not None:
+            name = signal.Signals(self.signal).name if self.signal in set(signal.Signals) else str(self.signal)
+            return f"died of {name}"
+        return f"exited with status {self.exit}"
+
+
+class Reply:
+    """An open file with what a job wrote. The bytes come from a hostile process; read them with a limit."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        return os.fstat(self.descriptor).st_size
+
+    def read(self, limit: int, offset: int = 0) -> bytes:
+        """At most ``limit`` bytes from ``offset``."""
+        return os.pread(self.descriptor, limit, offset)
+
+    def close(self) -> None:
+        """Free it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Zygote:
+    """One zygote process and the jobs it runs; several jobs may run at once.
+
+    Must be started from a thread that lives as long as the zygote does (the event loop's).
+    """
+
+    def __init__(self, tasks: Mapping[str, str], *, level: Level, cgroup_folder: str = "") -> None:
+        self.tasks = dict(tasks)
+        self.level = level
+        self._cgroup_folder = cgroup_folder if level >= Level.L4 else ""
+        self._process: asyncio.subprocess.Process | None = None
+        self._socket: socket.socket | None = None
+        self._lock = asyncio.Lock()
+        self._jobs = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The zygote's process id while it runs."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def start(self) -> None:
+        """Start the zygote and wait until its modules are loaded. SandboxError if it does not start, or is killed."""
+        async with self._lock:
+            await self._start()
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            arguments = ("-I", "-c", _BOOT, _ROOT, json.dumps(self.tasks), str(theirs.fileno()))
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=(theirs.fileno(),),
+                env=_ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._socket = ours
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_START_S):
+                greeting = await loop.sock_recv(ours, 100)
+        except (TimeoutError, OSError):
+            greeting = b""
+        if greeting != b"ready":
+            assert self._process.stderr is not None
+            await self._close()
+            said = (await self._process.stderr.read(4000)).decode(errors="replace").strip()
+            if not said and (self._process.returncode or 0) < 0:
+                raise LostError("the sandbox's zygote was killed while it started", hint=_LOST)
+            raise SandboxError(f"the sandbox's zygote did not start: {said[-600:] or 'it said nothing'}")
+
+    async def stop(self) -> None:
+        """End the zygote; running jobs are ended by their own ``run``."""
+        async with self._lock:
+            await self._close()
+
+    async def _end(self) -> None:
+        """End a zygote that does not answer; the next job starts another."""
+        async with self._lock:
+            if self._process is not None and self._process.returncode is None:
+                self._process.kill()
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None and self._process.returncode is None:
+            try:
+                async with asyncio.timeout(1.0):
+                    await self._process.wait()
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+                await self._process.wait()
+
+    async def run(
+        self,
+        task: str,
+        request: bytes,
+        jail: Jail,
+        *,
+        attachment: Reply | None = None,
+        offset: int = 0,
+        referee: str = "",
+        shared: Sequence[int] = (),
+        private: Sequence[int] = (),
+    ) -> tuple[Outcome, Reply]:
+        """Run one task in a jailed child and wait for the end of its whole tree.
+
+        The child is given ``request`` and after it what ``attachment`` holds from ``offset`` on. ``shared`` descriptors
+        are 5 and up in the child; ``referee`` names a task that the supervisor runs beside it, which also gets the
+        ``private`` ones. The caller closes the reply. Cancelling this ends the tree first. SandboxError where the jail can
+        not be entered, LostError where the zygote or the supervisor is lost.
+
+        A job that something killed is done again, up to :data:`TRIES` times in all: nothing of it is left. Not so with a
+        referee, because calls that were made can not be unmade.
+        """
+        for left in reversed(range(1 if referee else TRIES)):
+            try:
+                outcome, reply = await self._once(task, request, jail, attachment, offset, referee, shared, private)
+            except LostError as error:
+                if isinstance(error, SilentError):
+                    await self._end()
+                if not left:
+                    raise
+                log.warning("%s; its job %r is done again", error.message, task)
+                continue
+            if not outcome.killed or not left:
+                return outcome, reply
+            log.warning("a job %r died of SIGKILL; it is done again", task)
+            reply.close()
+        raise AssertionError("the last try returns or raises")
+
+    async def _once(
+        self,
+        task: str,
+        request: bytes,
+        jail: Jail,
+        attachment: Reply | None,
+        offset: int,
+        referee: str,
+        shared: Sequence[int],
+        private: Sequence[int],
+    ) -> tuple[Outcome, Reply]:
+        reply = Reply(_memory_file())
+        slot = _free_slot()
+        _SLOTS_TAKEN.add(slot)
+        try:
+            request_file = _memory_file()
+            try:
+                await asyncio.to_thread(_fill, request_file, request, attachment, offset)
+                described = {"task": task, "referee": referee, "shared": len(shared)}
+                descriptors = (request_file, reply.descriptor, *shared, *private)
+                outcome = await self._run(described, descriptors, jail, slot)
+            finally:
+                os.close(request_file)
+        except BaseException:
+            reply.close()
+            raise
+        finally:
+            _SLOTS_TAKEN.discard(slot)
+        return outcome, reply
+
+    async def _run(self, described: Mapping[str, Any], descriptors: Sequence[int], jail: Jail, slot: int) -> Outcome:
+        cgroup = self._make_cgroup(jail)
+        control_read, control_write = os.pipe()
+        status_read, status_write = os.pipe()
+        try:
+            where = {"jail": jail.plain(), "level": int(self.level), "slot": slot, "cgroup": cgroup}
+            request_file, reply, *others = descriptors
+            try:
+                await self._send(
+                    json.dumps({**described, **where}).encode(),
+                    [request_file, reply, control_read, status_write, *others],
+                )
+            finally:
+                for descriptor in (control_read, status_write):
+                    os.close(descriptor)
+            return await _await_status(status_read, control_write, jail)
+        finally:
+            os.close(control_write)
+            os.close(status_read)
+            if cgroup:
+                await asyncio.to_thread(cgroups.remove, cgroup)
+
+    def _make_cgroup(self, jail: Jail) -> str:
+        if not self._cgroup_folder:
+            return ""
+        self._jobs += 1
+        name = f"acceld-{os.getpid()}-{self._jobs}"
+        memory = jail.memory_bytes + (256 << 20)
+        return cgroups.create(self._cgroup_folder, name, memory_bytes=memory, processes=jail.processes + 1)
+
+    async def _send(self, message: bytes, descriptors: list[int]) -> None:
+        async with self._lock:
+            for attempt in (1, 2):
+                if self._socket is None or self.pid is None:
+                    await self._close()
+                    await self._start()
+                assert self._socket is not None
+                try:
+                    socket.send_fds(self._socket, [message], descriptors)
+                    return
+                except BlockingIOError:
+                    await asyncio.sleep(0.01)
+                except (BrokenPipeError, ConnectionError) as error:
+                    log.warning("the sandbox's zygote was lost; starting another")
+                    await self._close()
+                    if attempt == 2:
+                        raise LostError(f"the sandbox's zygote does not answer: {error}", hint=_LOST) from error
+        raise LostError("the sandbox's zygote takes no jobs", hint=_LOST)
+
+
+async def _await_status(status: int, control: int, jail: Jail) -> Outcome:
+    """Read the supervisor's two lines; ask it to end the tree when cancelled or late."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(status, False)
+    received = bytearray()
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    def readable() -> None:
+        try:
+            data = os.read(status, 65536)
+        except BlockingIOError:
+            return
+        received.extend(data)
+        begun.set()
+        if not data or len(received) > _MAX_STATUS:
+            loop.remove_reader(status)
+            done.set()
+
+    loop.add_reader(status, readable)
+    try:
+        async with asyncio.timeout(_START_S):
+            await begun.wait()
+        async with asyncio.timeout(jail.wall_s + _KILL_S):
+            await done.wait()
+    except TimeoutError:
+        if not received:
+            raise SilentError("the sandbox's zygote takes no jobs", hint=_LOST) from None
+        log.warning("a supervisor did not keep its deadline; ending it")
+        _kill_supervisor(received)
+        return Outcome(None, signal.SIGKILL, "deadline", jail.wall_s)
+    except asyncio.CancelledError:
+        await _stop(status, control, done, received)
+        raise
+    finally:
+        loop.remove_reader(status)
+    lines = bytes(received).splitlines()
+    if len(lines) < 2:
+        raise LostError("the supervisor of a job was lost", hint=_LOST)
+    record: dict[str, Any] = json.loads(lines[-1])
+    if record["cause"] == "harness" and not record["detail"]:
+        raise LostError("a job ended before it was locked in", hint=_LOST)
+    if record["cause"] == "harness":
+        raise SandboxError(f"a job could not be jailed: {record['detail']}")
+    return Outcome(
+        record["exit"],
+        record["signal"],
+        record["cause"],
+        record["wall_s"],
+        record["cpu_s"],
+        record["peak_bytes"],
+    )
+
+
+async def _stop(status: int, control: int, done: asyncio.Event, received: bytearray) -> None:
+    """End a tree whose job was cancelled and wait, briefly, until it is gone."""
+    os.write(control, b"x")
+    try:
+        async with asyncio.timeout(_KILL_S):
+            await done.wait()
+    except TimeoutError:
+        _kill_supervisor(received)
+
+
+def _kill_supervisor(received: bytearray) -> None:
+    with contextlib.suppress(ValueError, KeyError, IndexError, ProcessLookupError):
+        os.kill(json.loads(bytes(received).splitlines()[0])["pid"], signal.SIGKILL)
+
+
+def _free_slot() -> int:
+    """A slot, and with it a uid, that no job of ours has; other daemons begin elsewhere."""
+    first = 8 * os.getpid() % SLOTS
+    return next((slot for n in range(SLOTS) if (slot := (first + n) % SLOTS) not in _SLOTS_TAKEN), first)
+
+
+def _memory_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("acceld", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _fill(descriptor: int, data: bytes, attachment: Reply | None, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    if attachment is None:
+        return
+    while part := attachment.read(_COPY_BYTES, offset):
+        offset += len(part)
+        view = memoryview(part)
+        while view:
+            view = view[os.write(descriptor, view) :]

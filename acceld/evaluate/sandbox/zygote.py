@@ -1,0 +1,243 @@
+"""The zygote: a process with numpy and the tracer loaded that forks a jailed child for each job.
+
+It is started by exec with an empty environment (:mod:`acceld.evaluate.sandbox.process`), before the daemon holds a key,
+and has one thread. A job arrives as one datagram with four file descriptors:
+
+* ``request``: a file with the task's input,
+* ``reply``: a file the child writes its answer to,
+* ``control``: a pipe; when its other end closes, the job's whole tree ends,
+* ``status``: a pipe to which the job's supervisor writes one JSON line when it starts and one when all is over.
+
+Further descriptors may follow: those the child shares with its referee (5 and up in the child), then the referee's own.
+
+Each job is a supervisor, which never runs judged code, and below it the jailed child. A job may name a referee, our own
+code that the supervisor runs while the child lives (:mod:`acceld.evaluate.hosted.referee`). When the datagram socket
+closes, the zygote ends; when the daemon dies, so do all control pipes, and with them every tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from acceld.evaluate.sandbox import cgroups, linux, namespaces, process_tree
+from acceld.evaluate.sandbox.jail import Jail, Level, enter
+
+MAX_DATAGRAM = 60_000
+WATCH_S = 0.02
+"""How often the memory and process count of a tree are read."""
+
+_ENTERED = b"entered"
+_MOST_DESCRIPTORS = 24
+
+Task = Callable[[bytes, int], None]
+"""Takes the request's bytes and the descriptor to write its answer to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as the daemon asked for it."""
+
+    task: str
+    jail: Jail
+    level: Level
+    slot: int
+    cgroup: str
+    request: int
+    reply: int
+    control: int
+    status: int
+    referee: str = ""
+    shared: tuple[int, ...] = ()
+    private: tuple[int, ...] = ()
+
+
+Referee = Callable[[Job, int, float], dict[str, Any]]
+"""Takes the job, the child's process id and when the job started; returns the outcome once the child is gone."""
+
+
+def main(tasks: dict[str, str], descriptor: int) -> None:
+    """Serve jobs from the datagram socket ``descriptor`` until it closes.
+
+    ``tasks`` maps a task's name to ``module:function``; the modules are imported now.
+    """
+    loaded = {name: _load(where) for name, where in tasks.items()}
+    server = socket.socket(fileno=descriptor)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    server.send(b"ready")
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(server, MAX_DATAGRAM, _MOST_DESCRIPTORS)
+        if not data:
+            return
+        if os.fork() == 0:
+            server.close()
+            _supervise(_job(data, descriptors), loaded)
+        for number in descriptors:
+            os.close(number)
+
+
+def _load(where: str) -> Callable[..., Any]:
+    module, _, name = where.partition(":")
+    task: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return task
+
+
+def _job(data: bytes, descriptors: list[int]) -> Job:
+    raw: dict[str, Any] = json.loads(data)
+    jail, level = Jail.from_plain(raw["jail"]), Level(raw["level"])
+    request, reply, control, status, *others = descriptors
+    shared, private = others[: raw["shared"]], others[raw["shared"] :]
+    return Job(
+        raw["task"], jail, level, raw["slot"], raw["cgroup"], request, reply, control, status,
+        raw["referee"], tuple(shared), tuple(private),
+    )  # fmt: skip
+
+
+def _supervise(job: Job, tasks: dict[str, Callable[..., Any]]) -> NoReturn:
+    started = time.monotonic()
+    outcome: dict[str, Any] = {"exit": None, "signal": None, "cause": "harness", "detail": ""}
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        _say(job, {"pid": os.getpid()})
+        if job.level >= Level.L3:
+            namespaces.separate()
+        gate_read, gate_write = os.pipe()
+        entered_read, entered_write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(gate_write)
+            _run(job, tasks, gate_read, entered_write)
+        os.close(gate_read)
+        os.close(entered_write)
+        if job.cgroup:
+            cgroups.enter(job.cgroup, child)
+        os.write(gate_write, b".")
+        os.close(gate_write)
+        referee: Referee = tasks[job.referee] if job.referee else watch
+        outcome |= referee(job, child, started)
+        os.set_blocking(entered_read, False)
+        entered = os.read(entered_read, 300)
+        if entered != _ENTERED:
+            outcome |= {"cause": outcome["cause"] or "harness", "detail": entered.decode(errors="replace")}
+    except OSError as error:
+        outcome["detail"] = str(error)
+    with contextlib.suppress(OSError):
+        if job.cgroup:
+            if outcome["signal"] == signal.SIGKILL and not outcome["cause"] and cgroups.ran_out_of_memory(job.cgroup):
+                outcome["cause"] = "memory"
+            cgroups.kill(job.cgroup)
+        process_tree.end(os.getpid())
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if (
+        outcome["signal"] == signal.SIGKILL
+        and not outcome["cause"]
+        and usage.ru_utime + usage.ru_stime > job.jail.cpu_s - 1
+    ):
+        outcome["cause"] = "cpu"
+    outcome |= {
+        "wall_s": time.monotonic() - started,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss * 1024,
+    }
+    with contextlib.suppress(OSError):
+        _say(job, outcome)
+    os._exit(0)
+
+
+def watch(job: Job, child: int, started: float) -> dict[str, Any]:
+    """Wait for the child, the end of the control pipe, the deadline or too large a tree; then end the tree."""
+    handle = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    poll.register(job.control, select.POLLIN | select.POLLHUP)
+    deadline = started + job.jail.wall_s
+    many = job.jail.processes > 1
+    base = process_tree.tree(os.getpid()).memory_bytes if many else 0
+    cause = ""
+    while not cause:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            cause = "deadline"
+            break
+        ready = [number for number, _ in poll.poll(1000 * (min(left_s, WATCH_S) if many else left_s) + 1)]
+        if handle in ready:
+            break
+        if job.control in ready:
+            cause = "stopped"
+        elif many:
+            now = process_tree.tree(os.getpid())
+            if len(now.pids) > job.jail.processes:
+                cause = "processes"
+            elif now.memory_bytes - base * len(now.pids) > job.jail.memory_bytes:
+                cause = "memory"
+    if cause:
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return {"exit": None, "signal": os.WTERMSIG(status), "cause": cause}
+    return {"exit": os.WEXITSTATUS(status), "signal": None, "cause": cause}
+
+
+def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
+    """The jailed child: lock itself in, do the task, end. Never returns into the zygote's loop.
+
+    What stands in the pipe ``entered`` says whether judged code was reached; it is closed before that.
+    """
+    code = 1
+    try:
+        os.setsid()
+        os.read(gate, 1)
+        _keep_only(job, entered)
+        request = _read_all(0)
+        try:
+            enter(job.jail, job.level, slot=job.slot)
+        except OSError as error:
+            os.write(4, f"the jail of level {job.level.name} failed: {error}".encode()[:300])
+            os._exit(1)
+        os.write(4, _ENTERED)
+        os.close(4)
+        tasks[job.task](request, 3)
+        code = 0
+    finally:
+        # Whatever the judged code raised, SystemExit included, this process must end here.
+        os._exit(code)
+
+
+def _keep_only(job: Job, entered: int) -> None:
+    """Leave the request as descriptor 0, /dev/null as 1 and 2, the reply as 3, ``entered`` as 4, then the shared ones."""
+    null = os.open(os.devnull, os.O_RDWR)
+    wanted = (job.request, null, null, job.reply, entered, *job.shared)
+    safe = [os.dup2(number, 200 + i, inheritable=False) for i, number in enumerate(wanted)]
+    for target, number in enumerate(safe):
+        os.dup2(number, target, inheritable=False)
+    os.closerange(len(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _read_all(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    data = bytearray()
+    while len(data) < size:
+        part = os.pread(descriptor, size - len(data), len(data))
+        if not part:
+            break
+        data += part
+    return bytes(data)
+
+
+def _say(job: Job, record: dict[str, Any]) -> None:
+    os.write(job.status, json.dumps(record).encode() + b"\n")

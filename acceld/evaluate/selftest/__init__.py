@@ -1,0 +1,1 @@
+"""Known attacks and honest kernels, tried on this machine's own evaluator."""

@@ -1,0 +1,305 @@
+"""Tries every known attack, and honest kernels beside them, on the evaluator as it runs here.
+
+What an attack's file says is read by :mod:`acceld.evaluate.selftest.attacks`. Each attack runs twice: as a candidate, and with the
+policy off as a person's own kernel would, so that the walls behind the policy are tried too (from L2 on: below, files of
+the user would be in reach). Honest kernels run as candidates.
+
+Kernels for the host's processor (backend ``cpu``, C files with ``//`` comments and numpy files) are a suite of their
+own in the folder ``cpu``.
+
+Every repeat is a run of its own with fresh seeds; what one of them found is forgotten before the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from acceld import plugins
+from acceld.config import DevicesConfig, EvaluateConfig
+from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, Workplace
+from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.sandbox.ladder import SandboxReport
+from acceld.evaluate.selftest.attacks import FOLDER, UNLABELED, Attack, Broken, load_attacks
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.model import Evaluation, Gate, Status
+from acceld.resources import data_folder
+from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR, TARGETS
+from acceld.workloads import load_workload
+
+BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
+"""Backends with a suite, and its folder below the simulator's."""
+_BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
+"""The suite's workloads are small, and some attacks run until their deadline."""
+_QUEUE = 10_000
+
+
+class Tested(Evaluator, Protocol):
+    """An evaluator that can be attacked: it judges a known program again, and says which sandbox it has."""
+
+    report: SandboxReport | None
+
+    def forget(self) -> None:
+        """Judge programs that were judged before once more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one attack in one mode. ``outcome`` is fooled, rejected, truthful, unlabeled, false_reject or death."""
+
+    id: str
+    mode: str
+    expect: str
+    outcome: str
+    status: str
+    rule: str
+    message: str
+    latency_us: float | None
+    seconds: float
+    workload: str = ""
+    guessed: bool = False
+    """Whether the workload stands nowhere in the attack's file."""
+    further: bool = False
+    """Whether the attack is one of the further folder's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestReport:
+    """The counts that matter, and every result."""
+
+    level: str
+    repeats: int
+    results: tuple[Result, ...]
+    seconds: float
+    broken: tuple[Broken, ...] = ()
+    """Files that could not be tried at all."""
+
+    def count(self, outcome: str) -> int:
+        """How many results had this outcome."""
+        return sum(result.outcome == outcome for result in self.results)
+
+    @property
+    def passed(self) -> bool:
+        """Nobody was fooled, nothing died, no honest kernel was refused."""
+        return not (self.count("fooled") or self.count("death") or self.count("false_reject"))
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON-able data, version 1."""
+        return {
+            "version": 1,
+            "level": self.level,
+            "fooled": self.count("fooled"),
+            "rejected": self.count("rejected"),
+            "truthful": self.count("truthful"),
+            "false_rejects": self.count("false_reject"),
+            "judge_deaths": self.count("death"),
+            "unlabeled": self.count(UNLABELED),
+            "passed": self.passed,
+            "attacks": len({r.id for r in self.results if r.expect != "pass"}),
+            "honest": len({r.id for r in self.results if r.expect == "pass"}),
+            "repeats": self.repeats,
+            "seconds": round(self.seconds, 3),
+            "broken": [{"id": one.id, "message": one.message} for one in self.broken],
+            "results": [
+                {
+                    "id": r.id,
+                    "mode": r.mode,
+                    "workload": r.workload,
+                    "guessed": r.guessed,
+                    "expect": r.expect,
+                    "outcome": r.outcome,
+                    "status": r.status,
+                    "rule": r.rule,
+                    "message": r.message,
+                    "latency_us": r.latency_us,
+                    "seconds": round(r.seconds, 3),
+                }
+                for r in self.results
+            ],
+        }
+
+
+async def run_selftest(
+    config: EvaluateConfig,
+    *,
+    attacks: Path | None = None,
+    repeats: int = 1,
+    only: str = "",
+    backend: str = SIMULATOR,
+    highest: Level = Level.L4,
+    on_result: Callable[[Result], None] | None = None,
+) -> SelftestReport:
+    """Run the suite of a backend (:data:`BACKENDS`), and the attacks of a further folder, at the active level.
+
+    ``only`` is a glob on ids. A file of the further folder that can not be tried is told of, not run. UsageError where a
+    folder holds no attack; DeviceError where the backend can not work here.
+    """
+    started = time.monotonic()
+    found, broken = load_attacks(data_folder(FOLDER) / BACKENDS[backend])
+    if attacks is not None:
+        further, beside = load_attacks(attacks, further=True)
+        found, broken = found + further, broken + beside
+    mine = [attack for attack in found if attack.kernel.api in TARGETS[backend].apis]
+    broken += [Broken(one.id, f"API {one.kernel.api} is not for backend {backend}") for one in found if one not in mine]
+    chosen = [attack for attack in mine if not only or Path(attack.id).match(only)]
+    broken = [one for one in broken if not only or Path(one.id).match(only)]
+    if not (chosen or broken):
+        raise UsageError(f"no attack matches {only!r}", hint=did_you_mean(only, [attack.id for attack in found]))
+    results: list[Result] = []
+    async with _Judges(backend, config, highest) as judges:
+        for number in range(1, repeats + 1):
+            judges.forget()
+            for small in (True, False):
+                tasks = [
+                    asyncio.create_task(_attempt(await judges.of(attack), attack, mode, number, on_result))
+                    for attack in chosen
+                    if attack.small is small
+                    for mode in _modes(attack, judges.level)
+                ]
+                results += await asyncio.gather(*tasks)
+    return SelftestReport(judges.level.name, repeats, tuple(results), time.monotonic() - started, tuple(broken))
+
+
+class _Judges:
+    """A judge for the suite's small workloads, whose limits are tight, and one for all others as it is configured."""
+
+    def __init__(self, backend: str, config: EvaluateConfig, highest: Level) -> None:
+        bounded = replace(
+            config,
+            build_s=min(config.build_s, _BUILD_S),
+            check_s=_CHECK_S if backend == SIMULATOR else _CALL_S,
+            memory_gib=min(config.memory_gib, _MEMORY_GIB),
+            queue_size=_QUEUE,
+        )
+        self._backend, self._highest = backend, highest
+        self._configs = {True: bounded, False: replace(config, queue_size=_QUEUE)}
+        self._running: dict[bool, Tested] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="acceld-selftest-")
+        self.level = Level.L0
+
+    async def __aenter__(self) -> Self:
+        await self._start(small=True)
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        try:
+            for judge in self._running.values():
+                await judge.stop(5.0)
+        finally:
+            await asyncio.to_thread(self._folder.cleanup)
+
+    async def of(self, attack: Attack) -> Tested:
+        """The judge for an attack."""
+        return self._running.get(attack.small) or await self._start(small=attack.small)
+
+    def forget(self) -> None:
+        """Judge programs that were judged before once more."""
+        for judge in self._running.values():
+            judge.forget()
+
+    async def _start(self, *, small: bool) -> Tested:
+        folder = Path(self._folder.name) / ("small" if small else "any")
+        judge = _judge(self._backend, self._configs[small], folder, self._highest)
+        await judge.start()
+        self._running[small] = judge
+        assert judge.report is not None
+        self.level = judge.report.level
+        return judge
+
+
+def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> Tested:
+    if backend == SIMULATOR:
+        return Judge(config, folder, highest=highest, share_data=True)
+    workplace = Workplace(config, DevicesConfig(), folder, highest=highest)
+    made: Tested = plugins.named(DEVICE_OF[backend].evaluator)(workplace, backend)
+    return made
+
+
+def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
+    """Below L2 files of the user are in reach, so nothing hostile is run that the policy does not see first."""
+    return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
+
+
+async def _attempt(
+    judge: Tested, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+) -> Result:
+    started = time.monotonic()
+    request = EvaluationRequest(
+        kernel=replace(attack.kernel, trusted=mode == "unpoliced"),
+        workload="",
+        workload_folder=str(attack.workload_folder),
+        chip=attack.chip,
+        gate=Gate.STRICT,
+        priority=Priority.SEARCH,
+        run=run,
+    )
+    try:
+        evaluation = await judge.evaluate(request)
+    except (
+        AcceldError,
+        OSError,
+        ValueError,
+        AssertionError,
+        LookupError,
+        TypeError,
+        RuntimeError,
+        ExceptionGroup,
+    ) as error:
+        # Whatever a kernel makes the harness raise counts against the harness.
+        failed = f"{type(error).__name__}: {error}"[:400]
+        seconds = time.monotonic() - started
+        result = Result(attack.id, mode, attack.expect, "death", "", "", failed, None, seconds, *_tried_on(attack))
+    else:
+        failure = evaluation.failure
+        result = Result(
+            attack.id,
+            mode,
+            attack.expect,
+            _outcome(attack, mode, evaluation, await _least_us(judge, attack)),
+            evaluation.status.value,
+            failure.rule if failure else "",
+            failure.message[:400] if failure else "",
+            evaluation.latency_us,
+            time.monotonic() - started,
+            *_tried_on(attack),
+        )
+    if on_result is not None:
+        on_result(result)
+    return result
+
+
+def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
+    return attack.workload_folder.name, attack.guessed, attack.further
+
+
+async def _least_us(judge: Tested, attack: Attack) -> float:
+    """Latency below which a pass is a lie; 0 where the attack does not say."""
+    if not attack.at_least:
+        return 0.0
+    loaded = await asyncio.to_thread(load_workload, attack.workload_folder)
+    baseline = loaded.baselines[attack.kernel.api]
+    text = await asyncio.to_thread(baseline.read_text, "utf-8")
+    kernel = replace(attack.kernel, text=text, entry="", trusted=True)
+    request = EvaluationRequest(kernel, "", attack.chip, workload_folder=str(attack.workload_folder), gate=Gate.TIMING)
+    return attack.at_least * ((await judge.evaluate(request)).latency_us or 0.0)
+
+
+def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float) -> str:
+    passed = evaluation.status is Status.PASSED
+    if passed and (evaluation.latency_us or 0.0) < least_us:
+        return "fooled"
+    if attack.honest:
+        return "truthful" if passed else "false_reject"
+    if not passed:
+        return "rejected"
+    if attack.expect == UNLABELED:
+        return UNLABELED
+    allowed = attack.expect == "truthful" or (attack.expect == "policy" and mode == "unpoliced")
+    return "truthful" if allowed else "fooled"

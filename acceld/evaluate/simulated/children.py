@@ -1,0 +1,326 @@
+"""The three kinds of child process, as typed calls: trace, inspect, make a data set, try on a data set.
+
+Two zygotes: one for tracing, which never gets data, and one for our own code (judge) and the workload's (oracle).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.config import EvaluateConfig
+from acceld.errors import WorkloadError
+from acceld.evaluate.baselines import oracle_kernel
+from acceld.evaluate.correctness import datasets
+from acceld.evaluate.correctness.admission import Admission, answered
+from acceld.evaluate.correctness.datasets import DataSet
+from acceld.evaluate.correctness.gates import Trial
+from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.noise import Floors, NumpyFloor
+from acceld.evaluate.sandbox.jail import Jail, Level
+from acceld.evaluate.sandbox.messages import BadMessage, clean, failure_from, pack, parse
+from acceld.evaluate.sandbox.process import Outcome, Reply, SandboxError, Zygote
+from acceld.model import Failure, Kernel, Status
+from acceld.workloads import ArraySpec, Precision, Workload
+
+TRACING = {"trace": "acceld.evaluate.simulated.tracer:run"}
+JUDGING = {
+    "make": "acceld.evaluate.correctness.oracle:make",
+    "admit": "acceld.evaluate.correctness.admission:admit",
+    "inspect": "acceld.evaluate.simulated.simulation:inspect",
+    "try": "acceld.evaluate.simulated.simulation:attempt",
+}
+PROGRAM_BYTES = 64 << 20
+_ORACLE_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A stage that a kernel did not pass."""
+
+    status: Status
+    failure: Failure
+
+
+@dataclass(slots=True)
+class Traced:
+    """What a tracer answered: bytes that may be a Program. The caller closes it."""
+
+    reply: Reply
+    offset: int
+    seconds: float
+
+    def close(self) -> None:
+        """Free the bytes."""
+        self.reply.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What the judge found without running the program: hash, legality (it passed), timeline."""
+
+    program_sha256: str
+    profile: dict[str, Any]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Errors of each output on one data set."""
+
+    errors: tuple[Errors, ...]
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A variant that decides nothing for a workload, and why."""
+
+    variant: str
+    reason: str
+
+
+class Children:
+    """Starts and calls the child processes. ``root`` is the folder for data sets."""
+
+    def __init__(
+        self,
+        config: EvaluateConfig,
+        root: Path,
+        level: Level,
+        cgroup_folder: str = "",
+        *,
+        floors: Floors | None = None,
+    ) -> None:
+        self._floors = floors or Floors(root.parent / "floors")
+        self._config = config
+        self._root = root
+        self._tracing = Zygote(TRACING, level=level, cgroup_folder=cgroup_folder)
+        self._judging = Zygote(JUDGING, level=level, cgroup_folder=cgroup_folder)
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._memory_bytes = int(config.memory_gib * 2**30)
+
+    async def start(self) -> None:
+        """Start both zygotes. SandboxError if one does not start."""
+        await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._tracing.start())
+            group.create_task(self._judging.start())
+
+    async def stop(self) -> None:
+        """End both zygotes."""
+        await self._tracing.stop()
+        await self._judging.stop()
+
+    async def trace(
+        self, kernel: Kernel, arguments: tuple[ArraySpec | float | int | bool, ...], chip: str
+    ) -> Traced | Failed:
+        """Trace a kernel in the jail, from shapes."""
+        deadline_s = self._config.build_s
+        request = {
+            "source": kernel.text,
+            "filename": kernel.filename,
+            "closure": dict(kernel.closure),
+            "entry": kernel.entry,
+            "grid": kernel.grid,
+            "lnc": kernel.lnc,
+            "api": kernel.api,
+            "chip": chip,
+            "arguments": [_plain(argument) for argument in arguments],
+            "max_instructions": self._config.max_instructions,
+            "strict_legality": self._config.strict_legality,
+            "deadline_s": deadline_s,
+        }
+        jail = Jail(
+            memory_bytes=self._memory_bytes,
+            wall_s=deadline_s + 2.0,
+            cpu_s=int(deadline_s) + 2,
+            output_bytes=PROGRAM_BYTES,
+        )
+        outcome, reply = await self._tracing.run("trace", json.dumps(request).encode(), jail)
+        try:
+            answer = _tracer_answer(outcome, reply)
+        except BaseException:
+            reply.close()
+            raise
+        if isinstance(answer, Failed):
+            reply.close()
+            return answer
+        return Traced(reply, answer, outcome.wall_s)
+
+    async def inspect(
+        self, traced: Traced, header: dict[str, Any], *, deadline_s: float | None = None
+    ) -> Inspected | Failed:
+        """Decode, verify and time what a tracer answered. ``header`` says what it must be a program for."""
+        jail = self._judge_jail(deadline_s or self._config.time_s)
+        outcome, reply = await self._judging.run(
+            "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
+        )
+        with reply:
+            raw = _judge_answer(outcome, reply, "timing")
+        if isinstance(raw, Failed):
+            return raw
+        return Inspected(raw["program_sha256"], raw["profile"], raw["seconds"])
+
+    async def attempt(
+        self, traced: Traced, data: DataSet, trial: Trial, deadline_s: float, *, float64: bool = False
+    ) -> Tried | Failed:
+        """Execute a traced program on a data set and compare, in a fresh process."""
+        header: dict[str, Any] = {
+            "folder": str(data.folder),
+            "shuffle": data.seed if trial.shuffled else None,
+            "float64": float64,
+        }
+        header["max_bytes"] = self._memory_bytes
+        outcome, reply = await self._judging.run(
+            "try", pack(header), self._judge_jail(deadline_s), attachment=traced.reply, offset=traced.offset
+        )
+        with reply:
+            raw = _judge_answer(outcome, reply, "running")
+        if isinstance(raw, Failed):
+            return raw
+        errors = tuple(Errors(*(float("inf") if one is None else one for one in found)) for found in raw["errors"])
+        return Tried(errors, raw["seconds"])
+
+    async def data_set(
+        self, workload: Workload, variant: str, seed: int, *, measured: bool = False
+    ) -> DataSet | Refused:
+        """The data set, made now or found on disk. WorkloadError where the reference is at fault.
+
+        Its floors are those stored for the variant; where ``measured``, those of numpy on these very inputs (and of
+        products of bfloat16 parts, where those are allowed), in a data set that nobody else is given.
+        """
+        known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
+        if known is not None and known.refused:
+            return Refused(variant, known.refused)
+        kind = f"{variant}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
+        name = hashlib.sha256(f"{workload.hash}\0{kind}".encode()).hexdigest()[:32]
+        folder = self._root / name
+        async with self._locks[name]:
+            found = await asyncio.to_thread(datasets.describe, folder)
+            if found is not None:
+                await asyncio.to_thread(datasets.touch, folder)
+                return found
+            request = {
+                "workload": str(workload.folder),
+                "values": dict(workload.values) if workload.reshaped else None,
+                "seed": seed,
+                "variant": variant,
+                "folder": str(folder),
+                "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
+                "closely": measured,
+                "split": workload.precision is not Precision.FP32_STRICT,
+            }
+            jail = Jail(
+                memory_bytes=self._memory_bytes,
+                wall_s=_ORACLE_S,
+                cpu_s=int(_ORACLE_S),
+                output_bytes=1 << 36,
+                trusted=True,
+                write_paths=(str(self._root),),
+            )
+            outcome, reply = await self._make(workload, pack(request), jail)
+            with reply:
+                try:
+                    header, _ = parse(reply)
+                except BadMessage as error:
+                    raise WorkloadError(
+                        f"the reference of workload {workload.name!r} did not finish: it {outcome.text}",
+                        hint=f"See {workload.reference}.",
+                    ) from error
+            if "error" in header:
+                raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
+            if "refused" in header:
+                reason = clean(header["refused"])
+                await asyncio.to_thread(self._floors.learn_numpy, workload, variant, NumpyFloor(refused=reason))
+                return Refused(variant, reason)
+            found = await asyncio.to_thread(datasets.describe, folder)
+            if found is None:
+                raise SandboxError(f"the data set of workload {workload.name!r} was not written")
+            if known is None:
+                learned = NumpyFloor(found.floors, seconds=found.seconds)
+                await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
+            return found
+
+    async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
+        """Run the oracle; without a reference it is given the program of the workload's own kernel."""
+        if workload.reference is not None:
+            return await self._judging.run("make", request, jail)
+        kernel, chip = oracle_kernel(workload)
+        traced = await self.trace(kernel, workload.kernel_arguments(), chip)
+        if isinstance(traced, Failed):
+            where = f"line {traced.failure.line}: " if traced.failure.line else ""
+            raise WorkloadError(
+                f"the kernel of workload {workload.name!r} can not stand in for a reference: "
+                f"{where}{traced.failure.message}",
+                hint=traced.failure.hint,
+            )
+        try:
+            return await self._judging.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
+        finally:
+            traced.close()
+
+    async def admit(self, workload: Workload, seed: int) -> Admission:
+        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        request = {"workload": str(workload.folder), "seed": seed}
+        return answered(workload, *await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
+
+    async def trim(self, most_bytes: int) -> None:
+        """Remove old data sets beyond a size."""
+        await asyncio.to_thread(datasets.trim, self._root, most_bytes)
+
+    def _judge_jail(self, deadline_s: float) -> Jail:
+        return Jail(
+            memory_bytes=self._memory_bytes,
+            wall_s=deadline_s,
+            cpu_s=int(deadline_s) + 1,
+            trusted=True,
+        )
+
+
+def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:
+    if isinstance(argument, ArraySpec):
+        return {"shape": argument.shape, "dtype": argument.dtype}
+    return {"value": argument}
+
+
+def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
+    """Where the program begins in the reply, or why there is none. Nothing in the reply is trusted."""
+    if outcome.cause in ("deadline", "cpu"):
+        return Failed(
+            Status.TIMEOUT,
+            Failure("trace_deadline", f"the kernel {outcome.text} while it was traced", hint="Look for endless loops."),
+        )
+    if not outcome.ended_well:
+        return Failed(
+            Status.COMPILE_ERROR, Failure("crash", f"the kernel's process {outcome.text} while it was traced")
+        )
+    try:
+        header, offset = parse(reply)
+        if reply.size > offset:
+            return offset
+        status, failure = failure_from(header)
+    except BadMessage as error:
+        return Failed(Status.COMPILE_ERROR, Failure("crash", f"the kernel's process ended early: {error.message}"))
+    return Failed(status, failure)
+
+
+def _judge_answer(outcome: Outcome, reply: Reply, doing: str) -> dict[str, Any] | Failed:
+    """The judge's record. It is our own code, but the program it works on is not ours."""
+    if outcome.cause in ("deadline", "cpu"):
+        return Failed(Status.TIMEOUT, Failure("deadline", f"{doing} the program {outcome.text}"))
+    try:
+        header, _ = parse(reply)
+    except BadMessage:
+        text = f"{doing} the program {outcome.text}"
+        return Failed(Status.RUNTIME_ERROR, Failure("memory" if outcome.signal == 9 else "crash", text))
+    if "failure" in header:
+        status, failure = failure_from(header)
+        return Failed(Status(header.get("status", status)), failure)
+    return header

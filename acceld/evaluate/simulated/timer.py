@@ -1,0 +1,80 @@
+"""Latencies on the simulator, without data: trace from shapes in the jail, then decode, verify and time in the judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acceld.config import EvaluateConfig
+from acceld.evaluate.simulated import simulator
+from acceld.evaluate.simulated.case import Bad, Case
+from acceld.evaluate.simulated.children import Children, Failed, Inspected
+from acceld.model import Failure, Status
+from acceld.workloads import ArraySpec
+
+Arguments = tuple[ArraySpec | float | int | bool, ...]
+
+_IN_FULL = 3
+"""Times [evaluate] time_s that timing every execution of a very long program may take."""
+_LIKE = 1.05
+"""A latency extended from a part may be exceeded by this factor."""
+
+
+class Timer:
+    """Times kernels in the children."""
+
+    def __init__(self, config: EvaluateConfig, children: Children) -> None:
+        self._config = config
+        self._children = children
+
+    async def time(self, case: Case, arguments: Arguments) -> Bad | None:
+        """Trace, verify and time; the case gains its program and profile, or this says why there is none."""
+        traced = await self._children.trace(case.request.kernel, arguments, case.request.chip)
+        if isinstance(traced, Failed):
+            return traced.status, traced.failure, None
+        case.traced = traced
+        case.spend({"trace": traced.seconds})
+        found = await self._children.inspect(traced, self._header(case, arguments))
+        if isinstance(found, Failed):
+            return found.status, found.failure, None
+        case.inspected = found
+        case.spend(found.seconds)
+        case.profile = simulator.profile_from(found.profile)
+        return None
+
+    async def confirm(self, case: Case) -> Bad | None:
+        """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
+        if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
+            return None
+        assert case.traced is not None and case.workload is not None
+        header = {**self._header(case, case.workload.kernel_arguments()), "exact": True}
+        found = await self._children.inspect(case.traced, header, deadline_s=_IN_FULL * self._config.time_s)
+        message = "it executes too many instructions to be timed in full"
+        if isinstance(found, Inspected) and not found.profile["extrapolated"]:
+            guessed = case.profile.latency_us or 0.0
+            case.profile = simulator.profile_from(found.profile)
+            latency = case.profile.latency_us or 0.0
+            if latency <= _LIKE * guessed:
+                return None
+            message = f"timed in full it takes {latency:.4g} us, its first executions foretell {guessed:.4g} us"
+        hint = "Give its loops fewer iterations that each do more."
+        return Status.SUSPECT, Failure("extrapolated", message, hint=hint), None
+
+    def _header(self, case: Case, arguments: Arguments) -> dict[str, Any]:
+        """What the judge is told that the bytes must be a program for."""
+        kernel, loaded = case.request.kernel, case.workload
+        outputs = None
+        if loaded is not None:
+            outputs = [
+                {"name": o.name, "shape": o.shape, "kernel_shape": o.kernel_shape, "dtype": o.dtype}
+                for o in loaded.outputs
+            ]
+        return {
+            "api": kernel.api,
+            "chip": case.request.chip,
+            "grid": kernel.grid,
+            "lnc": kernel.lnc,
+            "inputs": [[one.shape, one.dtype] for one in arguments if isinstance(one, ArraySpec)],
+            "outputs": outputs,
+            "precision": loaded.precision if loaded is not None and loaded.dtype == "float32" else "",
+            "strict_legality": self._config.strict_legality,
+        }

@@ -1,0 +1,126 @@
+"""The tracer child: runs a candidate's Python once, from shapes, and answers with an encoded Program.
+
+It holds no data, no seed and no reference. It shares its process with hostile code, so nothing it says is believed:
+the daemon bounds its answer, and the judge decodes and verifies the Program again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import json
+import pkgutil
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import acceld.nki
+from acceld.errors import UsageError
+from acceld.evaluate.sandbox.messages import failure_record, send
+from acceld.nki.errors import KernelCrash, KernelFailure
+from acceld.nki.frontend.session import TraceOptions
+from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
+from acceld.nki.ir.codec import encode
+
+PRELOADED = (
+    "abc argparse ast base64 bisect cmath collections.abc contextlib copy csv ctypes dataclasses datetime decimal dis encodings.idna "
+    "encodings.latin_1 encodings.ascii enum fractions functools gc glob hashlib heapq importlib.metadata inspect io "
+    "itertools json linecache logging math mmap numbers operator os pathlib pickle platform pprint random re resource select shutil signal socket "
+    "statistics string struct subprocess tempfile textwrap threading time timeit traceback types typing unittest uuid "
+    "warnings weakref ml_dtypes numpy.fft numpy.linalg numpy.lib numpy.ma numpy.polynomial numpy.random numpy.testing "
+    "numpy.typing"
+).split()
+"""What a kernel's file may import: a jail has no files to import from, so it is loaded before the fork."""
+
+
+def preload() -> None:
+    """Load the front ends, the simulator and what kernels import; called where nothing is jailed yet."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    for module in pkgutil.walk_packages(acceld.nki.__path__, "acceld.nki."):
+        importlib.import_module(module.name)
+
+
+_ROOT = Path("/closure")
+"""Where a kernel's own modules seem to lie; there is no such folder."""
+
+
+def run(request: bytes, reply: int) -> None:
+    """Trace the kernel that the request describes; answer ``{}`` and the Program, or a failure."""
+    raw = json.loads(request)
+    try:
+        program = encode(_trace(raw))
+    except KernelFailure as error:
+        send(reply, failure_record(error))
+    except UsageError as error:
+        # A file without an entry or with other arguments than the workload's: the kernel is at fault here.
+        send(reply, failure_record(KernelCrash(error.message, rule="entry", hint=error.hint)))
+    except BaseException as error:  # noqa: BLE001  # judged code may raise anything, also from what it left behind
+        send(reply, failure_record(KernelCrash(f"{type(error).__name__}: {error}"[:2000], rule="exception")))
+    else:
+        send(reply, {}, program)
+
+
+def _trace(raw: dict[str, Any]) -> Any:
+    if raw["closure"]:
+        sys.meta_path.insert(0, _Closure(raw["closure"]))
+    options = TraceOptions(
+        max_instructions=raw["max_instructions"],
+        deadline_s=raw["deadline_s"],
+        strict_block_dims=raw["strict_legality"],
+        source_root=_ROOT if raw["closure"] else None,
+    )
+    return trace(
+        raw["source"],
+        [_argument(one) for one in raw["arguments"]],
+        filename=str(_ROOT / raw["filename"]) if raw["closure"] else raw["filename"],
+        entry=raw["entry"] or None,
+        grid=tuple(raw["grid"]),
+        lnc=raw["lnc"],
+        api=raw["api"],
+        chip=raw["chip"],
+        options=options,
+    )
+
+
+def _argument(one: dict[str, Any]) -> Argument:
+    if "value" in one:
+        value: Argument = one["value"]
+        return value
+    return TensorSpec(tuple(one["shape"]), one["dtype"])
+
+
+class _Closure(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports of the modules that came along with a person's kernel, from memory: the jail has no files."""
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        # Under the source root, so that the tracer takes these files for the kernel's own.
+        self._modules: dict[str, tuple[str, str, bool]] = {}
+        for name, text in files.items():
+            path = PurePosixPath(name)
+            package = path.stem == "__init__"
+            parts = path.parent.parts if package else (*path.parent.parts, path.stem)
+            self._modules[".".join(parts)] = (str(_ROOT / name), text, package)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        found = self._modules.get(fullname)
+        if found is None:
+            prefix = fullname + "."
+            if not any(name.startswith(prefix) for name in self._modules):
+                return None
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return importlib.machinery.ModuleSpec(fullname, self, origin=found[0], is_package=found[2])
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Run the module's text; a folder without ``__init__.py`` has none."""
+        found = self._modules.get(module.__name__)
+        if found is not None:
+            exec(compile(found[1], found[0], "exec"), module.__dict__)  # noqa: S102  # this is what the jail is for
+
+
+preload()

@@ -1,0 +1,1 @@
+"""Clients of model providers, through their official SDKs."""

@@ -1,0 +1,185 @@
+"""Anthropic's Messages API through the official SDK: streamed, with prompt caching and thinking.
+
+The system text is marked for the prompt cache, since it repeats between the calls of one parent. No sampling parameters
+are sent: current models take none, so variety comes from the prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from acceld.llm.answer import finished
+from acceld.llm.client import Completion, CompletionRequest, Received, Usage
+from acceld.llm.deadlines import Watch
+from acceld.llm.errors import LLMError
+from acceld.llm.providers.translation import ANTHROPIC, translate, unstreamed
+from acceld.llm.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+
+class AnthropicClient:
+    """One model behind the Messages API. One ``complete`` is one request."""
+
+    def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
+        """:raises LLMRefused: no key where one is needed."""
+        self.settings = settings
+        self._key = settings.key(environment)
+        self._client: AsyncAnthropic | None = None
+        self._connecting = asyncio.Lock()
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The answer to one request. :raises LLMError: and nothing of the SDK's."""
+        client = await self.sdk()
+        answer = _Answer()
+        if request.progress is not None:
+            await request.progress.sending(answer)
+        async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
+            try:
+                async for visible in self._pieces(client, request, answer):
+                    if visible is not None:
+                        watch.piece(visible)
+            except LLMError as error:
+                error.started = watch.started
+                raise
+            except Exception as error:
+                name, key = self.settings.name, self._key
+                translated = translate(error, ANTHROPIC, name, partial=watch.text, started=watch.started, secret=key)
+                if translated is None:
+                    raise
+                translated.usage = answer.usage
+                raise translated from error
+        return finished(request, watch, self.settings.name, answer)
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def sdk(self) -> AsyncAnthropic:
+        """The SDK's client, loaded when it is first needed."""
+        async with self._connecting:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._load)
+            return self._client
+
+    def _load(self) -> AsyncAnthropic:
+        """Import and set up the SDK: seconds of work, so in a thread."""
+        import httpx2
+        from anthropic import AsyncAnthropic
+
+        client = AsyncAnthropic(
+            api_key=self._key,
+            base_url=self.settings.base_url,
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
+        )
+        _ = client.messages
+        return client
+
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """What is sent for one request, apart from streaming."""
+        settings: dict[str, Any] = {
+            "model": self.settings.model,
+            "max_tokens": request.max_output_tokens,
+            "messages": [{"role": "user", "content": request.user}],
+        }
+        if request.system:
+            cache = {"type": "ephemeral"}
+            settings["system"] = [{"type": "text", "text": request.system, "cache_control": cache}]
+        if self.settings.thinking_tokens is not None:
+            tokens = min(self.settings.thinking_tokens, request.max_output_tokens - 1)
+            settings["thinking"] = {"type": "enabled", "budget_tokens": tokens}
+        if self.settings.effort:
+            settings["output_config"] = {"effort": self.settings.effort}
+        return settings
+
+    def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
+        """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        answer = _Answer()
+        answer.message(data)
+        return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
+
+    async def _pieces(
+        self, client: AsyncAnthropic, request: CompletionRequest, answer: _Answer
+    ) -> AsyncIterator[str | None]:
+        settings = self.body(request)
+        if self.settings.extra_body:
+            settings["extra_body"] = dict(self.settings.extra_body)
+        if not self.settings.stream:
+            whole = await client.messages.create(stream=False, **settings)
+            yield answer.message(whole.model_dump())
+            return
+        stream = await client.messages.create(stream=True, **settings)
+        async with stream:
+            answer.request_id = stream.response.headers.get("request-id", "")
+            data = await unstreamed(stream.response, self.settings.name)
+            if data is not None:
+                yield answer.message(data)
+                return
+            async for event in stream:
+                yield answer.event(event.model_dump())
+
+
+_ENDS = {"refusal": "content_filter", "max_tokens": "length"}
+
+
+class _Answer(Received):
+    """An answer as its pieces arrive."""
+
+    def message(self, data: Mapping[str, Any]) -> str:
+        """A whole answer at once."""
+        self.request_id = str(data.get("id") or "")
+        self._start(data)
+        self._stop(data)
+        for block in data.get("content") or ():
+            self.text.append(str(block.get("text") or ""))
+            self.reasoning.append(str(block.get("thinking") or ""))
+        return "".join(self.text)
+
+    def event(self, data: Mapping[str, Any]) -> str | None:
+        """The visible text of one event; empty for reasoning, None for a mere sign of life."""
+        kind = data.get("type")
+        if kind == "message_start":
+            self._start(data.get("message") or {})
+        elif kind == "message_delta":
+            self._stop(data.get("delta") or {})
+            self._count(data.get("usage") or {})
+        elif kind == "content_block_delta":
+            delta = data.get("delta") or {}
+            self.reasoning.append(str(delta.get("thinking") or ""))
+            text = str(delta.get("text") or "")
+            self.text.append(text)
+            return text
+        return None
+
+    def _stop(self, data: Mapping[str, Any]) -> None:
+        reason = str(data.get("stop_reason") or "")
+        self.stopped = _ENDS.get(reason, "stop" if reason else "")
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        self.model = str(message.get("model") or "")
+        self._count(message.get("usage") or {})
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        """Anthropic's input_tokens leave cached and cache-written ones out; ours count the whole prompt."""
+        before = self.usage or Usage()
+        cached = usage.get("cache_read_input_tokens")
+        written = usage.get("cache_creation_input_tokens")
+        cached = before.cached_tokens if cached is None else cached
+        written = before.cache_written_tokens if written is None else written
+        fresh = usage.get("input_tokens")
+        if fresh is None:
+            fresh = before.input_tokens - before.cached_tokens - before.cache_written_tokens
+        details = usage.get("output_tokens_details") or {}
+        self.usage = Usage(
+            input_tokens=fresh + cached + written,
+            cached_tokens=cached,
+            cache_written_tokens=written,
+            output_tokens=usage.get("output_tokens") or before.output_tokens,
+            reasoning_tokens=details.get("thinking_tokens") or details.get("reasoning_tokens") or 0,
+        )

@@ -1,0 +1,87 @@
+"""Anthropic's message batches through the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from acceld.llm.batches import OpenBatch
+from acceld.llm.client import Completion, CompletionRequest
+from acceld.llm.errors import LLMTimedOut, LLMUnavailable
+from acceld.llm.providers.anthropic import AnthropicClient
+from acceld.llm.providers.translation import ANTHROPIC, told, translated
+
+
+class AnthropicBatches:
+    """The batch mode of one Anthropic model. Questions' keys are the requests' custom ids."""
+
+    def __init__(self, client: AnthropicClient, *, poll_s: float = 30.0) -> None:
+        """``poll_s``: how often :meth:`find` looks at a batch that might be ours and has not ended."""
+        self._client = client
+        self._name = client.settings.name
+        self._poll_s = poll_s
+
+    async def send(self, token: str, requests: Mapping[str, CompletionRequest]) -> str:
+        """Start the batch; its id."""
+        extra = dict(self._client.settings.extra_body)
+        listed: Any = [
+            {"custom_id": key, "params": self._client.body(request) | extra} for key, request in requests.items()
+        ]
+
+        async def send() -> str:
+            batch = await (await self._client.sdk()).messages.batches.create(requests=listed)
+            return batch.id
+
+        return await translated(send, ANTHROPIC, self._name)
+
+    async def find(self, batch: OpenBatch, since: float) -> str | None:
+        """The batch that answers one of our questions. Batches carry no names, so those of our size are looked into,
+        which has to wait until they end."""
+
+        async def find() -> str | None:
+            sdk = await self._client.sdk()
+            async for one in sdk.messages.batches.list(limit=100):
+                if one.created_at.timestamp() < since:
+                    return None
+                counts = one.request_counts
+                size = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+                if size != len(batch.keys):
+                    continue
+                if not set(batch.keys).isdisjoint(await self._ended(one.id)):
+                    return one.id
+            return None
+
+        return await translated(find, ANTHROPIC, self._name)
+
+    async def answers(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
+        """Results by their custom ids; None before the batch has ended."""
+        return await translated(lambda: self._results(batch), ANTHROPIC, self._name)
+
+    async def _ended(self, batch: str) -> Mapping[str, Mapping[str, Any]]:
+        while True:
+            found = await self._results(batch)
+            if found is not None:
+                return found
+            await asyncio.sleep(self._poll_s)
+
+    async def _results(self, batch: str) -> Mapping[str, Mapping[str, Any]] | None:
+        batches = (await self._client.sdk()).messages.batches
+        if (await batches.retrieve(batch)).processing_status != "ended":
+            return None
+        return {row.custom_id: row.result.model_dump() async for row in await batches.results(batch)}
+
+    def read(self, request: CompletionRequest, raw: Mapping[str, Any]) -> Completion:
+        """The completion in one result. :raises LLMError: the request failed, expired or was canceled."""
+        kind = raw.get("type")
+        if kind == "succeeded":
+            return self._client.whole(request, raw["message"])
+        if kind == "errored":
+            raise told(400, raw["error"], self._name)
+        if kind == "expired":
+            raise LLMTimedOut(f"model {self._name!r}: the batch ended before this request", deadline="total_s")
+        raise LLMUnavailable(f"model {self._name!r}: the batch was canceled")
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._client.close()

@@ -1,0 +1,257 @@
+"""Any OpenAI-compatible endpoint, through the official SDK: chat and responses, streamed.
+
+One ``complete`` is one request: retries, limits and money are :mod:`acceld.llm.model`'s. A setting that the endpoint does
+not know is left out from then on, which is the one case in which a request is sent again here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from acceld.llm.answer import finished
+from acceld.llm.client import Completion, CompletionRequest, Received, Usage
+from acceld.llm.deadlines import Watch
+from acceld.llm.errors import LLMError, LLMUnavailable
+from acceld.llm.errors import LLMUnsupportedParameter as Unsupported
+from acceld.llm.providers.translation import OPENAI, translate, unstreamed
+from acceld.llm.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+OPTIONAL = frozenset(
+    {"temperature", "seed", "stream_options", "reasoning_effort", "reasoning", "store", "max_completion_tokens"}
+)
+"""Settings that may be dropped when an endpoint refuses them (``max_completion_tokens`` becomes ``max_tokens``)."""
+
+
+class OpenAIClient:
+    """One model behind an OpenAI-compatible endpoint."""
+
+    def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
+        """:raises LLMRefused: no key where one is needed."""
+        self.settings = settings
+        self._key = settings.key(environment)
+        self._client: AsyncOpenAI | None = None
+        self._refused: set[str] = set()
+        self._connecting = asyncio.Lock()
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The answer to one request. :raises LLMError: and nothing of the SDK's."""
+        while True:
+            try:
+                return await self._complete(request)
+            except Unsupported as error:
+                name = error.parameter.split(".")[0]
+                if name not in OPTIONAL or name in self._refused:
+                    raise
+                self._refused.add(name)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Settings that the endpoint refused and that are left out since."""
+        return tuple(sorted(self._refused))
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def sdk(self) -> AsyncOpenAI:
+        """The SDK's client, loaded when it is first needed."""
+        async with self._connecting:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._load)
+            return self._client
+
+    def _load(self) -> AsyncOpenAI:
+        """Import and set up the SDK: seconds of work, so in a thread."""
+        import httpx2
+        from openai import AsyncOpenAI
+
+        client = AsyncOpenAI(
+            api_key=self._key,
+            base_url=self.settings.base_url,
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
+        )
+        _ = client.responses if self.settings.api == "responses" else client.chat.completions
+        return client
+
+    async def _complete(self, request: CompletionRequest) -> Completion:
+        client = await self.sdk()
+        answer = _Answer()
+        if request.progress is not None:
+            await request.progress.sending(answer)
+        async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
+            try:
+                pieces = self._chat(client, request, answer)
+                if self.settings.api == "responses":
+                    pieces = self._responses(client, request, answer)
+                async for visible in pieces:
+                    if visible is not None:
+                        watch.piece(visible)
+            except LLMError as error:
+                error.partial = error.partial or watch.text
+                error.started = watch.started
+                raise
+            except Exception as error:
+                name, key = self.settings.name, self._key
+                translated = translate(error, OPENAI, name, partial=watch.text, started=watch.started, secret=key)
+                if translated is None:
+                    raise
+                translated.usage = answer.usage
+                raise translated from error
+        return finished(request, watch, self.settings.name, answer)
+
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """What is sent for one request, apart from streaming: what is configured and has not been refused."""
+        if self.settings.api == "responses":
+            settings: dict[str, Any] = {
+                "input": request.user,
+                "max_output_tokens": request.max_output_tokens,
+                "instructions": request.system or None,
+                "temperature": request.temperature,
+                "reasoning": {"effort": self.settings.effort} if self.settings.effort else None,
+                "store": False,
+            }
+        else:
+            messages = [{"role": "user", "content": request.user}]
+            if request.system:
+                messages.insert(0, {"role": "system", "content": request.system})
+            cap = "max_tokens" if "max_completion_tokens" in self._refused else "max_completion_tokens"
+            settings = {
+                "messages": messages,
+                cap: request.max_output_tokens,
+                "temperature": request.temperature,
+                "seed": request.seed,
+                "reasoning_effort": self.settings.effort,
+            }
+        known = {name: value for name, value in settings.items() if value is not None and name not in self._refused}
+        return {"model": self.settings.model, **known}
+
+    def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
+        """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
+        answer = _Answer()
+        answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
+        return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
+
+    async def _chat(
+        self, client: AsyncOpenAI, request: CompletionRequest, answer: _Answer
+    ) -> AsyncIterator[str | None]:
+        settings = self.body(request) | self._extra()
+        if not self.settings.stream:
+            whole = await client.chat.completions.create(stream=False, **settings)
+            yield answer.whole_chat(whole.model_dump())
+            return
+        if "stream_options" not in self._refused:
+            settings["stream_options"] = {"include_usage": True}
+        stream = await client.chat.completions.create(stream=True, **settings)
+        async with stream:
+            answer.request_id = stream.response.headers.get("x-request-id", "")
+            data = await unstreamed(stream.response, self.settings.name)
+            if data is not None:
+                yield answer.whole_chat(data)
+                return
+            async for chunk in stream:
+                data = chunk.model_dump()
+                answer.chat_chunk(data)
+                yield answer.chat_delta("delta", data)
+
+    async def _responses(
+        self, client: AsyncOpenAI, request: CompletionRequest, answer: _Answer
+    ) -> AsyncIterator[str | None]:
+        settings = self.body(request) | self._extra()
+        if not self.settings.stream:
+            whole = await client.responses.create(stream=False, **settings)
+            yield answer.whole_response(whole.model_dump())
+            return
+        stream = await client.responses.create(stream=True, **settings)
+        async with stream:
+            answer.request_id = stream.response.headers.get("x-request-id", "")
+            data = await unstreamed(stream.response, self.settings.name)
+            if data is not None:
+                yield answer.whole_response(data)
+                return
+            async for event in stream:
+                data = event.model_dump()
+                kind = str(data.get("type"))
+                if kind in ("response.completed", "response.incomplete", "response.failed"):
+                    answer.response(data.get("response") or {})
+                elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
+                    answer.reasoning.append(str(data.get("delta") or ""))
+                elif kind == "error":
+                    raise LLMUnavailable(f"model {self.settings.name!r}: {data.get('message')}")
+                if kind.endswith(".delta"):
+                    yield answer.visible(str(data.get("delta") or "")) if kind == "response.output_text.delta" else ""
+                else:
+                    yield None
+
+    def _extra(self) -> dict[str, Any]:
+        return {"extra_body": dict(self.settings.extra_body)} if self.settings.extra_body else {}
+
+
+class _Answer(Received):
+    """An answer of either API as its pieces arrive."""
+
+    def visible(self, text: str) -> str:
+        self.text.append(text)
+        return text
+
+    def whole_chat(self, data: Mapping[str, Any]) -> str:
+        """The text of a chat answer that came in one piece."""
+        self.request_id = str(data.get("id") or self.request_id)
+        self.chat_chunk(data)
+        return self.chat_delta("message", data)
+
+    def whole_response(self, data: Mapping[str, Any]) -> str:
+        """The text of a response that came in one piece."""
+        self.request_id = str(data.get("id") or self.request_id)
+        self.response(data)
+        parts = [part for entry in data.get("output") or () for part in entry.get("content") or ()]
+        return self.visible("".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text"))
+
+    def chat_chunk(self, data: Mapping[str, Any]) -> None:
+        """What is not text in a chat chunk (or a whole chat answer)."""
+        self.model = data.get("model") or self.model
+        usage = data.get("usage")
+        if usage:
+            prompt, output = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+            self.usage = Usage(
+                input_tokens=usage.get("prompt_tokens") or 0,
+                cached_tokens=prompt.get("cached_tokens") or 0,
+                cache_written_tokens=prompt.get("cache_write_tokens") or 0,
+                output_tokens=usage.get("completion_tokens") or 0,
+                reasoning_tokens=output.get("reasoning_tokens") or 0,
+            )
+
+    def chat_delta(self, field: str, data: Mapping[str, Any]) -> str:
+        """The visible text of a chat chunk's first choice; its reasoning and end are kept."""
+        choices = data.get("choices") or [{}]
+        delta = choices[0].get(field) or {}
+        self.stopped = choices[0].get("finish_reason") or self.stopped
+        self.reasoning.append(str(delta.get("reasoning_content") or delta.get("reasoning") or ""))
+        return self.visible(str(delta.get("content") or delta.get("refusal") or ""))
+
+    def response(self, data: Mapping[str, Any]) -> None:
+        """The end of a response: status, model, tokens."""
+        self.model = data.get("model") or self.model
+        usage = data.get("usage")
+        if usage:
+            prompt, output = usage.get("input_tokens_details") or {}, usage.get("output_tokens_details") or {}
+            self.usage = Usage(
+                input_tokens=usage.get("input_tokens") or 0,
+                cached_tokens=prompt.get("cached_tokens") or 0,
+                cache_written_tokens=prompt.get("cache_write_tokens") or 0,
+                output_tokens=usage.get("output_tokens") or 0,
+                reasoning_tokens=output.get("reasoning_tokens") or 0,
+            )
+        status = str(data.get("status") or "")
+        if status == "failed":
+            problem = data.get("error") or {}
+            raise LLMUnavailable(f"the provider gave up: {problem.get('message') or problem.get('code')}")
+        reason = (data.get("incomplete_details") or {}).get("reason")
+        self.stopped = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(str(reason), "stop")

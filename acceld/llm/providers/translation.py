@@ -1,0 +1,300 @@
+"""Foreign exceptions into :mod:`acceld.llm.errors`, once, by tables.
+
+Rows are class names, looked up along an exception's ancestors, most specific first; so no SDK is imported to read them,
+and a subclass that an SDK adds later falls to its parent's row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from acceld.llm.errors import (
+    LLMBadRequest,
+    LLMContentFiltered,
+    LLMContextTooLong,
+    LLMEmpty,
+    LLMError,
+    LLMInterrupted,
+    LLMQuotaExceeded,
+    LLMRateLimited,
+    LLMRefused,
+    LLMTimedOut,
+    LLMUnavailable,
+    LLMUnknownModel,
+    LLMUnsupportedParameter,
+)
+from acceld.llm.retry import retry_after_s
+
+T = TypeVar("T")
+
+MESSAGE_CHARS = 500
+
+TRANSPORT: Mapping[str, type[LLMError]] = {
+    "ConnectTimeout": LLMTimedOut,
+    "PoolTimeout": LLMTimedOut,
+    "TimeoutException": LLMTimedOut,
+    "TransportError": LLMUnavailable,
+    "RequestError": LLMUnavailable,
+    "StreamError": LLMUnavailable,
+    "DecodingError": LLMEmpty,
+    "TooManyRedirects": LLMBadRequest,
+    "InvalidURL": LLMBadRequest,
+    "JSONDecodeError": LLMEmpty,
+    "UnicodeDecodeError": LLMEmpty,
+    "ValidationError": LLMEmpty,
+}
+"""What the HTTP library and the decoders below an SDK raise."""
+
+OPENAI: Mapping[str, type[LLMError]] = {
+    "APIStatusError": LLMBadRequest,
+    "APITimeoutError": LLMTimedOut,
+    "APIConnectionError": LLMUnavailable,
+    "APIResponseValidationError": LLMEmpty,
+    "APIError": LLMUnavailable,
+    "LengthFinishReasonError": LLMEmpty,
+    "ContentFilterFinishReasonError": LLMContentFiltered,
+    "OpenAIError": LLMRefused,
+}
+"""``APIStatusError`` is refined by status and body. A bare ``OpenAIError`` is the client complaining of its key."""
+
+OPENAI_ELSEWHERE = frozenset(
+    {
+        "InvalidWebhookSignatureError",
+        "WebSocketConnectionClosedError",
+        "WebSocketQueueFullError",
+        "_AmbiguousModuleClientUsageError",
+    }
+)
+"""Classes no request of ours can raise: webhooks, web sockets, the module-level client."""
+
+ANTHROPIC: Mapping[str, type[LLMError]] = {
+    "APIStatusError": LLMBadRequest,
+    "APITimeoutError": LLMTimedOut,
+    "APIConnectionError": LLMUnavailable,
+    "APIResponseValidationError": LLMEmpty,
+    "APIError": LLMUnavailable,
+    "PaymentRequiredError": LLMQuotaExceeded,
+    "ContractSpendLimitReachedError": LLMQuotaExceeded,
+    "EnforcedSpendLimitReachedError": LLMQuotaExceeded,
+    "CredentialsError": LLMRefused,
+    "WorkloadIdentityError": LLMRefused,
+    "RetryableError": LLMUnavailable,
+    "AnthropicError": LLMRefused,
+}
+
+ANTHROPIC_ELSEWHERE = frozenset({"APIWebhookValidationError"})
+
+STATUS: Mapping[int, type[LLMError]] = {
+    401: LLMRefused,
+    402: LLMQuotaExceeded,
+    403: LLMRefused,
+    404: LLMUnknownModel,
+    408: LLMUnavailable,
+    409: LLMUnavailable,
+    425: LLMUnavailable,
+    429: LLMRateLimited,
+    499: LLMUnavailable,
+}
+"""HTTP status to error; any other 4xx is a bad request, 5xx (529 too) unavailable."""
+
+BODY_CODE: Mapping[str, type[LLMError]] = {
+    "insufficient_quota": LLMQuotaExceeded,
+    "billing_error": LLMQuotaExceeded,
+    "billing_hard_limit_reached": LLMQuotaExceeded,
+    "context_length_exceeded": LLMContextTooLong,
+    "exceed_context_size_error": LLMContextTooLong,
+    "string_above_max_length": LLMContextTooLong,
+    "request_too_large": LLMContextTooLong,
+    "model_not_found": LLMUnknownModel,
+    "content_filter": LLMContentFiltered,
+    "content_policy_violation": LLMContentFiltered,
+    "invalid_api_key": LLMRefused,
+    "authentication_error": LLMRefused,
+    "permission_error": LLMRefused,
+    "rate_limit_exceeded": LLMRateLimited,
+    "rate_limit_error": LLMRateLimited,
+    "overloaded_error": LLMUnavailable,
+    "api_error": LLMUnavailable,
+    "server_error": LLMUnavailable,
+    "timeout_error": LLMUnavailable,
+}
+"""Codes and types in error bodies; they say more than the status."""
+
+_CONTEXT = re.compile(
+    r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens", re.IGNORECASE
+)
+_PARAMETER = re.compile(
+    r"unsupported|not support|not permitted|not allowed|deprecated|unrecognized|unknown (parameter|field|argument)|extra inputs",
+    re.IGNORECASE,
+)
+
+HINTS: Mapping[type[LLMError], str] = {
+    LLMRefused: "Check the key and what it is allowed to do; nothing is sent again with this key.",
+    LLMQuotaExceeded: "Add credit or raise the account's limit, then resume the run.",
+    LLMUnknownModel: "Check the model's name and base_url.",
+    LLMContextTooLong: "Use a model with a longer context or lower max_output_tokens.",
+}
+
+
+def translate(
+    error: BaseException,
+    table: Mapping[str, type[LLMError]],
+    model: str,
+    *,
+    partial: str = "",
+    started: bool = False,
+    secret: str = "",
+) -> LLMError | None:
+    """The error in our words, or None for one that is not the provider's doing (it then goes up as it is).
+
+    ``partial`` is the visible text that had arrived, ``started`` whether anything of the answer had: a passing fault
+    after that is an interruption, because sending the request again could pay twice. ``secret`` is cut out of the message.
+    """
+    kind = _row(error, table) or _row(error, TRANSPORT)
+    if kind is None:
+        return None
+    status = getattr(error, "status_code", None)
+    status = status if isinstance(status, int) else None
+    body = _body(error)
+    if kind is LLMBadRequest and status is not None:
+        kind = _by_status(status)
+    kind = _by_body(body, kind)
+    text = f"model {model!r}: {_clean(body.get('message') or str(error) or type(error).__name__, secret)}"
+    if status is not None and status >= 400:
+        text += f" (HTTP {status})"
+    parameter = _refused_parameter(error, body) if kind is LLMBadRequest else ""
+    if parameter:
+        return LLMUnsupportedParameter(text, parameter=parameter, status=status)
+    if (partial or started) and kind in (LLMUnavailable, LLMRateLimited, LLMEmpty, LLMTimedOut):
+        kind = LLMInterrupted
+    if kind is LLMTimedOut:
+        return LLMTimedOut(text, deadline="connect_s" if _unconnected(error) else "idle_s")
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    translated = kind(
+        text,
+        hint=HINTS.get(kind, ""),
+        status=status,
+        request_id=getattr(error, "request_id", None),
+        retry_after_s=None if headers is None else retry_after_s(headers),
+        partial=partial,
+    )
+    translated.started = started or bool(partial)
+    translated.sent = kind is LLMUnavailable and status is None and not _unconnected(error)
+    return translated
+
+
+async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[LLMError]], model: str) -> T:
+    """What ``work`` returns. :raises LLMError: in place of what an SDK raises."""
+    try:
+        return await work()
+    except LLMError:
+        raise
+    except Exception as error:
+        known = translate(error, table, model)
+        if known is None:
+            raise
+        raise known from error
+
+
+def told(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
+    """The error that an error object inside an answer (one request's of a batch) tells of."""
+    inner = body.get("error")
+    inner = inner if isinstance(inner, Mapping) else body
+    fields = {name: str(inner[name]) for name in ("message", "code", "type") if inner.get(name) is not None}
+    kind = _by_body(fields, LLMUnavailable if status is None else _by_status(status))
+    text = f"model {model!r}: {_clean(fields.get('message') or 'the request failed', '')}"
+    return kind(text, hint=HINTS.get(kind, ""), status=status)
+
+
+async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
+    """Return the whole answer of a gateway that does not stream although it was asked to; None for a stream.
+
+    :raises LLMError: a web page (a proxy's, mostly), an error or bytes that are no answer came instead.
+    """
+    kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+    if kind == "text/html":
+        raise LLMBadRequest(
+            f"model {model!r}: a web page came instead of an answer", hint="Check base_url.", status=200
+        )
+    if kind != "application/json":
+        return None
+    data = json.loads(await response.aread())
+    if not isinstance(data, Mapping):
+        raise LLMEmpty(f"model {model!r}: the answer is not a JSON object")
+    if data.get("error"):
+        raise told(None, data, model)
+    return data
+
+
+def _unconnected(error: BaseException) -> bool:
+    """True where no connection was made, so that nothing can have been sent."""
+    names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
+    return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
+
+
+def _is(error: BaseException | None, *names: str) -> bool:
+    return error is not None and any(ancestor.__name__ in names for ancestor in type(error).__mro__)
+
+
+def _row(error: BaseException, table: Mapping[str, type[LLMError]]) -> type[LLMError] | None:
+    for ancestor in type(error).__mro__:
+        if ancestor.__name__ in table:
+            return table[ancestor.__name__]
+    return None
+
+
+def _by_status(status: int) -> type[LLMError]:
+    if status in STATUS:
+        return STATUS[status]
+    return LLMUnavailable if status >= 500 else LLMBadRequest
+
+
+def _by_body(body: Mapping[str, str], kind: type[LLMError]) -> type[LLMError]:
+    for field in ("code", "type"):
+        refined = BODY_CODE.get(body.get(field, ""))
+        if refined is not None:
+            return refined
+    if kind is LLMBadRequest and _CONTEXT.search(body.get("message", "")):
+        return LLMContextTooLong
+    return kind
+
+
+def _body(error: BaseException) -> dict[str, str]:
+    """The error object of the answer as strings: message, code, type, param; empty where there is none."""
+    body = getattr(error, "body", None)
+    if isinstance(body, Mapping) and isinstance(body.get("error"), Mapping):
+        body = body["error"]
+    if not isinstance(body, Mapping):
+        return {}
+    return {name: str(body[name]) for name in ("message", "code", "type", "param") if body.get(name) is not None}
+
+
+def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
+    """Return the setting that a 400 or 422 complains of, by whatever field the provider names it in; else ``""``.
+
+    OpenAI has ``param``; Azure leaves it null and quotes the name in the message; Mistral and others built on FastAPI
+    list ``detail`` entries with a location such as ``["body", "seed"]``.
+    """
+    raw = getattr(error, "body", None)
+    detail = raw.get("detail") if isinstance(raw, Mapping) else None
+    for entry in detail if isinstance(detail, list) else ():
+        place = entry.get("loc") if isinstance(entry, Mapping) else None
+        if isinstance(place, list | tuple) and len(place) > 1 and place[0] == "body":
+            return str(place[1])
+    text = f"{body.get('code')} {body.get('type')} {body.get('message')}"
+    if not _PARAMETER.search(text):
+        return ""
+    quoted = re.search(r"['\"`]([a-z_]+(?:\.[a-z_]+)*)['\"`]", body.get("message", ""))
+    named = re.search(r"(?:parameter|field|argument|inputs?)s?:? +([a-z]+_[a-z_]+|seed|temperature)\b", text)
+    return body.get("param") or (quoted or named or ["", ""])[1]
+
+
+def _clean(text: str, secret: str) -> str:
+    if secret:
+        text = text.replace(secret, "[key]")
+    text = "".join(character if character.isprintable() else " " for character in text)
+    text = re.sub(r"\b(sk|key)-[A-Za-z0-9*_-]{6,}", "[key]", text)
+    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"

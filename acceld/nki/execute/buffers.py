@@ -1,0 +1,270 @@
+"""Where the executor keeps each buffer: storage layout, contraction, poison.
+
+Kernels declare tensors of gigabytes of which one iteration touches a tile. A buffer whose values never pass between
+iterations of a loop needs the storage of one iteration only; this module proves that from the affine accesses and
+*drops* the loop from the buffer's addresses. What can not be proved keeps its full storage, so contraction never
+changes a result.
+
+Elements never written hold the poison (all bits set: NaN in every float format) or zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.errors import LimitExceeded
+from acceld.nki.ir.def_use import Coverage, Use, common_loops
+from acceld.nki.ir.numerics import Array, is_integer, storage_dtype, write
+from acceld.nki.ir.program import Access, Buffer, Loop, Role
+from acceld.nki.ir.regions import box, coefficient
+
+POISON = 0xFF
+_LONGEST_ANALYSIS = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Storage of one buffer.
+
+    The element at index ``x`` lies at ``sum((x[d] - origin[d]) * strides[d])`` elements, after the terms of
+    ``dropped`` loops are removed from ``x`` and ``spread[loop]`` elements are added for each of its iterations.
+    ``refill``: the loop at whose every iteration the storage becomes undefined again; -1 never, None when allocated.
+    """
+
+    buffer: Buffer
+    dtype: np.dtype[Any]
+    origin: tuple[int, ...]
+    strides: tuple[int, ...]
+    elements: int
+    dropped: frozenset[int] = frozenset()
+    spread: Mapping[int, int] = field(default_factory=dict)
+    refill: int | None = None
+    fill: float | int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of storage."""
+        return self.elements * self.dtype.itemsize
+
+    def place(self, access: Access) -> tuple[int, dict[int, int], tuple[int, ...]]:
+        """Flat start of ``access`` in elements, its change with each loop, and each tile axis's stride."""
+        const, terms = 0, dict(self.spread)
+        for start, origin, stride in zip(access.start, self.origin, self.strides, strict=True):
+            const += (start.const - origin) * stride
+            for loop, coef in start.terms:
+                if loop not in self.dropped:
+                    terms[loop] = terms.get(loop, 0) + coef * stride
+        steps = tuple(
+            sum(step * stride for step, stride in zip(dim.steps, self.strides, strict=True)) if dim.count != 1 else 0
+            for dim in access.dims
+        )
+        return const, {loop: coef for loop, coef in terms.items() if coef}, steps
+
+
+class Store:
+    """One buffer's memory while the program runs. ``array`` is its bytes, flat, empty when not allocated."""
+
+    __slots__ = ("array", "layout", "poison")
+
+    def __init__(self, layout: Layout, *, poison: bool) -> None:
+        self.layout = layout
+        self.poison = poison
+        self.array = np.empty(0, np.uint8)
+
+    def allocate(self) -> None:
+        """Take memory, filled unless every read is known to follow a write."""
+        self.array = np.empty(self.layout.nbytes, np.uint8)
+        if self.layout.refill != -1:
+            self.fill()
+
+    def fill(self) -> None:
+        """Make every element undefined, or what the kernel filled it with when declaring it."""
+        layout = self.layout
+        if layout.fill is None or (layout.fill == 0 and not np.signbit(layout.fill)):
+            undefined = layout.fill is None and self.poison
+            self.array.fill((1 if layout.dtype == np.bool_ else POISON) if undefined else 0)
+            return
+        elements = self.array.view(layout.dtype)
+        one = np.empty(1, layout.dtype)
+        write(one, np.full(1, layout.fill, np.float64), layout.buffer.dtype, float64=layout.dtype == np.float64)
+        elements[...] = one[0]
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self.array = np.empty(0, np.uint8)
+
+    def whole(self) -> Array:
+        """The storage in the buffer's shape (buffers without contraction only)."""
+        return self.array.view(self.layout.dtype).reshape(self.layout.buffer.shape)
+
+
+class Planner:
+    """Lays out the buffers of one program."""
+
+    def __init__(
+        self, trips: Mapping[int, int], *, float64: bool = False, kept_loops: frozenset[int] = frozenset()
+    ) -> None:
+        self.trips = trips
+        self.float64 = float64
+        self.kept_loops = kept_loops
+        self.coverage = Coverage(trips)
+
+    def layout(
+        self,
+        buffer: Buffer,
+        uses: Sequence[Use],
+        *,
+        order: Sequence[int] | None = None,
+        fill: float | None = None,
+    ) -> Layout:
+        """The layout of ``buffer``. ``uses`` are its accesses (without the memset that ``fill`` stands for);
+        ``order`` the dimensions from slowest to fastest; loops in ``kept_loops`` are never dropped but spread."""
+        reinterpreted = any(use.access.dtype not in ("", buffer.dtype) for use in uses)
+        dtype = storage_dtype(buffer.dtype, float64=self.float64 and not reinterpreted)
+        if buffer.role is not Role.SCRATCH or not uses:
+            return Layout(buffer, dtype, (0,) * len(buffer.shape), buffer.strides, buffer.elements, refill=-1)
+        dropped, spread, refill = self._drop(buffer, uses)
+        low, high = self._reach(buffer, uses, dropped)
+        sizes = [max(0, most - least + 1) for least, most in zip(low, high, strict=True)]
+        strides = [0] * len(sizes)
+        step = 1
+        for dim in reversed(order if order is not None else range(len(sizes))):
+            strides[dim] = step
+            step *= sizes[dim]
+        elements = step
+        extra = {}
+        for loop in spread:
+            extra[loop] = elements
+            elements *= max(1, self.trips[loop])
+        return Layout(buffer, dtype, tuple(low), tuple(strides), elements, frozenset(dropped), extra, refill, fill)
+
+    def _drop(self, buffer: Buffer, uses: Sequence[Use]) -> tuple[set[int], list[int], int | None]:
+        dropped: set[int] = set()
+        spread: list[int] = []
+        refill: int | None = None
+        chain = common_loops(uses)
+        movable = len(uses) * len(chain) <= _LONGEST_ANALYSIS and not any(use.indirect for use in uses)
+        covered = False
+        for depth, loop in enumerate(chain):
+            if loop.id in self.kept_loops:
+                if loop.id not in buffer.scope:
+                    break
+                spread.append(loop.id)
+                continue
+            even = movable and self._even(uses, loop)
+            if loop.id not in buffer.scope:
+                if not even or buffer.address is not None:
+                    break
+                covered = self.coverage.complete(uses, depth + 1)
+                if not covered and not self._apart(uses, loop, dropped):
+                    break
+            if even:
+                dropped.add(loop.id)
+            refill = loop.id
+            covered = False
+        if spread and refill is not None:
+            refill = None if not self._private(refill, chain, spread) else refill
+        depth = next((number + 1 for number, loop in enumerate(chain) if loop.id == refill), 0)
+        if self.coverage.complete(uses, depth):
+            refill = -1
+        return dropped, spread, refill
+
+    @staticmethod
+    def _private(refill: int, chain: Sequence[Loop], spread: Sequence[int]) -> bool:
+        order = [loop.id for loop in chain]
+        return order.index(refill) < order.index(spread[0])
+
+    @staticmethod
+    def _even(uses: Sequence[Use], loop: Loop) -> bool:
+        first = [coefficient(start, loop.id) for start in uses[0].access.start]
+        return all([coefficient(start, loop.id) for start in use.access.start] == first for use in uses)
+
+    def _apart(self, uses: Sequence[Use], loop: Loop, dropped: set[int]) -> bool:
+        """Whether different iterations of ``loop`` reach different elements."""
+        coefs = [coefficient(start, loop.id) for start in uses[0].access.start]
+        if not any(coefs):
+            return False
+        extents = self._extents(uses, dropped | {loop.id})
+        return any(abs(coef) >= size > 0 for coef, size in zip(coefs, extents, strict=True))
+
+    def _extents(self, uses: Sequence[Use], dropped: set[int]) -> list[int]:
+        low, high = self._bounds(uses, dropped)
+        return [most - least + 1 for least, most in zip(low, high, strict=True)]
+
+    def _bounds(self, uses: Sequence[Use], dropped: set[int]) -> tuple[list[int], list[int]]:
+        rank = len(uses[0].access.start)
+        lows: list[int | None] = [None] * rank
+        highs = [0] * rank
+        for use in uses:
+            region = box(use.access)
+            if region.empty:
+                continue
+            for d, (start, extent) in enumerate(zip(region.starts, region.extents, strict=True)):
+                least = most = start.const
+                for loop, coef in start.terms:
+                    if loop not in dropped:
+                        reach = coef * max(0, self.trips[loop] - 1)
+                        least, most = least + min(0, reach), most + max(0, reach)
+                most += extent - 1
+                known = lows[d]
+                lows[d] = least if known is None else min(known, least)
+                highs[d] = most if known is None else max(highs[d], most)
+        return [0 if low is None else low for low in lows], [
+            -1 if low is None else high for low, high in zip(lows, highs, strict=True)
+        ]
+
+    def _reach(self, buffer: Buffer, uses: Sequence[Use], dropped: set[int]) -> tuple[list[int], list[int]]:
+        if any(use.indirect for use in uses):
+            return [0] * len(buffer.shape), [size - 1 for size in buffer.shape]
+        low, high = self._bounds(uses, dropped)
+        moved = {
+            d for use in uses for d, start in enumerate(use.access.start) for loop, _ in start.terms if loop in dropped
+        }
+        for d, size in enumerate(buffer.shape):
+            if d not in moved:
+                low[d], high[d] = max(0, low[d]), min(size - 1, high[d])
+        return low, high
+
+
+def check_total(layouts: Sequence[Layout], max_bytes: int) -> None:
+    """LimitExceeded where any one buffer alone needs more than ``max_bytes``."""
+    for layout in layouts:
+        if layout.nbytes > max_bytes:
+            raise LimitExceeded(
+                f"buffer {layout.buffer.name or layout.buffer.id} needs {layout.nbytes} bytes to execute; "
+                f"the limit is {max_bytes}",
+                rule="memory_limit",
+                line=layout.buffer.line,
+                hint="use smaller tensors, or raise the limit",
+            )
+
+
+def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
+    """``values`` as the bytes of ``buffer``'s storage, rounded to its dtype."""
+    flat = np.empty(buffer.elements, layout.dtype)
+    source = np.ascontiguousarray(values).reshape(-1)
+    if source.dtype == flat.dtype and (layout.dtype == np.float64 or buffer.dtype != "tfloat32"):
+        flat[...] = source
+    elif is_integer(buffer.dtype) and source.dtype.kind in "iub":
+        np.copyto(flat, source, casting="unsafe")
+    else:
+        write(flat, source, buffer.dtype, float64=layout.dtype == np.float64)
+    return flat.view(np.uint8)
+
+
+def is_whole(buffer: Buffer, access: Access) -> bool:
+    """Whether ``access`` denotes every element of ``buffer``."""
+    if access.indirect:
+        return False
+    region = box(access)
+    return (
+        region.dense
+        and region.extents == buffer.shape
+        and all(start.const == 0 and not start.terms for start in region.starts)
+        and access.elements == prod(buffer.shape)
+    )

@@ -1,0 +1,201 @@
+"""Registers, random numbers, barriers and microscaling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.elementwise import crop
+from acceld.nki.execute.machine import Env, crash
+from acceld.nki.execute.windows import Window
+from acceld.nki.ir.numerics import ALU, BITWISE, NUMPY_DTYPES, Array
+
+
+def _register(context: Context, name: str = "register") -> int:
+    number = context.attr(name)
+    if not isinstance(number, int) or not 0 <= number < len(context.machine.registers):
+        crash(f"{context.op} names no register", "register", context.instruction.line)
+    return number
+
+
+def _value(context: Context) -> Callable[[Env, Window], int | float]:
+    """What a register operation takes: ``source``'s register, else its operand."""
+    if context.attr("source") is not None:
+        number = _register(context, "source")
+        return lambda env, window: context.machine.registers[number]
+    reader = context.reader(0)
+
+    def read(env: Env, window: Window) -> int | float:
+        value = np.asarray(reader(env, window))
+        if value.size != 1:
+            crash("a register holds one element", "register", context.instruction.line)
+        return _plain(float(value.reshape(-1)[0]))
+
+    return read
+
+
+def _plain(value: float) -> int | float:
+    return int(value) if np.isfinite(value) and value == int(value) else value
+
+
+def register_move(context: Context) -> Step:
+    """register = immediate or another register."""
+    target, value = _register(context), _value(context)
+
+    def run(env: Env, window: Window) -> None:
+        context.machine.registers[target] = value(env, window)
+
+    return run
+
+
+def register_load(context: Context) -> Step:
+    """register = the one element of data."""
+    target, data = _register(context), context.src(0)
+
+    def run(env: Env, window: Window) -> None:
+        values = data.raw(env, window).reshape(-1)
+        if values.size != 1:
+            crash("a register is loaded from one element", "register", context.instruction.line)
+        context.machine.registers[target] = _plain(float(values[0]))
+
+    return run
+
+
+def register_store(context: Context) -> Step:
+    """The one element of dst = register."""
+    source, dst = _register(context), context.dst()
+
+    def run(env: Env, window: Window) -> None:
+        dst.put(env, window, np.full((1,) * len(dst.shape), context.machine.registers[source], np.float64))
+
+    return run
+
+
+def register_alu(context: Context) -> Step:
+    """register = source op value; the value is an immediate, or the register that ``operand`` names."""
+    target = _register(context)
+    source = _register(context, "source") if context.attr("source") is not None else target
+    op = context.text("op")
+    reader = context.reader(0)
+    other = _register(context, "operand") if context.attr("operand") is not None else None
+    if op not in ALU and op not in BITWISE:
+        crash(f"{op!r} is no arithmetic operation", "operation", context.instruction.line)
+
+    def run(env: Env, window: Window) -> None:
+        held = context.machine.registers[source]
+        registers = context.machine.registers
+        value = float(np.asarray(reader(env, window)).reshape(-1)[0] if other is None else registers[other])
+        if op in BITWISE:
+            if not (np.isfinite(held) and np.isfinite(value)):
+                crash("a bit operation on a register that holds no integer", "register_value", context.instruction.line)
+            both = np.array([int(held), int(value)], np.float64).astype(np.int64)
+            context.machine.registers[target] = int(BITWISE[op](both[0], both[1]))
+        else:
+            result = ALU[op](np.float64(held), np.float64(value), None)
+            context.machine.registers[target] = _plain(float(result))
+
+    return run
+
+
+def random_seed(context: Context) -> Step:
+    """Seeds the generator from the operand's elements."""
+    reader = context.reader(0)
+
+    def run(env: Env, window: Window) -> None:
+        values = np.nan_to_num(np.asarray(reader(env, window), np.float64)).reshape(-1)
+        seeds = [int(value) & 0xFFFFFFFF for value in np.clip(values, -(2.0**53), 2.0**53)]
+        context.machine.random = np.random.default_rng(seeds)
+
+    return run
+
+
+def random(context: Context) -> Step:
+    """Uniform values in [low, high); raw integers where dst holds integers and no range is given."""
+    dst = context.dst()
+    low = context.reader(0) if context.has_src(0) else None
+    high = context.reader(1) if context.has_src(1) else None
+
+    def run(env: Env, window: Window) -> None:
+        shape = context.space.shape
+        if low is None and dst.integer:
+            info = np.iinfo(dst.numpy_dtype) if dst.numpy_dtype.kind in "iu" else None
+            least, most = (int(info.min), int(info.max)) if info is not None else (0, 1)
+            values: Array = context.machine.random.integers(least, most, shape, endpoint=True)
+        else:
+            start = low(env, None) if low is not None else 0.0
+            end = high(env, None) if high is not None else 1.0
+            values = start + (end - start) * context.machine.random.random(shape)
+        dst.put(env, window, crop(values, window))
+
+    return run
+
+
+def dropout(context: Context) -> Step:
+    """Zeroes elements with the given probability; the others stay as they are."""
+    dst, data, probability = context.dst(), context.reader(0), context.reader(1)
+
+    def run(env: Env, window: Window) -> None:
+        values = data(env, window)
+        kept = context.machine.random.random(values.shape) >= probability(env, window)
+        dst.put(env, window, np.where(kept, values, values.dtype.type(0)))
+
+    return run
+
+
+def nothing(context: Context) -> Step:
+    """No effect on values."""
+    return lambda env, window: None
+
+
+def quantize_mx(context: Context) -> Step:
+    """Rounds blocks of eight partitions by four free elements to MXFP8 with one shared power-of-two scale, twice as
+    large as the OCP standard's sample: 2 ** (floor(log2(greatest)) - (E - 1)), E the format's greatest exponent."""
+    data = context.src(0, arranged=False)
+    dst, scale = context.dst(0, arranged=False), context.dst(1, arranged=False)
+    formats = {"float8_e5m2_x4": ("float8_e5m2", 14), "float8_e4m3fn_x4": ("float8_e4m3fn", 7)}
+    if dst.dtype not in formats:
+        raise context.unsupported(f"packing to {dst.dtype}")
+    name, greatest = formats[dst.dtype]
+
+    def run(env: Env, window: Window) -> None:
+        if window is not None:
+            raise context.unsupported("a mask")
+        values = data.load(env, None)
+        rows = np.ascontiguousarray(values.reshape(values.shape[0], -1))
+        if rows.shape[0] % 8 or rows.shape[1] % 4:
+            crash("a block is eight partitions by four elements", "mx_block", context.instruction.line)
+        blocks = rows.reshape(rows.shape[0] // 8, 8, rows.shape[1] // 4, 4)
+        peak = np.abs(blocks).max(axis=(1, 3))
+        _, exponent = np.frexp(np.where(np.isfinite(peak), peak, 0))
+        shared = np.clip(exponent - 1 - greatest, -127, 127)
+        shared = np.where(peak > 0, shared, -127)
+        scaled = np.ldexp(blocks, -shared[:, None, :, None])
+        limit = float(np.finfo(np.float32).max if name not in _LIMITS else _LIMITS[name])
+        packed = np.ascontiguousarray(np.clip(scaled, -limit, limit).reshape(rows.shape).astype(NUMPY_DTYPES[name]))
+        dst.put(env, None, packed.view(np.uint32).reshape(dst.shape))
+        target = scale.raw(env, None)
+        bytes_out = np.array(target.reshape(target.shape[0], -1))
+        for group in range(shared.shape[0]):
+            row = group if bytes_out.shape[0] == shared.shape[0] else (group // 4) * 32 + group % 4
+            bytes_out[row] = (shared[group] + 127).astype(np.uint8)
+        scale.put(env, None, bytes_out)
+
+    return run
+
+
+_LIMITS = {"float8_e5m2": 57344.0, "float8_e4m3fn": 448.0}
+
+BUILDERS: dict[str, Callable[[Context], Step]] = {
+    "register_move": register_move,
+    "register_load": register_load,
+    "register_store": register_store,
+    "register_alu": register_alu,
+    "random_seed": random_seed,
+    "random": random,
+    "dropout": dropout,
+    "barrier": nothing,
+    "print": nothing,
+    "quantize_mx": quantize_mx,
+}

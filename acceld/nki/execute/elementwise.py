@@ -1,0 +1,408 @@
+"""Vector, scalar and GpSimd arithmetic on tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.execute.activations import ACTIVATIONS
+from acceld.nki.execute.context import Context, Reader, Step, write_result
+from acceld.nki.execute.machine import Env, crash, pattern_values
+from acceld.nki.execute.reductions import fold_sink, folding_registers
+from acceld.nki.execute.windows import Crop, Mask, Window
+from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, is_integer, to_integer
+from acceld.nki.ir.program import Access, Engine
+
+Binary = Callable[[Any, Any, "Array | None"], Array]
+
+_EXACT_INTEGER = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
+
+
+def alu(context: Context, op: str) -> Binary:
+    """The two-operand function ``op`` on reals."""
+    found = ALU.get(op)
+    if found is None:
+        crash(f"{context.op}: {op!r} is no arithmetic operation", "operation", context.instruction.line)
+    return found
+
+
+def integer_function(context: Context, op: str) -> np.ufunc | None:
+    """The integer form of ``op`` where this instruction computes on integers: bit operations, and 32-bit integer
+    add, subtract and multiply, which GpSimd does exactly."""
+    if op in BITWISE:
+        return BITWISE[op]
+    if op not in _EXACT_INTEGER or context.instruction.engine not in (Engine.GPSIMD, Engine.UNKNOWN):
+        return None
+    stores = context.machine.stores
+    for operand in (*context.instruction.srcs, *context.instruction.dsts):
+        if isinstance(operand, Access):
+            dtype = operand.dtype or stores[operand.buffer].layout.buffer.dtype
+            if dtype not in ("int32", "uint32"):
+                return None
+        elif not isinstance(operand, int):
+            return None
+    return _EXACT_INTEGER[op]
+
+
+def integer_reader(context: Context, number: int) -> Reader:
+    """Source ``number`` as integers."""
+    operand = context.instruction.srcs[number]
+    if isinstance(operand, Access):
+        tile = context.src(number)
+
+        def load(env: Env, window: Window) -> Array:
+            values = tile.raw(env, window)
+            return values if values.dtype.kind in "iub" else to_integer(values, np.dtype(np.int32))
+
+        return load
+    value = context.number(number)
+    if value != int(value):
+        crash(f"{context.op}: {value} is no integer", "operand_kind", context.instruction.line)
+    whole = int(value)
+    return lambda env, window: whole
+
+
+def apply_integer(function: np.ufunc, a: Any, b: Any) -> Array:
+    """``function(a, b)`` in the width of its tile operand; immediates wrap into it."""
+    width = next((np.asarray(x).dtype for x in (a, b) if isinstance(x, np.ndarray)), np.dtype(np.int32))
+    if width == np.bool_:
+        width = np.dtype(np.uint8)
+    narrow = [
+        x.astype(width) if isinstance(x, np.ndarray) else np.array(x & ((1 << 8 * width.itemsize) - 1)).astype(width)
+        for x in (a, b)
+    ]
+    return np.asarray(function(*narrow))
+
+
+def tensor_tensor(context: Context) -> Step:
+    """dst = data1 op data2."""
+    op = context.text("op")
+    dst = context.dst()
+    whole = integer_function(context, op)
+    if whole is not None:
+        one, two = integer_reader(context, 0), integer_reader(context, 1)
+        return lambda env, window: dst.put(env, window, apply_integer(whole, one(env, window), two(env, window)))
+    function = alu(context, op)
+    first, second = context.reader(0), context.reader(1)
+
+    def run(env: Env, window: Window) -> None:
+        out = dst.target(env, window)
+        result = function(first(env, window), second(env, window), out)
+        if out is None:
+            dst.put(env, window, result)
+
+    return run
+
+
+def _stage(context: Context, op: str, reverse: bool, operand: Reader) -> Callable[[Env, Window, Any, Any], Array]:
+    function = alu(context, op)
+    if reverse:
+        return lambda env, window, value, out: function(operand(env, window), value, out)
+    return lambda env, window, value, out: function(value, operand(env, window), out)
+
+
+def _integer_stages(context: Context, ops: list[tuple[str, bool, int]]) -> Step:
+    dst = context.dst()
+    data = integer_reader(context, 0)
+    stages = []
+    for op, reverse, number in ops:
+        function = integer_function(context, op)
+        if function is None:
+            crash(f"{context.op} mixes bit operations with arithmetic", "operation", context.instruction.line)
+        stages.append((function, reverse, integer_reader(context, number)))
+
+    def run(env: Env, window: Window) -> None:
+        value = data(env, window)
+        for function, reverse, operand in stages:
+            other = operand(env, window)
+            value = apply_integer(function, other, value) if reverse else apply_integer(function, value, other)
+        dst.put(env, window, value)
+
+    return run
+
+
+def _stages(context: Context) -> list[tuple[str, bool, int]]:
+    found = [(context.text("op0"), context.flag("reverse0"), 1)]
+    second = context.text("op1")
+    if second and context.has_src(2):
+        found.append((second, context.flag("reverse1"), 2))
+    return found
+
+
+def tensor_scalar(context: Context) -> Step:
+    """dst = (data op0 operand0) op1 operand1, for scalars or tiles; optionally folded into reduce_res."""
+    ops = _stages(context)
+    sink = fold_sink(context)
+    if all(integer_function(context, op) is not None for op, _, _ in ops) and sink is None:
+        return _integer_stages(context, ops)
+    dst = context.dst()
+    data = context.reader(0)
+    stages = [_stage(context, op, reverse, context.reader(number)) for op, reverse, number in ops]
+    direct = len(stages) == 1 or not context.shares_destination(2)
+    negate = context.flag("negate")
+    if len(stages) == 1 and sink is None:
+        (only,) = stages
+
+        def single(env: Env, window: Window) -> None:
+            out = dst.target(env, window)
+            result = only(env, window, data(env, window), out)
+            if out is None:
+                dst.put(env, window, result)
+
+        return single
+
+    def run(env: Env, window: Window) -> None:
+        out = dst.target(env, window) if direct else None
+        value = data(env, window)
+        for stage in stages:
+            value = stage(env, window, value, out)
+        write_result(dst, env, window, out, value)
+        if sink is not None:
+            sink(env, window, np.broadcast_to(value, out.shape) if out is not None else value, negate)
+
+    return run
+
+
+def tensor_scalar_cumulative(context: Context) -> Step:
+    """Running fold along the free axes in order: r[i] = (data[i] op0 operand0) op1 r[i-1]."""
+    dst = context.dst()
+    data = context.reader(0)
+    stage = _stage(context, context.text("op0"), False, context.reader(1))
+    op = context.text("op1", "add")
+    if op not in FOLD_IDENTITY and op != "subtract":
+        crash(f"a running fold with {op}", "operation", context.instruction.line)
+    function = alu(context, op)
+    command = context.text("reduce_cmd", "reset_reduce")
+    initial = context.reader(2) if context.has_src(2) else None
+    registers = folding_registers(context, FOLD_IDENTITY.get(op, 0.0))
+
+    def run(env: Env, window: Window) -> None:
+        value = np.broadcast_to(stage(env, window, data(env, window), None), context.space.shape)
+        if window is not None:
+            raise context.unsupported("a mask")
+        rows = value.reshape(value.shape[0], -1)
+        held = registers(value.shape[0])
+        if initial is not None:
+            held[...] = np.asarray(initial(env, window)).reshape(-1)
+        elif command != "reduce":
+            held[...] = FOLD_IDENTITY.get(op, 0.0)
+        out = np.empty_like(rows)
+        for place in range(rows.shape[1]):
+            held[...] = out[:, place] = function(rows[:, place], held, None)
+        dst.put(env, window, out.reshape(value.shape))
+
+    return run
+
+
+def activation(context: Context) -> Step:
+    """dst = func(data * scale + bias), with an optional fold into reduce_res."""
+    name = context.text("func", "copy")
+    dst = context.dst()
+    if name == "invert":
+        source = integer_reader(context, 0)
+        return lambda env, window: dst.put(env, window, np.invert(np.asarray(source(env, window))))
+    function = ACTIVATIONS.get(name)
+    if function is None:
+        crash(f"{name!r} is no activation function", "operation", context.instruction.line)
+    data = context.reader(0)
+    bias, scale = context.reader(1), context.reader(2)
+    scaled = not _is_number(context, 2, 1.0)
+    biased = not _is_number(context, 1, 0.0)
+    direct = not context.shares_destination(1, 2)
+    sink = fold_sink(context)
+
+    def run(env: Env, window: Window) -> None:
+        out = dst.target(env, window) if direct else None
+        value = data(env, window)
+        if scaled:
+            value = np.multiply(value, scale(env, window), out=out)
+        if biased:
+            value = np.add(value, bias(env, window), out=out)
+        result = function(value, out)
+        write_result(dst, env, window, out, result)
+        if sink is not None:
+            sink(env, window, result, False)
+
+    return run
+
+
+def _is_number(context: Context, number: int, value: float) -> bool:
+    operand = context.instruction.srcs[number]
+    return isinstance(operand, int | float) and operand == value
+
+
+def activate2(context: Context) -> Step:
+    """dst = func((data op0 operand0) op1 operand1)."""
+    dst = context.dst()
+    name = context.text("func", "copy")
+    function = ACTIVATIONS.get(name)
+    if function is None:
+        crash(f"{name!r} is no activation function", "operation", context.instruction.line)
+    slope = context.attr("relu_param")
+    data = context.reader(0)
+    stages = [
+        _stage(context, context.text(op) or "bypass", context.flag(reverse), context.reader(number))
+        for op, reverse, number in (("op0", "reverse0", 1), ("op1", "reverse1", 2))
+    ]
+    sink = fold_sink(context)
+
+    def run(env: Env, window: Window) -> None:
+        value = data(env, window)
+        for stage in stages:
+            value = stage(env, window, value, None)
+        if name == "relu" and isinstance(slope, int | float) and slope:
+            result = np.where(value > 0, value, value * value.dtype.type(slope))
+        else:
+            result = function(np.array(value), None)
+        dst.put(env, window, result)
+        if sink is not None:
+            sink(env, window, result, False)
+
+    return run
+
+
+def reciprocal(context: Context) -> Step:
+    """dst = 1 / data."""
+    dst, data = context.dst(), context.reader(0)
+
+    def run(env: Env, window: Window) -> None:
+        out = dst.target(env, window)
+        result = np.reciprocal(data(env, window), out=out)
+        if out is None:
+            dst.put(env, window, result)
+
+    return run
+
+
+def exponential(context: Context) -> Step:
+    """dst = exp(data - max_value); the sum along the free axes goes to reduce_res."""
+    dst, data, most = context.dst(), context.reader(0), context.reader(1)
+    sink = fold_sink(context, default_op="add")
+
+    def run(env: Env, window: Window) -> None:
+        result = np.exp(np.subtract(data(env, window), most(env, window)))
+        dst.put(env, window, result)
+        if sink is not None:
+            sink(env, window, result, False)
+
+    return run
+
+
+def select(context: Context) -> Step:
+    """dst = on_true where predicate (not, with reverse) else on_false."""
+    dst = context.dst()
+    predicate, yes, no = (context.reader(number) for number in range(3))
+    reverse = context.flag("reverse")
+    sink = fold_sink(context)
+
+    def run(env: Env, window: Window) -> None:
+        holds = predicate(env, window) != 0
+        if reverse:
+            holds = ~holds
+        real = context.machine.real
+        result = np.where(holds, np.asarray(yes(env, window), real), np.asarray(no(env, window), real))
+        dst.put(env, window, result)
+        if sink is not None:
+            sink(env, window, result, False)
+
+    return run
+
+
+def affine_select(context: Context) -> Step:
+    """dst = on_true where pattern cmp 0 else on_false."""
+    dst = context.dst()
+    yes, no = context.reader(0), context.reader(1)
+    compare = alu(context, context.text("cmp", "equal"))
+    values = _pattern(context)
+
+    def run(env: Env, window: Window) -> None:
+        holds = compare(crop(values(env), window).astype(context.machine.real), 0.0, None) != 0
+        real = context.machine.real
+        dst.put(env, window, np.where(holds, np.asarray(yes(env, window), real), np.asarray(no(env, window), real)))
+
+    return run
+
+
+def iota(context: Context) -> Step:
+    """dst = pattern."""
+    dst, values = context.dst(), _pattern(context)
+    whole = is_integer(dst.dtype)
+
+    def run(env: Env, window: Window) -> None:
+        found = crop(values(env), window)
+        dst.put(env, window, found if whole else found.astype(context.machine.real))
+
+    return run
+
+
+def _pattern(context: Context) -> Callable[[Env], Array]:
+    pattern = context.instruction.pattern
+    if pattern is None:
+        crash(f"{context.op} needs a pattern", "operand_kind", context.instruction.line)
+    return pattern_values(context.machine, pattern, context.space.shape)
+
+
+def crop(values: Array, window: Window) -> Array:
+    """The part of an array over the whole space that a window covers; all of it for a boolean window."""
+    if window is None or isinstance(window, Mask):
+        return values
+    assert isinstance(window, Crop)
+    return values[tuple(slice(first, end) for first, end in window.ranges)]
+
+
+def range_select(context: Context) -> Step:
+    """dst = on_true where index cmp0 bound0 and index cmp1 bound1, else on_false; index counts free elements."""
+    dst = context.dst()
+    yes, low, high = (context.reader(number) for number in range(3))
+    first, second = alu(context, context.text("cmp0")), alu(context, context.text("cmp1"))
+    start = context.attr("range_start", 0)
+    other = context.attr("on_false")
+    fill = float(other) if isinstance(other, int | float) else float(np.finfo(np.float32).min)
+    shape = context.space.shape
+    free = int(np.prod(shape[1:], dtype=np.int64))
+    origin = start if isinstance(start, int | float) else 0
+    index = (np.arange(free) + origin).astype(context.machine.real).reshape(1, *shape[1:])
+    sink = fold_sink(context, default_op="max")
+
+    def run(env: Env, window: Window) -> None:
+        where = crop(np.broadcast_to(index, shape), window)
+        holds = (first(where, low(env, window), None) != 0) & (second(where, high(env, window), None) != 0)
+        real = context.machine.real
+        result = np.where(holds, np.asarray(yes(env, window), real), real.type(fill))
+        dst.put(env, window, result)
+        if sink is not None:
+            sink(env, window, result, False)
+
+    return run
+
+
+def copy_predicated(context: Context) -> Step:
+    """dst = src where the predicate (not, with reverse) holds; other elements stay."""
+    dst, source, predicate = context.dst(), context.reader(0), context.reader(1)
+    reverse = context.flag("reverse")
+
+    def run(env: Env, window: Window) -> None:
+        holds = predicate(env, window) != 0
+        before = dst.load(env, window)
+        dst.put(env, window, np.where(~holds if reverse else holds, source(env, window), before))
+
+    return run
+
+
+BUILDERS: dict[str, Callable[[Context], Step]] = {
+    "tensor_tensor": tensor_tensor,
+    "tensor_scalar": tensor_scalar,
+    "scalar_tensor_tensor": tensor_scalar,
+    "tensor_scalar_cumulative": tensor_scalar_cumulative,
+    "activation": activation,
+    "activate2": activate2,
+    "reciprocal": reciprocal,
+    "exponential": exponential,
+    "select": select,
+    "affine_select": affine_select,
+    "iota": iota,
+    "range_select": range_select,
+    "copy_predicated": copy_predicated,
+}

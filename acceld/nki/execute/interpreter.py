@@ -1,0 +1,439 @@
+"""Running a program on data.
+
+The loop tree is compiled once into closures over strided views; no instruction is interpreted per element, and loops
+whose body is one accumulating matrix product run as one larger product. Results differ from iteration order only in
+the order of float32 sums.
+
+Nothing in a program is trusted: accesses not proved inside their buffers are checked when they run, storage is
+bounded by ``max_bytes`` and time by ``deadline_s``, and whatever a malformed program makes numpy raise becomes a
+:class:`KernelCrash` with the instruction's line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from acceld.chips import chip_spec
+from acceld.errors import UsageError
+from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
+from acceld.nki.execute.blas import one_thread
+from acceld.nki.execute.buffers import Layout, Planner, Store, check_total, copy_in, is_whole
+from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.kernels import build
+from acceld.nki.execute.machine import Env, Machine, crash
+from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
+from acceld.nki.execute.windows import Nothing, Window, window_function
+from acceld.nki.ir.def_use import Use, uses_of
+from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
+from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
+
+_CHECK_EVERY = 256
+_LONGEST_SHUFFLE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteOptions:
+    """How to run.
+
+    ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: what memory nobody wrote
+    holds. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail where an operand
+    hinted to hold only 0 and 1 does not. ``deadline_s`` and ``max_bytes`` bound time and memory.
+    """
+
+    float64: bool = False
+    uninitialized: Literal["nan", "zero"] = "nan"
+    shuffle_affine: int | None = None
+    check_onezero: bool = True
+    deadline_s: float | None = None
+    max_bytes: int = 8 * 1024**3
+    random_seed: int = 0
+
+
+DEFAULT_OPTIONS = ExecuteOptions()
+
+Run = Callable[[Env], None]
+
+
+def execute(program: Program, inputs: Sequence[Array], options: ExecuteOptions = DEFAULT_OPTIONS) -> list[Array]:
+    """The program's outputs for ``inputs``, arrays of the input buffers' shapes (any numeric dtype, rounded to the
+    buffer's), in the order of ``program.inputs``. Inputs are never written to.
+
+    KernelCrash or LimitExceeded where the program fails, UnsupportedCall for what the simulator can not run,
+    UsageError for inputs that do not fit.
+    """
+    return _Execution(program, options).run(inputs)
+
+
+class _Execution:
+    """One program compiled for one run."""
+
+    def __init__(self, program: Program, options: ExecuteOptions) -> None:
+        self.program, self.options = program, options
+        self.loops = program.loops
+        self.trips = {number: loop.trips for number, loop in self.loops.items()}
+        self.skipped: set[int] = set()
+        self.live = 0
+        self.lockstep = frozenset(
+            number for number, loop in self.loops.items() if loop.kind is LoopKind.SPMD and _has_barrier(loop)
+        )
+        uses = self._uses()
+        layouts = self._layouts(uses)
+        check_total(layouts, options.max_bytes)
+        poison = options.uninitialized == "nan"
+        self.stores = [Store(layout, poison=poison) for layout in layouts]
+        self.first: dict[int, list[Store]] = {}
+        self.last: dict[int, list[Store]] = {}
+        for number, found in uses.items():
+            if program.buffers[number].role is Role.SCRATCH and found:
+                self.first.setdefault(found[0].position, []).append(self.stores[number])
+                self.last.setdefault(found[-1].position, []).append(self.stores[number])
+        self.written = {number for number, found in uses.items() if any(use.writes for use in found)}
+        env: Env = [0] * len(self.loops)
+        shuffled = options.shuffle_affine is not None
+        self.env = env
+        deadline = math.inf if options.deadline_s is None else time.monotonic() + options.deadline_s
+        self.machine = Machine(
+            stores=self.stores,
+            partitions=chip_spec(program.chip).partitions,
+            slots={number: slot for slot, number in enumerate(self.loops)},
+            float64=options.float64,
+            check_onezero=options.check_onezero,
+            max_elements=max(1, options.max_bytes // 4),
+            deadline=deadline,
+            registers=[0] * program.registers,
+            order=[0] * len(self.loops) if shuffled else env,
+            random=np.random.default_rng(options.random_seed),
+        )
+        self.order_random = np.random.default_rng(options.shuffle_affine or 0)
+        self.refills: dict[int, list[Store]] = {}
+        for store in self.stores:
+            if store.layout.refill is not None and store.layout.refill >= 0:
+                self.refills.setdefault(store.layout.refill, []).append(store)
+
+    def _uses(self) -> dict[int, list[Use]]:
+        found: dict[int, list[Use]] = {}
+
+        def visit(node: Node, loops: tuple[Loop, ...], position: int) -> None:
+            if isinstance(node, Loop):
+                for child in node.body:
+                    visit(child, (*loops, node), position)
+                return
+            for use in uses_of(node, loops, position):
+                found.setdefault(use.access.buffer, []).append(use)
+
+        for position, node in enumerate(self.program.body):
+            visit(node, (), position)
+        return found
+
+    def _layouts(self, uses: dict[int, list[Use]]) -> list[Layout]:
+        planner = Planner(self.trips, float64=self.options.float64, kept_loops=self.lockstep)
+        orders = self._orders(uses)
+        layouts = []
+        for buffer in self.program.buffers:
+            found = uses.get(buffer.id, [])
+            fill = self._fill(buffer.id, found)
+            layouts.append(planner.layout(buffer, found, order=orders.get(buffer.id), fill=fill))
+        return layouts
+
+    def _fill(self, number: int, found: list[Use]) -> float | int | None:
+        """What a buffer is filled with when declared: its first use, a memset of all of it. That use is removed."""
+        if not found:
+            return None
+        buffer, use = self.program.buffers[number], found[0]
+        instruction = use.instruction
+        value = instruction.srcs[0] if instruction.op == "memset" and instruction.srcs else None
+        if (
+            buffer.role is not Role.SCRATCH
+            or not isinstance(value, int | float)
+            or (is_integer(buffer.dtype) and value != 0)
+            or instruction.mask
+            or use.access.dtype not in ("", buffer.dtype)
+            or tuple(loop.id for loop in use.loops) != buffer.scope
+            or len(instruction.dsts) != 1
+            or not is_whole(buffer, use.access)
+            or sum(other.instruction is instruction for other in found) != 1
+            or any(loop.id in self.lockstep for loop in use.loops)
+        ):
+            return None
+        self.skipped.add(id(instruction))
+        del found[0]
+        return value
+
+    def _orders(self, uses: dict[int, list[Use]]) -> dict[int, tuple[int, ...]]:
+        orders: dict[int, tuple[int, ...]] = {}
+        for loop in self.loops.values():
+            fused = fused_loops(loop)
+            if fused is None:
+                continue
+            loops, instruction = fused
+            for operand in instruction.srcs:
+                assert isinstance(operand, Access)
+                buffer = self.program.buffers[operand.buffer]
+                order = layout_order(operand, loops, buffer.partition_axis)
+                if order is not None:
+                    orders.setdefault(operand.buffer, order)
+        return orders
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        program = self.program
+        if len(inputs) != len(program.inputs):
+            raise UsageError(f"the program takes {len(program.inputs)} inputs, got {len(inputs)}")
+        with np.errstate(all="ignore"), one_thread():
+            self._place_inputs(inputs)
+            for number, buffer in enumerate(program.buffers):
+                if buffer.data is not None:
+                    values = np.frombuffer(buffer.data, NUMPY_DTYPES[buffer.dtype])
+                    self.stores[number].array = copy_in(buffer, self.stores[number].layout, values)
+                elif buffer.role is Role.OUTPUT or (number in program.outputs and number not in program.inputs):
+                    self._allocate(self.stores[number])
+                    self.stores[number].fill()
+            for position, node in enumerate(program.body):
+                if position % _CHECK_EVERY == 0:
+                    self.machine.check_deadline()
+                for store in self.first.get(position, ()):
+                    self._allocate(store)
+                self._compile(node)(self.env)
+                for store in self.last.get(position, ()):
+                    self.live -= store.layout.nbytes
+                    store.release()
+        return [self._output(number) for number in program.outputs]
+
+    def _place_inputs(self, inputs: Sequence[Array]) -> None:
+        for number, values in zip(self.program.inputs, inputs, strict=True):
+            buffer, store = self.program.buffers[number], self.stores[number]
+            values = np.asarray(values)
+            if values.size != buffer.elements or (values.shape != buffer.outer_shape and values.ndim):
+                raise UsageError(f"input {buffer.name} has shape {values.shape}, expected {buffer.outer_shape}")
+            self.live += store.layout.nbytes
+            kept = (
+                number not in self.written
+                and values.dtype == store.layout.dtype
+                and values.flags.c_contiguous
+                and buffer.dtype != "tfloat32"
+                and values.size > 0
+            )
+            if kept:
+                store.array = values.reshape(-1).view(np.uint8)
+                store.array.flags.writeable = False
+            else:
+                store.array = copy_in(buffer, store.layout, values)
+
+    def _allocate(self, store: Store) -> None:
+        self.live += store.layout.nbytes
+        if self.live > self.options.max_bytes:
+            raise LimitExceeded(
+                f"the program needs more than {self.options.max_bytes} bytes to execute",
+                rule="memory_limit",
+                line=store.layout.buffer.line,
+                hint="use smaller tensors, or raise the limit",
+            )
+        try:
+            store.allocate()
+        except (MemoryError, ValueError) as error:
+            raise LimitExceeded(
+                f"no memory for {store.layout.nbytes} bytes", rule="memory_limit", line=store.layout.buffer.line
+            ) from error
+
+    def _output(self, number: int) -> Array:
+        buffer, store = self.program.buffers[number], self.stores[number]
+        dtype = store.layout.dtype
+        values: Array = store.array.view(dtype).reshape(buffer.outer_shape)
+        return values if number in self.written and number not in self.program.inputs else values.copy()
+
+    def _compile(self, node: Node) -> Run:
+        return self._loop(node) if isinstance(node, Loop) else self._instruction(node)
+
+    def _instruction(self, instruction: Instruction) -> Run:
+        if id(instruction) in self.skipped:
+            return _nothing
+        self.machine.check_deadline()
+        try:
+            context = Context(self.machine, instruction, self.trips)
+            step = build(context)
+        except KernelFailure:
+            raise
+        except _NUMPY_ERRORS as error:
+            raise _translated(instruction, error) from error
+        return self._guarded(instruction, step, context)
+
+    def _guarded(self, instruction: Instruction, step: Step, context: Context) -> Run:
+        if not instruction.mask:
+
+            def plain(env: Env) -> None:
+                try:
+                    step(env, None)
+                except _NUMPY_ERRORS as error:
+                    raise _translated(instruction, error) from error
+
+            return plain
+        window = window_function(self.machine, instruction.mask, context.space.shape, general=context.general)
+
+        def masked(env: Env) -> None:
+            try:
+                found: Window | Nothing = window(env)
+                if not isinstance(found, Nothing):
+                    step(env, found)
+            except _NUMPY_ERRORS as error:
+                raise _translated(instruction, error) from error
+
+        return masked
+
+    def _loop(self, loop: Loop) -> Run:
+        fused = self._fused(loop)
+        if fused is not None:
+            return fused
+        if loop.id in self.lockstep:
+            return self._in_step([loop], list(loop.body))
+        children = [self._compile(node) for node in loop.body]
+        return self._iterate(loop, children)
+
+    def _iterate(self, loop: Loop, children: list[Run]) -> Run:
+        machine = self.machine
+        slot, count = machine.slots[loop.id], loop.trips
+        refills = self.refills.get(loop.id, ())
+        check = machine.check_deadline
+        order = machine.order
+        if self.options.shuffle_affine is not None:
+            affine = loop.kind is LoopKind.AFFINE
+
+            def shuffled(env: Env) -> None:
+                trips = self._trips(loop)
+                for position, i in enumerate(self._permutation(trips) if affine else range(trips)):
+                    check()
+                    env[slot], order[slot] = i, position
+                    for store in refills:
+                        store.fill()
+                    for child in children:
+                        child(env)
+
+            return shuffled
+        if loop.trips_register is not None or refills or self.options.deadline_s is not None:
+
+            def general(env: Env) -> None:
+                for i in range(self._trips(loop)):
+                    check()
+                    env[slot] = i
+                    for store in refills:
+                        store.fill()
+                    for child in children:
+                        child(env)
+
+            return general
+
+        def plain(env: Env) -> None:
+            for i in range(count):
+                env[slot] = i
+                for child in children:
+                    child(env)
+
+        return plain
+
+    def _in_step(self, cores: list[Loop], body: list[Node]) -> Run:
+        """A launch grid's iterations side by side: each node runs for all of them before the next one starts, so
+        what one core wrote before a barrier is there for the others after it."""
+        slots = [self.machine.slots[core.id] for core in cores]
+        counts = [range(core.trips) for core in cores]
+        runs: list[Run] = []
+        for node in body:
+            if isinstance(node, Loop) and _has_barrier(node):
+                if node.id in self.lockstep:
+                    runs.append(self._in_step([*cores, node], list(node.body)))
+                else:
+                    runs.append(self._iterate(node, [self._in_step(cores, list(node.body))]))
+                continue
+            one = self._compile(node)
+
+            def each(env: Env, one: Run = one) -> None:
+                for position in itertools.product(*counts):
+                    for slot, i in zip(slots, position, strict=True):
+                        env[slot] = i
+                        self.machine.order[slot] = i
+                    one(env)
+
+            runs.append(each)
+
+        def run(env: Env) -> None:
+            self.machine.check_deadline()
+            for one in runs:
+                one(env)
+
+        return run
+
+    def _fused(self, loop: Loop) -> Run | None:
+        found = fused_loops(loop)
+        if found is None or any(inner.id in self.refills for inner in found[0]):
+            return None
+        loops, instruction = found
+        context = Context(self.machine, instruction, self.trips)
+        rows = instruction.srcs[0].dims[0].count if isinstance(instruction.srcs[0], Access) else 0
+        if context.general or rows * math.prod(inner.trips for inner in loops) > self.machine.max_elements // 1024:
+            return None
+        if (
+            not all(context.src(number, arranged=False).proved for number in (0, 1))
+            or not context.dst(0, arranged=False).proved
+        ):
+            return None
+        return self._guarded(instruction, fused_matmul(self.machine, context, loops), context)
+
+    def _trips(self, loop: Loop) -> int:
+        if loop.trips_register is None:
+            return loop.trips
+        count = self.machine.register(loop.trips_register)
+        if count > loop.trips:
+            crash(
+                f"the loop runs {count} times at run time; at most {loop.trips} were declared",
+                "dynamic_trips",
+                loop.line,
+            )
+        return max(0, count)
+
+    def _permutation(self, trips: int) -> Sequence[int]:
+        if trips > _LONGEST_SHUFFLE:
+            return range(trips - 1, -1, -1)
+        return [int(i) for i in self.order_random.permutation(trips)]
+
+
+_NUMPY_ERRORS = (
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    ZeroDivisionError,
+    ArithmeticError,
+    MemoryError,
+    AttributeError,
+)
+
+
+def _translated(instruction: Instruction, error: Exception) -> KernelFailure:
+    if isinstance(error, KernelFailure):
+        return error
+    if isinstance(error, MemoryError):
+        return LimitExceeded(f"{instruction.op}: out of memory", rule="memory_limit", line=instruction.line)
+    return KernelCrash(
+        f"{instruction.op}: {type(error).__name__}: {str(error)[:200]}",
+        rule="execution",
+        line=instruction.line,
+        hint="the operands do not fit the operation",
+    )
+
+
+def _nothing(env: Env) -> None:
+    """What runs for an instruction folded into its buffer's declaration."""
+
+
+def _has_barrier(node: Node) -> bool:
+    if isinstance(node, Loop):
+        return any(_has_barrier(child) for child in node.body)
+    return node.op == "barrier"
+
+
+__all__ = ["DEFAULT_OPTIONS", "ExecuteOptions", "execute"]

@@ -1,0 +1,26 @@
+"""The builder of every operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from acceld.nki.errors import MissingRule
+from acceld.nki.execute import control, elementwise, moves, products, reductions, search
+from acceld.nki.execute.context import Context, Step
+
+BUILDERS: dict[str, Callable[[Context], Step]] = {
+    **moves.BUILDERS,
+    **products.BUILDERS,
+    **elementwise.BUILDERS,
+    **reductions.BUILDERS,
+    **search.BUILDERS,
+    **control.BUILDERS,
+}
+
+
+def build(context: Context) -> Step:
+    """The instruction as a function of the iteration and its window. MissingRule for an operation without one."""
+    builder = BUILDERS.get(context.op)
+    if builder is None:
+        raise MissingRule(f"operation {context.op!r} has no execution rule")
+    return builder(context)

@@ -1,0 +1,322 @@
+"""The tensor engine: products, transposes, and accumulation loops run as one product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.machine import Env, Machine, crash
+from acceld.nki.execute.tiles import Tile
+from acceld.nki.execute.windows import Mask, Window
+from acceld.nki.ir.def_use import accumulation
+from acceld.nki.ir.numerics import NUMPY_DTYPES, Array
+from acceld.nki.ir.program import Access, Instruction, Loop
+from acceld.nki.ir.regions import coefficient
+
+
+def matmul(context: Context) -> Step:
+    """dst[M, N] = stationary[K, M].T @ moving[K, N], accumulated in float32."""
+    stationary, moving = context.src(0, arranged=False), context.src(1, arranged=False)
+    dst = context.dst(0, arranged=False)
+    mode = accumulation(context.instruction)
+    check = _onezero_check(context)
+    transposes = context.flag("transpose")
+    flat = len(stationary.shape) == 2 and len(moving.shape) == 2 and len(dst.shape) == 2
+    line = context.instruction.line
+    scratch: dict[tuple[int, ...], Array] = {}
+
+    def run(env: Env, window: Window) -> None:
+        if isinstance(window, Mask):
+            _masked(context, stationary, moving, dst, mode, env, window)
+            return
+        s, m = stationary.load(env, window), moving.load(env, window)
+        if not flat:
+            s, m = s.reshape(s.shape[0], -1), m.reshape(m.shape[0], -1)
+        if transposes and mode == "no":
+            moved = _transposed(s, m)
+            if moved is not None:
+                out = dst.target(env, window)
+                if out is not None and out.shape == moved.shape:
+                    out[...] = moved
+                else:
+                    dst.put(env, window, moved)
+                return
+        if check is not None:
+            check(s, m)
+        if s.shape[0] != m.shape[0]:
+            crash(f"operands of {s.shape[0]} and {m.shape[0]} rows", "matmul_shape", line)
+        out = dst.target(env, window)
+        shape = (s.shape[1], m.shape[1])
+        if mode == "no" and out is not None and out.shape == shape:
+            np.matmul(s.T, m, out=out)
+            return
+        product = scratch.get(shape)
+        if product is None:
+            product = scratch[shape] = np.empty(shape, context.machine.real)
+        np.matmul(s.T, m, out=product)
+        accumulate_into(dst, env, window, mode, product)
+
+    return run
+
+
+def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Array) -> None:
+    """Overwrite or add, as ``mode`` says; with 'auto' an element without a value (all bits set) is overwritten."""
+    if mode == "no":
+        dst.put(env, window, product)
+        return
+    out = dst.target(env, window)
+    before = out if out is not None else dst.load(env, window)
+    product = product.reshape(before.shape)
+    if mode == "auto":
+        fresh = _untouched(before if out is not None else dst.raw(env, window))
+        if fresh is not None:
+            before = np.where(fresh, before.dtype.type(0), before)
+    if out is not None:
+        np.add(before, product, out=out)
+    else:
+        dst.put(env, window, before + product)
+
+
+def _untouched(values: Array) -> Array | None:
+    """Where every bit is set, None if nowhere."""
+    bits = np.dtype(f"u{values.dtype.itemsize}")
+    found = np.equal(np.ascontiguousarray(values).view(bits), np.iinfo(bits).max).reshape(values.shape)
+    return found if found.any() else None
+
+
+def _transposed(s: Array, m: Array) -> Array | None:
+    """The product where one operand is the identity: the other, transposed or as it is."""
+    if m.shape[0] == m.shape[1] and s.shape[0] == m.shape[0] and _is_identity(m):
+        return s.T
+    if s.shape[0] == s.shape[1] and s.shape[0] == m.shape[0] and _is_identity(s):
+        return m
+    return None
+
+
+_EYES: dict[tuple[int, str], Array] = {}
+
+
+def _is_identity(values: Array) -> bool:
+    key = (values.shape[0], values.dtype.str)
+    eye = _EYES.get(key)
+    if eye is None:
+        if values.shape[0] > 128:
+            return False
+        eye = _EYES[key] = np.eye(values.shape[0], dtype=values.dtype)
+    return bool(np.array_equal(values, eye))
+
+
+def _onezero_check(context: Context) -> Callable[[Array, Array], None] | None:
+    if not context.machine.check_onezero:
+        return None
+    hints = [context.flag("stationary_onezero"), context.flag("moving_onezero")]
+    if not any(hints):
+        return None
+    line = context.instruction.line
+
+    def check(s: Array, m: Array) -> None:
+        for values, hinted, name in zip((s, m), hints, ("stationary", "moving"), strict=True):
+            if hinted and not np.logical_or(values == 0, values == 1).all():
+                crash(
+                    f"is_{name}_onezero is set but the {name} operand holds other values than 0 and 1",
+                    "onezero_hint",
+                    line,
+                    "drop the hint: on the chip the product would be wrong",
+                )
+
+    return check
+
+
+def _masked(context: Context, stationary: Tile, moving: Tile, dst: Tile, mode: str, env: Env, window: Mask) -> None:
+    """A product under a mask over several axes: terms outside it are zero, elements without any term stay."""
+    s, m = stationary.load(env, None), moving.load(env, None)
+    keep = np.broadcast_to(window.keep, context.space.shape)
+    if s.ndim != 2 or m.ndim != 2:
+        raise context.unsupported("a mask over several axes of an operand that is not two-dimensional")
+    touched = keep.any(axis=0)
+    if np.array_equal(keep, np.broadcast_to(touched, keep.shape)):
+        product = s.T @ m
+    else:
+        product = np.stack([(s * keep[:, :, n]).T @ m[:, n] for n in range(m.shape[1])], axis=1)
+    before = dst.load(env, None)
+    if mode == "yes":
+        product = product + before
+    elif mode == "auto":
+        fresh = _untouched(dst.raw(env, None))
+        product = product + (before if fresh is None else np.where(fresh, before.dtype.type(0), before))
+    dst.put(env, None, np.where(touched, product.astype(before.dtype), before))
+
+
+def transpose(context: Context) -> Step:
+    """dst[F, P] = src[P, F]; values only, whatever engine does it."""
+    src, dst = context.src(0), context.dst()
+    same = src.dtype == dst.dtype
+
+    def run(env: Env, window: Window) -> None:
+        out = dst.target(env, window)
+        values = src.raw(env, window) if same and src.numpy_dtype == dst.numpy_dtype else src.load(env, window)
+        if out is not None and out.shape == values.shape:
+            out[...] = values
+        else:
+            dst.put(env, window, values)
+
+    return run
+
+
+def matmul_mx(context: Context) -> Step:
+    """Product of MXFP8 or MXFP4 operands: four values an element along K, one power-of-two scale for each eight elements'
+    partitions by four values (a block of 32)."""
+    dst = context.dst(0, arranged=False)
+    operands = [context.src(number, arranged=False) for number in range(4)]
+    if any(tile.dtype not in _MX_FORMATS for tile in operands[:2]):
+        raise context.unsupported("this microscaled format")
+    mode = accumulation(context.instruction)
+    real = context.machine.real
+
+    def run(env: Env, window: Window) -> None:
+        if window is not None:
+            raise context.unsupported("a mask")
+        s, m = (
+            mx_values(values.raw(env, None), values.dtype, scale.raw(env, None), real)
+            for values, scale in zip(operands[:2], operands[2:], strict=True)
+        )
+        accumulate_into(dst, env, None, mode, s.T @ m)
+
+    return run
+
+
+_MX_FORMATS = {
+    "float8_e5m2_x4": "float8_e5m2",
+    "float8_e4m3fn_x4": "float8_e4m3fn",
+    "float4_e2m1fn_x4": "float4_e2m1fn",
+}
+_FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+"""What the three lower bits of a float4_e2m1fn say; the fourth is the sign."""
+
+
+def _unpacked(flat: Array, dtype: str, real: np.dtype[Any]) -> Array:
+    """The four values of each packed element, along a new last axis; the first is in the lowest bits."""
+    if dtype == "float4_e2m1fn_x4":
+        nibbles = (flat[..., None] >> np.array([0, 4, 8, 12], flat.dtype)) & 15
+        signs = np.where(nibbles & 8, -1.0, 1.0)
+        return np.asarray((signs * _FLOAT4[nibbles & 7]).astype(real))
+    return np.asarray(flat.view(NUMPY_DTYPES[_MX_FORMATS[dtype]]).astype(real).reshape(*flat.shape, 4))
+
+
+def mx_values(packed: Array, dtype: str, scales: Array, real: np.dtype[Any]) -> Array:
+    """Packed values (P, F) times their scales as reals (4 P, F). ``scales`` are biased exponents, one for each
+    group of eight partitions, held in the group's first partitions."""
+    flat = np.ascontiguousarray(packed.reshape(packed.shape[0], -1))
+    parts = _unpacked(flat, dtype, real)
+    rows = np.arange(flat.shape[0]) // 8
+    table = scales.reshape(scales.shape[0], -1).astype(np.int64)
+    picked = table[rows] if table.shape[0] * 8 == flat.shape[0] else table[(rows // 4) * 32 + rows % 4]
+    picked = np.broadcast_to(picked, flat.shape)
+    scaled = np.ldexp(parts, (picked - 127)[..., None])
+    return np.asarray(scaled.transpose(0, 2, 1).reshape(-1, flat.shape[1]))
+
+
+def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
+    """The loops of a nest that holds one accumulating product and nothing else, whose place in the destination
+    none of them moves; None where ``loop`` is no such nest."""
+    chain: list[Loop] = []
+    node: Loop | Instruction = loop
+    while isinstance(node, Loop):
+        if len(node.body) != 1 or node.trips_register is not None or node.trips < 1:
+            return None
+        chain.append(node)
+        node = node.body[0]
+    if node.op != "matmul" or accumulation(node) == "no" or len(node.srcs) != 2 or len(node.dsts) != 1:
+        return None
+    stationary, moving = node.srcs
+    if not isinstance(stationary, Access) or not isinstance(moving, Access):
+        return None
+    tiles = (stationary, moving, node.dsts[0])
+    if any(tile.indirect or len(tile.dims) != 2 for tile in tiles):
+        return None
+    if any(dst.buffer == tile.buffer for dst in node.dsts for tile in tiles[:2]):
+        return None
+    ids = {one.id for one in chain}
+    if any(coefficient(start, number) for start in tiles[2].start for number in ids):
+        return None
+    for pattern in node.mask:
+        if any(coefficient(pattern.base, number) for number in ids) or (pattern.coefs and pattern.coefs[0]):
+            return None
+        if sum(coef != 0 for coef in pattern.coefs) > 1:
+            return None
+    if tiles[0].dims[0].count != tiles[1].dims[0].count:
+        return None
+    return tuple(chain), node
+
+
+def layout_order(access: Access, loops: Sequence[Loop], partition_axis: int) -> tuple[int, ...] | None:
+    """The order of the buffer's dimensions that makes the fused rows of ``access`` one run of memory."""
+    if partition_axis < 0:
+        return None
+    rows: list[int] = []
+    for loop in loops:
+        dims = [d for d, start in enumerate(access.start) if coefficient(start, loop.id)]
+        if len(dims) != 1 or dims[0] in rows or dims[0] == partition_axis:
+            return None
+        rows += dims
+    rest = [d for d in range(len(access.start)) if d not in rows and d != partition_axis]
+    return (*(d for d in rest if d < partition_axis), *rows, partition_axis, *(d for d in rest if d > partition_axis))
+
+
+def fused_matmul(machine: Machine, context: Context, loops: Sequence[Loop]) -> Step:
+    """All iterations of ``loops`` as one product of K * trips rows. Only the order of float32 sums differs."""
+    operands = [_Stack(machine, context.src(number, arranged=False), loops) for number in (0, 1)]
+    dst = context.dst(0, arranged=False)
+    mode = accumulation(context.instruction)
+    check = _onezero_check(context)
+    scratch: dict[tuple[int, ...], Array] = {}
+
+    def run(env: Env, window: Window) -> None:
+        s, m = operands[0].load(env, window), operands[1].load(env, window)
+        if check is not None:
+            check(s, m)
+        shape = (s.shape[1], m.shape[1])
+        product = scratch.get(shape)
+        if product is None:
+            product = scratch[shape] = np.empty(shape, machine.real)
+        np.matmul(s.T, m, out=product)
+        accumulate_into(dst, env, window, mode, product)
+
+    return run
+
+
+class _Stack:
+    """The rows of one operand over all iterations of the fused loops, as (rows, columns)."""
+
+    def __init__(self, machine: Machine, tile: Tile, loops: Sequence[Loop]) -> None:
+        self.tile, self.real = tile, machine.real
+        _, terms, _ = tile.layout.place(tile.access)
+        item = tile.layout.dtype.itemsize
+        self.counts = tuple(loop.trips for loop in loops)
+        self.steps = tuple(terms.get(loop.id, 0) * item for loop in loops)
+        self.slots = tuple(machine.slots[loop.id] for loop in loops)
+
+    def load(self, env: Env, window: Window) -> Array:
+        """A matrix of reals; a copy where the rows do not lie at one distance."""
+        for slot in self.slots:
+            env[slot] = 0
+        offset, shape = self.tile.start(env, window)
+        stacked: Array = np.ndarray(
+            (*self.counts, *shape),
+            self.tile.numpy_dtype,
+            self.tile.store.array,
+            offset,
+            (*self.steps, *self.tile.strides),
+        )
+        rows = stacked.reshape(-1, shape[-1])
+        return rows if rows.dtype == self.real else rows.astype(self.real)
+
+
+BUILDERS: dict[str, Callable[[Context], Step]] = {
+    "matmul": matmul,
+    "matmul_mx": matmul_mx,
+    "transpose": transpose,
+}

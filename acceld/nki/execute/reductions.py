@@ -1,0 +1,259 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.execute.context import Context, Step, write_result
+from acceld.nki.execute.machine import Env, crash
+from acceld.nki.execute.windows import Mask, Window
+from acceld.nki.ir.def_use import reduce_loops
+from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, combine, fold, negated
+from acceld.nki.ir.operations import REDUCE_OPS
+from acceld.nki.ir.spaces import reduced_axes
+
+Sink = Callable[[Env, Window, Array, bool], None]
+"""Folds an instruction's values into its reduce_res."""
+
+
+def reduce_operation(context: Context, name: str, default: str = "") -> str:
+    """A reduction's operation by attribute name."""
+    op = context.text(name, default)
+    if op not in REDUCE_OPS:
+        crash(f"{context.op}: {op!r} is no reduction", "operation", context.instruction.line)
+    return op
+
+
+def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
+    """What folds values along the free axes into the second destination; None where nothing is asked for.
+
+    The accumulator of each engine is a register a partition: ``reset`` zeroes it, ``reduce`` folds into it,
+    ``reset_reduce`` does both, ``load_reduce`` starts from ``reduce_init``, or what reduce_res holds where there is
+    none. A destination without a command takes this instruction's own fold.
+    """
+    command = context.text("reduce_cmd", "reset_reduce" if len(context.instruction.dsts) > 1 else "idle")
+    if command == "idle" and len(context.instruction.dsts) > 1 and context.attr("reduce_op") is not None:
+        command = "reset_reduce"
+    if command == "idle":
+        return None
+    op = reduce_operation(context, "reduce_op", default_op)
+    if op in BITWISE:
+        raise context.unsupported(f"a fold with {op} beside another result")
+    result = context.dst(1) if len(context.instruction.dsts) > 1 else None
+    first = context.instruction.dsts[0]
+    count = first.dims[0].count if first.dims else 1
+    identity = FOLD_IDENTITY.get(op, 0.0)
+    registers = folding_registers(context, identity)
+    first_value = context.attr("reduce_init")
+
+    def sink(env: Env, window: Window, values: Array, negate: bool) -> None:
+        if isinstance(window, Mask):
+            values = np.where(window.keep, values, values.dtype.type(identity))
+        folded = fold(op, values, tuple(range(1, values.ndim))) if values.ndim > 1 else values
+        if command == "load_reduce":
+            if not isinstance(first_value, int | float) and result is None:
+                crash("load_reduce needs reduce_init or reduce_res", "operand_kind", context.instruction.line)
+            start = first_value if result is None or first_value is not None else result.load(env, window)
+            folded = combine(op, np.asarray(start, folded.dtype), folded)
+        if window is None:
+            held = registers(min(count, context.machine.partitions))
+            if command == "reset":
+                held[...] = identity
+                return
+            part = folded.reshape(-1)[: held.size]
+            held[...] = combine(op, held, part) if command == "reduce" else part
+            folded = held.reshape(folded.shape[0], *(1 for _ in folded.shape[1:]))
+        if result is not None:
+            result.put(env, window, -folded if negate else folded)
+
+    return sink
+
+
+def folding_registers(context: Context, identity: float) -> Callable[[int], Array]:
+    """The accumulators of the instruction's engine, one a partition; of the first partitions."""
+    folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
+    return lambda count: folds.setdefault(key, np.full(context.machine.partitions, identity, real))[:count]
+
+
+def tensor_reduce(context: Context) -> Step:
+    """Folds axes of data; ``negate`` multiplies the result by -1."""
+    op = reduce_operation(context, "op")
+    axes = reduced_axes(context.instruction)
+    data = context.src(0)
+    dst = context.dst(0, arranged=False)
+    if not axes or axes[0] < 0 or axes[-1] >= len(data.shape):
+        crash(f"axes {axes} are not axes of the data", "axes", context.instruction.line)
+    negate = context.flag("negate")
+    if op in BITWISE:
+
+        def bits(env: Env, window: Window) -> None:
+            if isinstance(window, Mask):
+                raise context.unsupported("a mask over several axes with a bit operation")
+            dst.put(env, window, fold(op, data.raw(env, window), axes))
+
+        return bits
+    identity = FOLD_IDENTITY.get(op)
+    function = np.add.reduce if op == "add" else np.maximum.reduce if op == "max" else None
+    last = axes == (len(data.shape) - 1,)
+
+    def run(env: Env, window: Window) -> None:
+        values = data.load(env, window)
+        if function is not None and window is None and last:
+            out = dst.target(env, None)
+            if out is not None and out.ndim == values.ndim:
+                function(values, axis=-1, keepdims=True, out=out)
+                if negate:
+                    negated(out, out)
+                return
+        if isinstance(window, Mask):
+            if identity is None:
+                raise context.unsupported(f"a mask over several axes with {op}")
+            values = np.where(window.keep, values, values.dtype.type(identity))
+        folded = fold(op, values, axes)
+        dst.put(env, window, -folded if negate else folded)
+
+    return run
+
+
+def partition_reduce(context: Context) -> Step:
+    """Folds the partition axis."""
+    op = reduce_operation(context, "op")
+    data = context.src(0)
+    dst = context.dst(0, arranged=False)
+
+    def run(env: Env, window: Window) -> None:
+        if isinstance(window, Mask):
+            raise context.unsupported("a mask over several axes")
+        values = data.raw(env, window) if op.startswith("bitwise") else data.load(env, window)
+        dst.put(env, window, fold(op, values, (0,)))
+
+    return run
+
+
+def loop_reduce(context: Context) -> Step:
+    """dst = data in the first iteration of all its loops, else dst op data."""
+    op = reduce_operation(context, "op")
+    dst, data = context.dst(), context.src(0)
+    slots = [context.machine.slots.get(loop, -1) for loop in reduce_loops(context.instruction)]
+    if not slots or min(slots) < 0:
+        crash("loop_reduce names a loop that does not exist", "loops", context.instruction.line)
+    order = context.machine.order
+    bits = op.startswith("bitwise")
+
+    def run(env: Env, window: Window) -> None:
+        values = data.raw(env, window) if bits else data.load(env, window)
+        if not any(order[slot] for slot in slots):
+            dst.put(env, window, values)
+            return
+        out = None if bits else dst.target(env, window)
+        before = dst.raw(env, window) if bits else dst.load(env, window)
+        write_result(dst, env, window, out, combine(op, before, values, out))
+
+    return run
+
+
+def scan(context: Context) -> Step:
+    """r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axes, r[-1] = initial.
+
+    A linear recurrence of float32 steps; each partition is one chain, so the loop is over free elements.
+    """
+    dst = context.dst()
+    first, second, initial = (context.reader(number) for number in range(3))
+    ops = [context.text("op0"), context.text("op1")]
+    if any(op not in ALU for op in ops):
+        crash(f"scan: {ops} are not arithmetic operations", "operation", context.instruction.line)
+    one, two = (ALU[op] for op in ops)
+    reverse0, reverse1 = context.flag("reverse0"), context.flag("reverse1")
+    plain = not reverse0 and not reverse1
+
+    def run(env: Env, window: Window) -> None:
+        if isinstance(window, Mask):
+            raise context.unsupported("a mask over several axes")
+        real = context.machine.real
+        shape = dst.view(env, window).shape
+        a = _columns(first(env, window), shape, real)
+        b = _columns(second(env, window), shape, real)
+        start = initial(env, window)
+        start = start.reshape(-1) if isinstance(start, np.ndarray) else start
+        result = np.empty((a.shape[0], a.shape[1]), real)
+        before = np.empty(a.shape[1], real)
+        before[...] = start
+        if plain and all(op in _STEP for op in ops):
+            step0, step1 = _STEP[ops[0]], _STEP[ops[1]]
+            for a_row, b_row, row in zip(a, b, result, strict=True):
+                step0(a_row, before, out=row)
+                step1(row, b_row, out=row)
+                before = row
+        else:
+            for i in range(a.shape[0]):
+                value = one(before, a[i], None) if reverse0 else one(a[i], before, None)
+                result[i] = two(b[i], value, None) if reverse1 else two(value, b[i], None)
+                before = result[i]
+        dst.put(env, window, np.ascontiguousarray(result.T).reshape(shape))
+
+    return run
+
+
+_STEP: dict[str, np.ufunc] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def _columns(values: Any, shape: tuple[int, ...], real: np.dtype[Any]) -> Array:
+    """Values as (free elements, partitions), contiguous."""
+    wide = np.broadcast_to(np.asarray(values, real), shape)
+    return np.ascontiguousarray(wide.reshape(shape[0], -1).T)
+
+
+def bn_stats(context: Context) -> Step:
+    """Per partition: count, mean and variance*count of the even elements, then of the odd ones."""
+    data, dst = context.src(0), context.dst(0, arranged=False)
+
+    def run(env: Env, window: Window) -> None:
+        values = data.load(env, window)
+        flat = values.reshape(values.shape[0], -1)
+        out = np.zeros((flat.shape[0], 6), flat.dtype)
+        for half in (0, 1):
+            part = flat[:, half::2]
+            if part.shape[1]:
+                mean = part.mean(axis=1)
+                out[:, 3 * half] = part.shape[1]
+                out[:, 3 * half + 1] = mean
+                out[:, 3 * half + 2] = np.square(part - mean[:, None]).sum(axis=1)
+        dst.put(env, window, out)
+
+    return run
+
+
+def bn_aggr(context: Context) -> Step:
+    """Mean and variance from (count, mean, variance*count) triples."""
+    data, dst = context.src(0), context.dst(0, arranged=False)
+
+    def run(env: Env, window: Window) -> None:
+        values = data.load(env, window)
+        flat = values.reshape(values.shape[0], -1)
+        triples = flat[:, : flat.shape[1] // 3 * 3].reshape(flat.shape[0], -1, 3)
+        count, mean, spread = triples[..., 0], triples[..., 1], triples[..., 2]
+        total = count.sum(axis=1)
+        centre = (count * mean).sum(axis=1) / total
+        variance = (spread + count * np.square(mean - centre[:, None])).sum(axis=1) / total
+        dst.put(env, window, np.stack([centre, variance], axis=1))
+
+    return run
+
+
+BUILDERS: dict[str, Callable[[Context], Step]] = {
+    "tensor_reduce": tensor_reduce,
+    "partition_reduce": partition_reduce,
+    "loop_reduce": loop_reduce,
+    "scan": scan,
+    "bn_stats": bn_stats,
+    "bn_aggr": bn_aggr,
+}

@@ -1,0 +1,219 @@
+"""Gathers, searches and sorts, mostly GpSimd's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from acceld.nki.execute.context import Context, Step
+from acceld.nki.execute.machine import Env, crash
+from acceld.nki.execute.tiles import Tile
+from acceld.nki.execute.windows import Window
+from acceld.nki.ir.numerics import Array
+
+_GROUP = 16
+
+
+def _rows(tile: Tile, env: Env, window: Window) -> Array:
+    values = tile.load(env, window)
+    return values.reshape(values.shape[0], -1)
+
+
+def _integers(tile: Tile, env: Env, window: Window) -> Array:
+    values = tile.raw(env, window)
+    return np.asarray(np.nan_to_num(np.asarray(values, np.float64), nan=-1)).astype(np.int64)
+
+
+def _check_index(index: Array, size: int, context: Context) -> None:
+    if index.size and (index.min() < 0 or index.max() >= size):
+        crash(
+            f"a gather's index {int(index.min())}..{int(index.max())} lies outside of {size} elements",
+            "out_of_bounds",
+            context.instruction.line,
+        )
+
+
+def gather(context: Context) -> Step:
+    """dst[p, i] = data[p, index[p, i]]."""
+    data, index, dst = context.src(0, arranged=False), context.src(1, arranged=False), context.dst()
+
+    def run(env: Env, window: Window) -> None:
+        values = _rows(data, env, window)
+        where = _integers(index, env, window)
+        where = where.reshape(where.shape[0], -1)
+        _check_index(where, values.shape[1], context)
+        dst.put(env, window, np.take_along_axis(values, where, axis=1))
+
+    return run
+
+
+def local_gather(context: Context) -> Step:
+    """Gather along the free axis, all partitions of a group of sixteen by the group's shared list of indices.
+
+    The list runs over the group's partitions first, then along the free axis of ``index``.
+    """
+    data, index, dst = (
+        context.src(0, arranged=False),
+        context.src(1, arranged=False),
+        context.dst(0, arranged=False),
+    )
+    width_attr, valid_attr = context.attr("elements_per_index", 1), context.attr("valid")
+    width = width_attr if isinstance(width_attr, int) and width_attr > 0 else 1
+
+    def run(env: Env, window: Window) -> None:
+        if window is not None:
+            raise context.unsupported("a mask")
+        values = _rows(data, env, None)
+        where = _integers(index, env, None)
+        where = where.reshape(where.shape[0], -1)
+        partitions = values.shape[0]
+        if partitions % _GROUP or where.shape[0] != partitions:
+            crash("local_gather works on groups of sixteen partitions", "partition_group", context.instruction.line)
+        blocks = values[:, : values.shape[1] // width * width].reshape(partitions, -1, width)
+        out = _rows(dst, env, None).copy()
+        for group in range(0, partitions, _GROUP):
+            wanted = where[group : group + _GROUP].T.reshape(-1)
+            count = min(valid_attr, wanted.size) if isinstance(valid_attr, int) and valid_attr >= 0 else wanted.size
+            wanted = wanted[: min(count, out.shape[1] // width)]
+            _check_index(wanted, blocks.shape[1], context)
+            picked = blocks[group : group + _GROUP][:, wanted].reshape(_GROUP, -1)
+            out[group : group + _GROUP, : picked.shape[1]] = picked
+        dst.put(env, None, out)
+
+    return run
+
+
+def max8(context: Context) -> Step:
+    """The eight greatest of each partition, descending."""
+    data, dst = context.src(0), context.dst(0, arranged=False)
+
+    def run(env: Env, window: Window) -> None:
+        values = _rows(data, env, window)
+        if values.shape[1] < 8:
+            crash("max8 needs at least eight elements", "free_size", context.instruction.line)
+        dst.put(env, window, -np.sort(-values, axis=1)[:, :8])
+
+    return run
+
+
+def _first_matches(values: Array, wanted: Array) -> Array:
+    """For each row the first not yet taken position of each wanted value, -1 where there is none."""
+    found = np.full(wanted.shape, -1, np.int64)
+    for row in range(values.shape[0]):
+        taken = np.zeros(values.shape[1], np.bool_)
+        for k in range(wanted.shape[1]):
+            hits = np.flatnonzero((values[row] == wanted[row, k]) & ~taken)
+            if hits.size:
+                found[row, k] = hits[0]
+                taken[hits[0]] = True
+    return found
+
+
+def find_index8(context: Context) -> Step:
+    """First position of each of eight values; equal values take successive positions."""
+    data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
+
+    def run(env: Env, window: Window) -> None:
+        dst.put(env, window, _first_matches(_rows(data, env, window), _rows(wanted, env, window)))
+
+    return run
+
+
+def match_replace8(context: Context) -> Step:
+    """Replaces the first match of each of eight values by ``imm``; positions go to the second destination."""
+    data, wanted, dst = context.src(0), context.src(1, arranged=False), context.dst(0, arranged=False)
+    index = context.dst(1, arranged=False) if len(context.instruction.dsts) > 1 else None
+    imm = context.attr("imm")
+    fill = float(imm) if isinstance(imm, int | float) else 0.0
+
+    def run(env: Env, window: Window) -> None:
+        values = _rows(data, env, window).copy()
+        found = _first_matches(values, _rows(wanted, env, window))
+        rows, columns = np.nonzero(found >= 0)
+        values[rows, found[rows, columns]] = fill
+        dst.put(env, window, values)
+        if index is not None:
+            index.put(env, window, found)
+
+    return run
+
+
+def topk(context: Context) -> Step:
+    """The greatest of the first n elements of each sixteen partitions, counted along the partitions first, ascending,
+    and their positions; each of the sixteen rows of the destinations gets them."""
+    data = context.src(0)
+    values_out, index_out = context.dst(0, arranged=False), context.dst(1, arranged=False)
+    active = context.attr("n")
+    line = context.instruction.line
+
+    def run(env: Env, window: Window) -> None:
+        values = _rows(data, env, window)
+        count = int(np.prod(values_out.shape[1:], dtype=np.int64))
+        if values.shape[0] % _GROUP or values_out.shape[0] != values.shape[0]:
+            crash("topk works on groups of sixteen partitions", "partition_group", line)
+        if not isinstance(active, int) or not count <= active <= _GROUP * values.shape[1]:
+            crash(f"the {count} greatest of n = {active} elements of {_GROUP * values.shape[1]}", "free_size", line)
+        snakes = (
+            values.reshape(-1, _GROUP, values.shape[1])
+            .transpose(0, 2, 1)
+            .reshape(-1, values.size // len(values) * _GROUP)
+        )
+        order = np.argsort(snakes[:, :active], axis=1, kind="stable")[:, active - count :]
+        picked = np.take_along_axis(snakes, order, axis=1)
+        for out, found in ((values_out, picked), (index_out, order)):
+            out.put(env, window, np.repeat(found, _GROUP, axis=0).reshape(out.shape))
+
+    return run
+
+
+def nonzero_with_count(context: Context) -> Step:
+    """Positions of the non-zero elements, padded, then how many there are: of the first row of each GpSimd core's
+    sixteen; the other rows stay as they are."""
+    data, dst = context.src(0), context.dst(0, arranged=False)
+    offset_attr, padding_attr = context.attr("index_offset", 0), context.attr("padding", -1)
+    offset = offset_attr if isinstance(offset_attr, int) else 0
+    padding = padding_attr if isinstance(padding_attr, int) else -1
+
+    def run(env: Env, window: Window) -> None:
+        values = _rows(data, env, window)
+        out = np.array(_integers(dst, env, window).reshape(values.shape[0], -1))
+        for row in range(0, values.shape[0], _GROUP):
+            out[row] = padding
+            found = np.flatnonzero(values[row])
+            out[row, : found.size] = found + offset
+            out[row, -1] = found.size
+        dst.put(env, window, out)
+
+    return run
+
+
+def sequence_bounds(context: Context) -> Step:
+    """For each position the start and end of the run of its segment id; n and -1 where the id is 0."""
+    data, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
+
+    def run(env: Env, window: Window) -> None:
+        ids = _integers(data, env, window).reshape(-1)
+        n = ids.size
+        out = np.empty((2, n), np.int64)
+        for position, one in enumerate(ids.tolist()):
+            if one == 0:
+                out[:, position] = (n, -1)
+                continue
+            same = np.flatnonzero(ids == one)
+            out[:, position] = (same[0], same[-1] + 1)
+        dst.put(env, window, out)
+
+    return run
+
+
+BUILDERS: dict[str, Callable[[Context], Step]] = {
+    "gather": gather,
+    "local_gather": local_gather,
+    "max8": max8,
+    "find_index8": find_index8,
+    "match_replace8": match_replace8,
+    "topk": topk,
+    "nonzero_with_count": nonzero_with_count,
+    "sequence_bounds": sequence_bounds,
+}

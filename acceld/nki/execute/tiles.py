@@ -1,0 +1,305 @@
+"""Tiles of buffers as numpy views.
+
+A :class:`Tile` is an access compiled once: its start is a function of the iteration list, its shape and strides are
+constants, and each use makes one view of the buffer's bytes. No index is trusted: an access not proved inside its
+buffer is checked each time, and numpy refuses a view beyond the bytes it is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.execute.machine import Env, Machine, affine, affine_function, crash
+from acceld.nki.execute.windows import Crop, Mask, Window
+from acceld.nki.ir.numerics import Array, is_integer, round_tfloat32, storage_dtype, write
+from acceld.nki.ir.program import Access, Pattern
+from acceld.nki.ir.regions import index_bounds
+from acceld.nki.ir.spaces import AxisMap
+
+_NDARRAY = np.ndarray
+
+
+class Tile:
+    """One operand. ``axes`` maps its axes into the space; with ``arranged`` its views have the space's axes (rank
+    ``rank``), else its own. ``skip_outside``: elements outside the buffer are left alone."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        access: Access,
+        trips: dict[int, int],
+        *,
+        axes: AxisMap | None = None,
+        arranged: bool = False,
+        space: tuple[int, ...] = (),
+        mask: tuple[Pattern, ...] = (),
+        line: int = 0,
+        skip_outside: bool = False,
+    ) -> None:
+        store = machine.stores[access.buffer]
+        layout = store.layout
+        self.machine, self.store, self.layout, self.access, self.line = machine, store, layout, access, line
+        self.dtype = access.dtype or layout.buffer.dtype
+        self.numpy_dtype = layout.dtype if layout.dtype == np.float64 else storage_dtype(self.dtype, float64=False)
+        item = layout.dtype.itemsize
+        const, terms, steps = layout.place(access)
+        counts = access.shape
+        self._steps = steps
+        if access.elements > machine.max_elements:
+            crash(f"an operand has {access.elements} elements", "memory_limit", line, "use smaller tiles")
+        self.reshaped = space if arranged and axes is None else None
+        if arranged and axes is not None:
+            shape, strides, where = [1] * len(space), [0] * len(space), [-1] * len(space)
+            for axis, target in enumerate(axes):
+                if target >= 0:
+                    shape[target], strides[target], where[target] = counts[axis], steps[axis], axis
+            self.shape, steps = tuple(shape), tuple(strides)
+            self.axis_of = tuple(where)
+            self.space_axis = tuple(range(len(space)))
+        else:
+            self.shape = counts
+            self.axis_of = tuple(range(len(counts)))
+            self.space_axis = axes if axes is not None else (-1,) * len(counts)
+        self.strides = tuple(step * item for step in steps)
+        self.offset = affine_function(
+            const * item, [(machine.slots[loop], coef * item) for loop, coef in terms.items()]
+        )
+        self.scattered = bool(access.indirect)
+        self.skip_outside = skip_outside
+        self.proved = not self.scattered and self._proved(trips, mask, axes)
+        self.real = machine.real
+        self.integer = is_integer(self.dtype)
+        self.plain = (
+            not self.scattered
+            and self.numpy_dtype == machine.real
+            and (self.dtype == "float32" or machine.float64)
+            and self.reshaped is None
+        )
+        self._starts = [affine(machine, start) for start in access.start]
+        self._indices = [
+            Tile(machine, one.index, trips, line=line) if one.index is not None else None for one in access.indirect
+        ]
+
+    def _proved(self, trips: dict[int, int], mask: tuple[Pattern, ...], axes: AxisMap | None) -> bool:
+        if any(dim.count == 0 for dim in self.access.dims):
+            return True
+        for d, size in enumerate(self.layout.buffer.shape):
+            low, high = index_bounds(self.access, d, trips, mask, axes)
+            if low < 0 or high >= size:
+                return False
+        return True
+
+    def view(self, env: Env, window: Window) -> Array:
+        """The elements in their storage type, as a view. Not for scattered tiles or Mask windows."""
+        if not self.proved:
+            self._check(env, window)
+        if window is None:
+            return _NDARRAY(self.shape, self.numpy_dtype, self.store.array, self.offset(env), self.strides)
+        offset, shape = self.start(env, window)
+        return _NDARRAY(shape, self.numpy_dtype, self.store.array, offset, self.strides)
+
+    def start(self, env: Env, window: Window) -> tuple[int, tuple[int, ...]]:
+        """Byte offset and shape of the view for a window that is no Mask."""
+        offset, shape = self.offset(env), list(self.shape)
+        if isinstance(window, Crop):
+            for axis, target in enumerate(self.space_axis):
+                if target >= 0 and shape[axis] != 1:
+                    first, end = window.ranges[target]
+                    offset += first * self.strides[axis]
+                    shape[axis] = end - first
+        return offset, tuple(shape)
+
+    def raw(self, env: Env, window: Window) -> Array:
+        """The elements in their storage type; do not write to the result."""
+        if self.scattered or isinstance(window, Mask):
+            values = self._gather(env, window)
+        else:
+            values = self.view(env, window)
+        if self.reshaped is not None:
+            return values.reshape(self.reshaped)
+        return values
+
+    def load(self, env: Env, window: Window) -> Array:
+        """The elements as reals; do not write to the result."""
+        values = self.raw(env, window)
+        if self.dtype == "tfloat32" and self.layout.buffer.dtype != "tfloat32" and not self.machine.float64:
+            return round_tfloat32(values)
+        return values if values.dtype == self.real else values.astype(self.real)
+
+    def target(self, env: Env, window: Window) -> Array | None:
+        """A view that takes reals without rounding, None where ``put`` must be used."""
+        if self.plain and not isinstance(window, Mask):
+            return self.view(env, window)
+        return None
+
+    def put(self, env: Env, window: Window, values: Any) -> None:
+        """Round ``values`` to the tile's type and write them. They broadcast to the tile's shape."""
+        if self.scattered or isinstance(window, Mask):
+            self._scatter(env, window, values)
+            return
+        view = self.view(env, window)
+        values = np.asarray(values)
+        if values.shape != view.shape and values.size == view.size:
+            values = values.reshape(view.shape)
+        write(view, values, self.dtype, float64=self.machine.float64)
+
+    def _ranges(self, window: Window) -> list[tuple[int, int]]:
+        ranges = [(0, count) for count in self.access.shape]
+        if isinstance(window, Crop):
+            for axis, position in enumerate(self.axis_of):
+                target = self.space_axis[axis]
+                if position >= 0 and target >= 0 and self.shape[axis] != 1:
+                    ranges[position] = window.ranges[target]
+        return ranges
+
+    def _check(self, env: Env, window: Window) -> None:
+        ranges = self._ranges(window)
+        for d, size in enumerate(self.layout.buffer.shape):
+            low = high = self._starts[d](env)
+            for (first, end), dim in zip(ranges, self.access.dims, strict=True):
+                if end <= first:
+                    return
+                ends = (first * dim.steps[d], (end - 1) * dim.steps[d])
+                low, high = low + min(ends), high + max(ends)
+            if low < 0 or high >= size:
+                self._outside(d, low, high)
+
+    def _outside(self, dim: int, low: int, high: int) -> None:
+        buffer = self.layout.buffer
+        crash(
+            f"index range [{low}, {high}] of dimension {dim} lies outside of "
+            f"{buffer.name or f'buffer {buffer.id}'} with size {buffer.shape[dim]}",
+            "out_of_bounds",
+            self.line,
+            "check the index, or mask the elements beyond the edge",
+        )
+
+    def _kept(self, window: Window) -> Array | None:
+        """Which elements of the tile's own shape the mask needs."""
+        if not isinstance(window, Mask) or self.reshaped is not None:
+            return None
+        keep = window.keep
+        own = [-1] * len(self.access.dims)
+        for axis, position in enumerate(self.axis_of):
+            if position >= 0:
+                own[position] = self.space_axis[axis]
+        unused = tuple(axis for axis in range(keep.ndim) if axis not in own)
+        reduced = keep.any(axis=unused) if unused else keep
+        left = [axis for axis in range(keep.ndim) if axis in own]
+        order = [left.index(target) for target in own if target >= 0]
+        reduced = np.transpose(reduced, order)
+        shape = [keep.shape[target] if target >= 0 else 1 for target in own]
+        return np.broadcast_to(reduced.reshape(shape), self.access.shape)
+
+    def _positions(self, env: Env, window: Window) -> tuple[Array, Array | None]:
+        """Flat element positions in the tile's own axes, and which of them may be touched (None: all)."""
+        ranges = self._ranges(window)
+        counts = tuple(max(0, end - first) for first, end in ranges)
+        rank = len(counts)
+        keep = self._kept(window)
+        flat = np.full(counts, self.offset(env) // self.numpy_dtype.itemsize, np.int64)
+        for axis, ((first, end), step) in enumerate(zip(ranges, self._steps, strict=True)):
+            if step and end > first:
+                flat += (np.arange(first, end, dtype=np.int64) * step).reshape(
+                    [-1 if k == axis else 1 for k in range(rank)]
+                )
+        inside: Array | None = keep
+        for d, size in enumerate(self.layout.buffer.shape):
+            index = np.full(counts, self._starts[d](env), np.int64)
+            for axis, ((first, end), dim) in enumerate(zip(ranges, self.access.dims, strict=True)):
+                if dim.steps[d] and end > first:
+                    along = np.arange(first, end, dtype=np.int64) * dim.steps[d]
+                    index += along.reshape([-1 if k == axis else 1 for k in range(rank)])
+            for one, tile in zip(self.access.indirect, self._indices, strict=True):
+                if one.dim != d:
+                    continue
+                if tile is None:
+                    assert one.register is not None
+                    moved: Any = one.scale * self.machine.register(one.register)
+                else:
+                    moved = one.scale * self._along(tile, env, one.axis, ranges, rank)
+                index += moved
+                flat += moved * self.layout.strides[d]
+            bad = (index < 0) | (index >= size)
+            if keep is not None:
+                bad &= keep
+            if bad.any():
+                if not self.skip_outside:
+                    self._outside(d, int(index[bad].min()), int(index[bad].max()))
+                inside = ~bad if inside is None else inside & ~bad
+        if inside is not None:
+            flat = np.where(inside, flat, 0)
+        return flat, inside
+
+    def _along(self, tile: Tile, env: Env, axis: int, ranges: list[tuple[int, int]], rank: int) -> Array:
+        """Run-time indices laid along tile axis ``axis``; a tile of the access's own shape gives one an element."""
+        values = tile.raw(env, None)
+        if values.dtype.kind == "f":
+            values = np.nan_to_num(np.asarray(values, np.float64), nan=-1.0, posinf=-1.0, neginf=-1.0)
+        values = values.astype(np.int64)
+        if values.shape == self.access.shape:
+            return values[tuple(slice(first, end) for first, end in ranges)]
+        line = values.reshape(-1)
+        if line.size == 1:
+            return line.reshape((1,) * rank)
+        if rank == 0 or line.size != self.access.dims[axis].count:
+            crash(
+                f"{line.size} run-time indices for {self.access.dims[axis].count if rank else 0} elements",
+                "index_shape",
+                self.line,
+            )
+        first, end = ranges[axis]
+        return line[first:end].reshape([-1 if k == axis else 1 for k in range(rank)])
+
+    def _gather(self, env: Env, window: Window) -> Array:
+        flat, inside = self._positions(env, window)
+        memory = self.store.array.view(self.numpy_dtype)
+        if not memory.size:
+            return self._arrange(np.zeros(flat.shape, self.numpy_dtype))
+        values = memory[flat]
+        if inside is not None:
+            values[~inside] = 0
+        return self._arrange(values)
+
+    def _arrange(self, values: Array) -> Array:
+        """From the tile's own axes to those of its views."""
+        if self.reshaped is not None or self.axis_of == tuple(range(values.ndim)):
+            return values
+        used = [axis for axis in self.axis_of if axis >= 0]
+        rest = [axis for axis in range(values.ndim) if axis not in used]
+        moved = values.transpose([*rest, *used]).reshape([values.shape[axis] for axis in used])
+        return moved.reshape([values.shape[axis] if axis >= 0 else 1 for axis in self.axis_of])
+
+    def _unarrange(self, values: Array) -> Array:
+        if self.reshaped is not None or self.axis_of == tuple(range(len(self.access.dims))):
+            return values
+        kept = [position for position, axis in enumerate(self.axis_of) if axis >= 0]
+        used = [self.axis_of[position] for position in kept]
+        squeezed = values.reshape([values.shape[position] for position in kept])
+        rest = [axis for axis in range(len(self.access.dims)) if axis not in used]
+        grown = squeezed.reshape(*squeezed.shape, *(1 for _ in rest))
+        order = [*used, *rest]
+        return grown.transpose([order.index(axis) for axis in range(len(order))])
+
+    def scatter_raw(self, env: Env, window: Window) -> tuple[Array, Array, Array | None]:
+        """The buffer's flat memory, element positions, and which may be touched: for read-modify-write."""
+        flat, inside = self._positions(env, window)
+        return self.store.array.view(self.numpy_dtype), flat, inside
+
+    def _scatter(self, env: Env, window: Window, values: Any) -> None:
+        flat, inside = self._positions(env, window)
+        memory = self.store.array.view(self.numpy_dtype)
+        values = np.asarray(values)
+        if self.reshaped is None and values.ndim == len(self.shape):
+            broad = [n if self.axis_of[k] >= 0 else 1 for k, n in enumerate(self._arrange(flat).shape)]
+            values = np.broadcast_to(values, broad)
+            values = self._unarrange(values)
+        values = np.broadcast_to(values.reshape(flat.shape) if values.size == flat.size else values, flat.shape)
+        staged = np.empty(flat.shape, self.numpy_dtype)
+        write(staged, values, self.dtype, float64=self.machine.float64)
+        if inside is None:
+            memory[flat] = staged
+        else:
+            memory[flat[inside]] = staged[inside]

@@ -1,0 +1,89 @@
+"""The part of an instruction's iteration space that its mask leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from acceld.nki.execute.machine import Env, Machine, affine, pattern_values
+from acceld.nki.ir.numerics import Array
+from acceld.nki.ir.program import Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """A box of the space: ``ranges[axis]`` is (first, end)."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Any part of the space: ``keep`` is boolean, of the space's shape."""
+
+    keep: Array
+
+
+Window = Crop | Mask | None
+"""What to compute; None is everything."""
+
+
+class Nothing:
+    """The mask leaves no element."""
+
+
+NOTHING = Nothing()
+
+
+def window_function(
+    machine: Machine, patterns: tuple[Pattern, ...], shape: tuple[int, ...], *, general: bool
+) -> Callable[[Env], Window | Nothing]:
+    """The window as a function of the iteration. Masks over single axes crop; others (or all, with ``general``)
+    are boolean."""
+    single = all(sum(coef != 0 for coef in pattern.coefs) <= 1 for pattern in patterns)
+    if general or not single:
+        return _boolean(machine, patterns, shape)
+    whole = tuple((0, count) for count in shape)
+    bounds = []
+    for pattern in patterns:
+        axis = next((k for k, coef in enumerate(pattern.coefs) if coef), -1)
+        bounds.append((affine(machine, pattern.base), axis, pattern.coefs[axis] if axis >= 0 else 0))
+
+    def crop(env: Env) -> Window | Nothing:
+        ranges = list(whole)
+        for base, axis, coef in bounds:
+            value = base(env)
+            if axis < 0:
+                if value < 0:
+                    return NOTHING
+                continue
+            first, end = ranges[axis]
+            if coef > 0:
+                first = max(first, -(value // coef))
+            else:
+                end = min(end, value // -coef + 1)
+            if first >= end:
+                return NOTHING
+            ranges[axis] = (first, end)
+        found = tuple(ranges)
+        return None if found == whole else Crop(found)
+
+    return crop
+
+
+def _boolean(
+    machine: Machine, patterns: tuple[Pattern, ...], shape: tuple[int, ...]
+) -> Callable[[Env], Window | Nothing]:
+    values = [pattern_values(machine, pattern, shape) for pattern in patterns]
+
+    def mask(env: Env) -> Window | Nothing:
+        keep = np.ones(shape, np.bool_)
+        for value in values:
+            keep &= value(env) >= 0
+        if keep.all():
+            return None
+        return Mask(keep) if keep.any() else NOTHING
+
+    return mask

@@ -1,0 +1,346 @@
+"""Element-wise operations on tiles: which instruction each becomes, for two tiles, a tile and a scalar, one tile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core import dtypes, names
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.index import Expr, Predicate, as_number
+from acceld.nki.frontend.core.placement import declare, fresh, mark_produced, rename
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import ParDim, Tensor, on_chip
+from acceld.nki.frontend.core.views import conform, expand
+from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
+from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space
+
+COMPARING = frozenset(
+    "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not".split()
+)
+BITWISE = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift invert".split())
+GPSIMD_ONLY = frozenset(["power"])
+
+
+def operand(value: object, name: str, call: str) -> Tensor:
+    """``value`` as a tile on chip. LegalityError where it is something else or in HBM."""
+    if not isinstance(value, Tensor):
+        refuse(
+            "operand_type",
+            f"Expected operand '{name}' of '{call}' to be a tile, but got {type(value).__name__}",
+            "load data with nl.load, or make a tile with nl.full",
+        )
+    return on_chip(value, name, call)
+
+
+def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
+    """The patterns of a ``mask=`` argument over an iteration space of ``shape``."""
+    if mask is None:
+        return ()
+    if isinstance(mask, bool | np.bool_):
+        return () if mask else (Pattern(Affine(-1), (0,) * len(shape)),)
+    if isinstance(mask, Predicate):
+        return mask.patterns(shape, axes)
+    refuse(
+        "mask_form",
+        f"a mask must be a comparison of index expressions, not {type(mask).__name__}",
+        "compare nl.arange expressions, loop variables and numbers with < <= > >= ==, joined with &",
+    )
+
+
+def written_as(dtype: object, target: Tensor, call: str) -> None:
+    """LegalityError where ``dtype`` names another type than that of the tile an instruction is given to write to."""
+    if dtype is not None and dtypes.dtype_name(dtype) != target.dtype_name:
+        refuse(
+            "dtype",
+            f"dtype of '{call}' is {dtypes.dtype_name(dtype)}, but its dst is {target.dtype_name}",
+            "leave dtype out: what is written has the type of dst",
+        )
+
+
+def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
+    """LegalityError where the tiles do not span equally many partitions."""
+    first = named[0]
+    for other in named[1:]:
+        if other[1].shape[0] != first[1].shape[0]:
+            shown = ", ".join(f"{name}{list(tile.shape)}" for name, tile in (first, other))
+            refuse(
+                "partition_mismatch",
+                f"number of partitions (dimension 0 size of a tile) mismatch in parameters ({shown}) of '{call}'",
+                "broadcast a single partition with broadcast_to",
+            )
+
+
+def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
+    """The shape two tiles have together."""
+    try:
+        return tuple(np.broadcast_shapes(a, b))
+    except ValueError:
+        raise LegalityError(
+            f"tiles of shapes {list(a)} and {list(b)} do not fit in '{call}'",
+            rule="shape",
+            line=current().line(),
+            hint="sizes agree or are 1; put axes in place with expand_dims, reshape or broadcast_to",
+        ) from None
+
+
+def is_column(tensor: Tensor, other: Tensor) -> bool:
+    """Whether ``tensor`` has one element a partition, to be applied to all of ``other``'s."""
+    return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
+
+
+def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
+    """A per-partition operand as a (P, 1) tile. LegalityError where it is none."""
+    tile = on_chip(tensor, name, call)
+    if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
+        refuse(
+            "operand_shape",
+            f"operand '{name}' of '{call}' must be a number or a ({partitions}, 1) tile, not {list(tile.shape)}",
+            "slice one column of it, such as t[:, 0:1], or use nisa.tensor_tensor for a whole tile",
+        )
+    made = conform(tile, (partitions, 1))
+    assert made is not None
+    return made
+
+
+def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tensor | float | int | Pattern:
+    """An immediate, an affine value of loop variables, or a (P, 1) tile."""
+    if isinstance(value, Tensor):
+        return column(value, name, call, partitions)
+    if isinstance(value, Expr) and not value.shape and not value.is_constant:
+        return Pattern(value.base, ())
+    number = as_number(value)
+    if number is None:
+        refuse(
+            "operand_type",
+            f"operand '{name}' of '{call}' must be a number or a tile, not {type(value).__name__}",
+            "numpy arrays come in with nl.shared_constant and nl.load",
+        )
+    return number
+
+
+def result(
+    op: str,
+    engine: Engine,
+    shape: tuple[int, ...],
+    dtype: str,
+    srcs: list[Tensor | float | int | Pattern],
+    *,
+    space: Space = Space.SBUF,
+    attrs: dict[str, Attr] | None = None,
+    mask: tuple[Pattern, ...] = (),
+    pattern: Pattern | None = None,
+) -> Tensor:
+    """Emit an instruction with a fresh destination and return it."""
+    trace = current()
+    dst = fresh(trace, shape, dtype, space)
+    return mark_produced(trace, dst, trace.emit(op, engine, [dst], srcs, attrs=attrs, mask=mask, pattern=pattern))
+
+
+def moved_to_sbuf(tile: Tensor) -> Tensor:
+    """The tile, or a copy of it in SBUF where it is in PSUM, where the tensor engine and GpSimd can not read."""
+    if tile.space is Space.SBUF:
+        return tile
+    trace = current()
+    trace.builder.notice(
+        trace.line(), "this operand is in PSUM, where its engine can not read: it is copied to SBUF first"
+    )
+    return result("copy", Engine.UNKNOWN, tile.shape, tile.dtype_name, [tile])
+
+
+def binary(name: str, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
+    """``nl.add(x, y)`` and its like: tensor_tensor for two tiles, tensor_scalar with a number or a (P, 1) tile."""
+    op = names.alu_op(name)
+    tiles = [(word, on_chip(v, word, name)) for word, v in (("x", x), ("y", y)) if isinstance(v, Tensor)]
+    if op in GPSIMD_ONLY:
+        tiles = [(word, moved_to_sbuf(tile)) for word, tile in tiles]
+    if not tiles:
+        refuse("operand_type", f"'{name}' needs a tile")
+    if len(tiles) == 2:
+        same_partitions(name, *tiles)
+        left, right = tiles[0][1], tiles[1][1]
+        kind = _result_type(op, dtype, left.dtype_name, right.dtype_name)
+        if is_column(right, left):
+            return _with_scalar(op, left, column(right, "y", name, left.shape[0]), kind, mask, reverse=False)
+        if is_column(left, right):
+            return _with_scalar(op, right, column(left, "x", name, right.shape[0]), kind, mask, reverse=True)
+        shape = broadcast_shape(left.shape, right.shape, name)
+        sources: list[Tensor | float | int | Pattern] = []
+        for tile in (left, right):
+            wide = expand(tile, shape)
+            assert wide is not None
+            sources.append(wide)
+        engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.VECTOR
+        return result("tensor_tensor", engine, shape, kind, sources, attrs={"op": op}, mask=masked(mask, shape))
+    tile, number, reverse = tiles[0][1], y if isinstance(x, Tensor) else x, not isinstance(x, Tensor)
+    immediate = scalar_operand(number, "x" if reverse else "y", name, tile.shape[0])
+    return _with_scalar(op, tile, immediate, _result_type(op, dtype, tile.dtype_name), mask, reverse=reverse)
+
+
+def _result_type(op: str, dtype: object, *operands: str) -> str:
+    if dtype is not None:
+        return dtypes.dtype_name(dtype)
+    if op in COMPARING:
+        return "bool"
+    kind = dtypes.promote(*operands)
+    # A quotient of integers keeps its fraction: AWS's resize_nearest floors one to find a row.
+    return "float32" if op == "divide" and kind in INTEGER_DTYPES else kind
+
+
+def _with_scalar(
+    op: str, tile: Tensor, scalar: Tensor | float | Pattern, kind: str, mask: object, *, reverse: bool
+) -> Tensor:
+    engine = Engine.GPSIMD if op in GPSIMD_ONLY else Engine.UNKNOWN
+    return result(
+        "tensor_scalar",
+        engine,
+        tile.shape,
+        kind,
+        [tile, scalar],
+        attrs={"op0": op, "reverse0": reverse},
+        mask=masked(mask, tile.shape),
+    )
+
+
+def unary(name: str, x: object, *, dtype: object = None, mask: object = None) -> Tensor:
+    """``nl.exp(x)`` and its like: one activation."""
+    tile = operand(x, "x", name)
+    kind = "bool" if name == "logical_not" and dtype is None else tile.dtype_name
+    kind = kind if dtype is None else dtypes.dtype_name(dtype)
+    patterns = masked(mask, tile.shape)
+    if name == "reciprocal":
+        return result("reciprocal", Engine.UNKNOWN, tile.shape, kind, [tile], mask=patterns)
+    if name in ("invert", "logical_not"):
+        op, number = ("bitwise_xor", -1) if name == "invert" else ("equal", 0)
+        attrs: dict[str, Attr] = {"op0": op, "reverse0": False}
+        return result("tensor_scalar", Engine.VECTOR, tile.shape, kind, [tile, number], attrs=attrs, mask=patterns)
+    if name == "negative":
+        attrs = {"op0": "multiply", "reverse0": False}
+        return result("tensor_scalar", Engine.UNKNOWN, tile.shape, kind, [tile, -1.0], attrs=attrs, mask=patterns)
+    function = names.activation_function(name)
+    return result(
+        "activation", Engine.SCALAR, tile.shape, kind, [tile, 0.0, 1.0], attrs={"func": function}, mask=patterns
+    )
+
+
+def bitcast(tile: Tensor, dtype: str) -> Tensor:
+    """The bits of ``tile`` as a type of another width, which may be read only."""
+    trace = current()
+    if tile.space is Space.HBM:
+        unsupported(
+            f"a view of a tensor in HBM as {dtype}, which is not as wide as {tile.dtype_name}",
+            "load it first, and take the view of the tile",
+        )
+    size = tile.shape[-1] * DTYPE_BYTES[tile.dtype_name]
+    if tile.ndim < 2 or size % DTYPE_BYTES[dtype]:
+        refuse("shape", f"{size} bytes of {tile.label} are no whole number of {dtype}")
+    partition = tile.declared.partition_axis
+    axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
+    shape = [*tile.shape[:-1], size // DTYPE_BYTES[dtype]]
+    made = declare(trace, [ParDim(n) if k == axis else n for k, n in enumerate(shape)], dtype, tile.space)
+    order = [axis, *(k for k in range(tile.ndim) if k != axis)]
+    src, dst = (t.like(replace(t.access, dims=tuple(t.access.dims[k] for k in order))) for t in (tile, made))
+    trace.emit("bitcast", Engine.SYNC, [dst], [src])
+    trace.read_only.add(made.access.buffer)
+    return made
+
+
+def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
+    """``nl.copy``: a copy on chip into SBUF, with a cast where ``dtype`` asks for one."""
+    tile = operand(src, "src", "copy")
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result("copy", Engine.UNKNOWN, tile.shape, kind, [tile], mask=masked(mask, tile.shape))
+
+
+def update(name: str, target: Tensor, value: object) -> Tensor:
+    """``target += value``: accumulation in PSUM for a matrix product, else an operation in place."""
+    trace = current()
+    on_chip(target, "dst", f"{name} in place")
+    if name == "add" and isinstance(value, Tensor) and _accumulate(trace, target, value):
+        return target
+    op = names.alu_op(name)
+    if isinstance(value, Tensor):
+        tile = on_chip(value, "y", name)
+        same_partitions(name, ("x", target), ("y", tile))
+        if is_column(tile, target):
+            srcs: list[Tensor | float | int | Pattern] = [target, column(tile, "y", name, target.shape[0])]
+            trace.emit(
+                "tensor_scalar", Engine.UNKNOWN, [target], srcs, attrs={"op0": op, "reverse0": False}, accumulates=True
+            )
+            return target
+        wide = conform(tile, target.shape)
+        wide = expand(tile, target.shape) if wide is None else wide
+        if wide is None:
+            refuse(
+                "shape",
+                f"a tile of shape {tile.shape} can not update {target.label} of shape {target.shape}",
+                "index the part of the target that the tile belongs to",
+            )
+        trace.emit("tensor_tensor", Engine.VECTOR, [target], [target, wide], attrs={"op": op}, accumulates=True)
+        return target
+    number = scalar_operand(value, "y", name, target.shape[0])
+    trace.emit(
+        "tensor_scalar",
+        Engine.UNKNOWN,
+        [target],
+        [target, number],
+        attrs={"op0": op, "reverse0": False},
+        accumulates=True,
+    )
+    return target
+
+
+def _accumulate(trace: Trace, target: Tensor, value: Tensor) -> bool:
+    """Make the matrix product that ``value`` is add to ``target``; False where it is no product made just now."""
+    produced = value.produced
+    if produced is None or target.space is not Space.PSUM:
+        return False
+    instruction = produced.slot.instruction
+    if instruction.op != "matmul" or instruction.attr("transpose") or target.dtype_name != value.dtype_name:
+        return False
+    slot = produced.slot
+    attrs = tuple((k, v) for k, v in instruction.attrs if k != "accumulate")
+    number = target.access.buffer
+    defined = number in trace.lazy_candidates or number in trace.engines_written
+    slot.replace(replace(instruction, attrs=tuple(sorted((*attrs, ("accumulate", "yes" if defined else "auto"))))))
+    placed = conform(target, value.shape)
+    if placed is not None and rename(trace, placed, value):
+        return True
+    slot.replace(instruction)
+    return False
+
+
+def broadcast_to(src: object, *, shape: Any) -> Tensor:
+    """numpy's broadcast: free axes by stride 0, a single partition by an instruction that repeats it."""
+    tensor = src if isinstance(src, Tensor) else operand(src, "src", "broadcast_to")
+    wanted = tuple(int(n) for n in shape)
+    if tensor.space is Space.HBM:
+        view = expand(tensor, wanted)
+    else:
+        on_chip(tensor, "src", "broadcast_to")
+        one = tensor.shape[0] == 1 and tensor.ndim == len(wanted) and wanted[0] > 1
+        view = expand(tensor, (tensor.shape[0], *wanted[1:]) if one else wanted)
+        if view is not None and one:
+            return result("broadcast_partition", Engine.TENSOR, wanted, tensor.dtype_name, [view])
+    if view is None:
+        refuse(
+            "shape",
+            f"a tile of shape {tensor.shape} can not be broadcast to {wanted}",
+            "only axes of one element repeat; put them in place with expand_dims or reshape",
+        )
+    return view
+
+
+def gather_flattened(
+    data: object, indices: object, *, mask: object = None, dtype: object = None, **kwargs: Any
+) -> Tensor:
+    """``nl.gather_flattened``: in each partition, the elements at the positions given by ``indices``."""
+    tile = moved_to_sbuf(operand(data, "data", "gather_flattened"))
+    where = moved_to_sbuf(operand(indices, "indices", "gather_flattened"))
+    same_partitions("gather_flattened", ("data", tile), ("indices", where))
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result("gather", Engine.GPSIMD, where.shape, kind, [tile, where], mask=masked(mask, where.shape))

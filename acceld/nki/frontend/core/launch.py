@@ -1,0 +1,158 @@
+"""Launching kernels while tracing: ``nki.jit``, launch grids, arguments and results."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.frontend.core.context import is_tracing
+from acceld.nki.frontend.core.index import loop_index
+from acceld.nki.frontend.core.memory import HBM
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.session import LaunchedWhileLoading, call_site
+from acceld.nki.ir.program import LoopKind, Role
+
+
+class Kernel:
+    """A function under ``nki.jit``, ``nki.baremetal`` or the like: called in a trace it is traced in place."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", "kernel")
+        self.__doc__ = getattr(function, "__doc__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not is_tracing():
+            raise LaunchedWhileLoading
+        return self.function(*args, **kwargs)
+
+    def __getitem__(self, grid: object) -> Callable[..., Any]:
+        sizes = grid if isinstance(grid, tuple) else (grid,)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            if not is_tracing():
+                raise LaunchedWhileLoading
+            return launched(self.function, tuple(operator.index(n) for n in sizes), args, kwargs)
+
+        return launch
+
+
+class Launcher:
+    """``nki.jit``, used bare or with options."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, function: object = None, **options: Any) -> Any:
+        if function is None or isinstance(function, str):
+            return lambda decorated: self(decorated)
+        return function if isinstance(function, Kernel) else Kernel(function)  # type: ignore[arg-type]  # any callable
+
+
+def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call ``function`` for all program ids of ``grid``: symbolic ones where that works, else one after another."""
+    trace = current()
+    site, line = call_site(), trace.line()
+    outer_ids, outer_grid = trace.program_ids, trace.grid
+    trace.grid = grid
+    ids: list[object] = []
+    loops: list[int] = []
+    if site in trace.unroll:
+        if prod(grid) > 4096:
+            raise LimitExceeded(f"a launch grid of {prod(grid)} programs", rule="grid_limit", line=line)
+        value = None
+        for number in range(prod(grid)):
+            trace.program_ids = tuple(int(i) for i in np.unravel_index(number, grid))
+            if number:
+                trace.next_program()
+            value = function(*args, **kwargs)
+    else:
+        for axis, size in enumerate(grid):
+            loops.append(trace.open(f"program_id({axis})", size, LoopKind.SPMD, site, line))
+            trace.spmd_loops.add(loops[-1])
+            ids.append(loop_index(loops[-1]))
+        trace.program_ids = tuple(ids)
+        value = function(*args, **kwargs)
+        for loop in reversed(loops):
+            trace.close(loop)
+    trace.program_ids, trace.grid = outer_ids, outer_grid
+    return value
+
+
+def bind(function: Any, values: Mapping[str, object]) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Arguments by position and by name for ``function``: by position only what can not be named."""
+    positional: list[object] = []
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # a builtin
+        return tuple(values.values()), {}
+    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
+    keyword: dict[str, object] = {}
+    for name, value in values.items():
+        kind = parameters[name].kind if name in parameters else inspect.Parameter.VAR_POSITIONAL
+        by_name = kind is inspect.Parameter.KEYWORD_ONLY or (
+            kind is inspect.Parameter.POSITIONAL_OR_KEYWORD and not variadic
+        )
+        if by_name or (name not in parameters and not variadic):
+            keyword[name] = value
+        else:
+            positional.append(value)
+    return tuple(positional), keyword
+
+
+def finish_outputs(trace: Trace, value: object) -> tuple[int, ...]:
+    """The buffers a kernel returns, or the inputs it wrote where it returns nothing."""
+    line = trace.session.last_line
+    written = sorted(trace.written_inputs)
+    outputs: list[int] = []
+    if value is not None:
+        for one in value if isinstance(value, tuple | list) else (value,):
+            if not isinstance(one, Tensor) or one.space is not HBM.space:
+                raise LegalityError(
+                    f"the kernel returns {one!r}; results must be tensors in nl.shared_hbm",
+                    rule="kernel_result",
+                    line=line,
+                    hint="store the tile to a tensor declared with buffer=nl.shared_hbm and return that",
+                )
+            number = one.access.buffer
+            if one.access.elements != one.declared.elements:
+                raise LegalityError(
+                    f"the kernel returns a part of {one.label}; return the whole tensor",
+                    rule="kernel_result",
+                    line=line,
+                )
+            if one.declared.role is Role.SCRATCH:
+                outer = None if one.shape == one.declared.shape else one.shape
+                trace.builder.change_buffer(number, role=Role.OUTPUT, scope=(), argument_shape=outer)
+            elif one.declared.role is Role.CONSTANT:
+                raise LegalityError(
+                    "the kernel returns a constant",
+                    rule="kernel_result",
+                    line=line,
+                    hint="store the result to a tensor declared with buffer=nl.shared_hbm and return that",
+                )
+            outputs.append(number)
+        unreturned = [number for number in written if number not in outputs]
+        if unreturned:
+            label = trace.builder.buffers[unreturned[0]].name
+            trace.builder.notice(line, f"the kernel writes its argument {label!r} without returning it")
+    else:
+        outputs = written
+    if not outputs:
+        raise LegalityError(
+            "the kernel has no result: it returns nothing and stores to none of its arguments",
+            rule="kernel_result",
+            line=line,
+            hint="return the tensor declared with buffer=nl.shared_hbm",
+        )
+    for number in written:
+        trace.builder.change_buffer(number, written_input=True)
+    return tuple(outputs)

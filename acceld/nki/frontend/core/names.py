@@ -1,0 +1,124 @@
+"""Operations and engines as kernels name them: ``nl.add``, ``np.max``, ``nisa.vector_engine``."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from acceld.errors import did_you_mean
+from acceld.nki.frontend.core.context import current, refuse
+from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, REDUCE_OPS
+from acceld.nki.ir.program import Engine
+
+ALU_ALIASES = {
+    "maximum": "max",
+    "minimum": "min",
+    "amax": "max",
+    "amin": "min",
+    "fmax": "max",
+    "fmin": "min",
+    "sum": "add",
+    "prod": "multiply",
+    "all": "logical_and",
+    "any": "logical_or",
+    "true_divide": "divide",
+    "absolute": "abs",
+    "remainder": "mod",
+    "float_power": "power",
+}
+ACTIVATION_ALIASES = {
+    "absolute": "abs",
+    "bypass": "identity",
+    "relu_": "relu",
+    "arctan": "arctan",
+    "copyto": "copy",
+    "gelu_apprx_tanh": "gelu_apprx_tanh",
+}
+
+
+class EngineName(IntEnum):
+    """``nisa.engine``."""
+
+    unknown = 0
+    tensor = 1
+    scalar = 2
+    gpsimd = 3
+    vector = 5
+    sync = 6
+    dma = 4
+
+
+class ReduceCommand(IntEnum):
+    """``nisa.reduce_cmd``."""
+
+    idle = 0
+    reset = 1
+    reduce = 2
+    reset_reduce = 3
+
+
+ENGINES = {
+    EngineName.unknown: Engine.UNKNOWN,
+    EngineName.tensor: Engine.TENSOR,
+    EngineName.scalar: Engine.SCALAR,
+    EngineName.gpsimd: Engine.GPSIMD,
+    EngineName.vector: Engine.VECTOR,
+    EngineName.sync: Engine.SYNC,
+    EngineName.dma: Engine.DMA,
+}
+
+
+def engine_of(value: object) -> Engine:
+    """The engine of an ``engine=`` argument. LegalityError where it is not one."""
+    if value is None:
+        return Engine.UNKNOWN
+    if isinstance(value, EngineName):
+        return ENGINES[value]
+    refuse("engine", f"{value!r} is not an engine", "use nisa.vector_engine")
+
+
+def _called(op: object) -> str:
+    return op if isinstance(op, str) else str(getattr(op, "__name__", op))
+
+
+def alu_op(op: object) -> str:
+    """The ALU operation of an ``op=`` argument. LegalityError for what the engines do not have."""
+    name = _called(op)
+    name = ALU_ALIASES.get(name, name)
+    if name not in ALU_OPS:
+        refuse("alu_op", f"{_called(op)} is not an operation of the vector engine", did_you_mean(name, ALU_OPS))
+    return name
+
+
+def reduce_op(op: object) -> str:
+    """The operation of a reduction. LegalityError for what can not be reduced with."""
+    name = alu_op(op)
+    if name not in REDUCE_OPS:
+        refuse("alu_op", f"{_called(op)} is not a reduction", "use add, max, min or multiply")
+    return name
+
+
+def activation_function(op: object) -> str:
+    """The scalar engine's function of an ``op=`` argument. LegalityError for what it does not have."""
+    name = _called(op)
+    name = ACTIVATION_ALIASES.get(name, name)
+    if name not in ACTIVATION_FUNCTIONS:
+        refuse(
+            "activation_function",
+            f"{_called(op)} is not a function of the scalar engine",
+            did_you_mean(name, ACTIVATION_FUNCTIONS),
+        )
+    return name
+
+
+class NcVersion(IntEnum):
+    """``nisa.nc_version``."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+def get_nc_version(**kwargs: Any) -> NcVersion:
+    """``nisa.get_nc_version``: the generation of the chip traced for."""
+    return NcVersion(current().chip.generation)

@@ -1,0 +1,268 @@
+"""Declaring buffers, and what assigning a result to a tensor means: its instruction writes there, or a copy is made."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import Any, cast
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core import index, views
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import Alias, ParDim, Produced, Tensor, on_chip
+from acceld.nki.frontend.core.views import conform, is_never
+from acceld.nki.frontend.session import Site, call_place, call_site
+from acceld.nki.ir.builder import Slot
+from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS, Trait, having
+from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
+
+ROUNDING, IN_PLACE = having(Trait.ROUNDS), having(Trait.IN_PLACE)
+
+
+def declare(
+    trace: Trace,
+    shape: Sequence[object],
+    dtype: str,
+    space: Space,
+    *,
+    name: str = "",
+    role: Role = Role.SCRATCH,
+    data: bytes | None = None,
+    scope: tuple[int, ...] | None = None,
+    address: tuple[int, int] | None = None,
+    site: Site | None = None,
+) -> Tensor:
+    """A new buffer and the view of all of it. LegalityError for a shape the chip can not hold."""
+    sizes = tuple(operator.index(cast("Any", n)) for n in shape)
+    line = trace.line()
+    if any(n < 0 for n in sizes):
+        raise LegalityError(f"negative size in shape {sizes}", rule="shape", line=line)
+    axis = -1
+    if space is not Space.HBM:
+        marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
+        axis = marked[0] if marked else 0
+        if len(sizes) < 2:
+            raise LegalityError(
+                f"Insufficient rank: an on-chip tensor needs a partition and a free dimension, not {sizes}",
+                rule="insufficient_rank",
+                line=line,
+                hint="use (1, n) or (n, 1)",
+            )
+        if sizes[axis] > trace.chip.partitions:
+            raise LegalityError(
+                f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
+                rule="partition_limit",
+                line=line,
+                hint="tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
+            )
+        if axis > 0 and trace.session.options.strict_block_dims:
+            raise LegalityError(
+                "block dimensions are not allowed",
+                rule="block_dim",
+                line=line,
+                hint="use one tensor a block, or the free axis",
+            )
+    elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
+        raise LegalityError(
+            f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
+            rule="hbm_capacity",
+            line=line,
+            hint="use smaller shapes",
+        )
+    here, variable = call_place()
+    place = site or here
+    stored, dims = _flattened(sizes, axis) if place in trace.flatten else (sizes, None)
+    buffer = trace.builder.buffer(
+        name or variable,
+        space,
+        dtype,
+        stored,
+        partition_axis=axis,
+        role=role,
+        line=line,
+        address=address,
+        data=data,
+        scope=scope,
+    )
+    if stored != sizes and role is Role.INPUT:
+        buffer = trace.builder.change_buffer(buffer.id, argument_shape=sizes)
+    trace.sites[buffer.id] = place
+    access = whole_access(buffer)
+    tensor = trace.tensor(access if dims is None else replace(access, dims=dims), buffer.scope)
+    tensor.whole = True
+    return tensor
+
+
+def _flattened(sizes: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[TileDim, ...]]:
+    """The shape with all dimensions (on chip: the free ones) as one, and the axes of ``sizes`` in it."""
+    kept = sizes[: axis + 1]
+    free = sizes[axis + 1 :]
+    rank = len(kept) + 1
+    dims = [TileDim(n, tuple(int(d == k) for d in range(rank))) for k, n in enumerate(kept)]
+    inner = prod(free)
+    for n in free:
+        inner = inner // n if n else 0
+        dims.append(TileDim(n, (*(0,) * (rank - 1), inner)))
+    return (*kept, prod(free)), tuple(dims)
+
+
+def whole_access(buffer: Buffer) -> Access:
+    """All of a buffer, one tile axis a dimension."""
+    start, dims = _whole(buffer.shape)
+    return Access(buffer.id, start, dims)
+
+
+@lru_cache(maxsize=4096)
+def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, ...]]:
+    rank = len(shape)
+    dims = tuple(TileDim(n, tuple(int(d == k) for d in range(rank))) for k, n in enumerate(shape))
+    return (Affine(),) * rank, dims
+
+
+def assign(target: Tensor, value: object) -> None:
+    """``target[...] = value``: the result's instruction is made to write here, or a copy is emitted."""
+
+    trace = current()
+    if target.space is Space.HBM:
+        refuse(
+            "address_space",
+            f"Expected operand 'dst' of assignment to be in address space 'sbuf' or 'psum', but {target.label} is in 'hbm'",
+            "write to HBM with nl.store",
+        )
+    if not isinstance(value, Tensor):
+        number = index.as_number(value)
+        if number is None:
+            refuse(
+                "operand_type",
+                f"{type(value).__name__} can not be assigned to {target.label}",
+                "assign a tile or a number",
+            )
+        trace.emit("memset", Engine.UNKNOWN, [target], [number])
+        return
+    if value.access == target.access:
+        trace.check_alias(value)
+        return
+    if value.space is Space.HBM:
+        refuse(
+            "address_space",
+            f"Expected the value assigned to {target.label} to be in address space 'sbuf' or 'psum', but got a tile in 'hbm'",
+            "load it with nl.load first",
+        )
+    mask = copied_mask(value)
+    placed = conform(target, value.shape)
+    if placed is None:
+        source = views.expand(value, target.shape)
+        if source is None:
+            refuse(
+                "shape",
+                f"a tile of shape {value.shape} can not be assigned to {target.label} of shape {target.shape}",
+                "index the target to the tile's shape, or broadcast the tile",
+            )
+        emit_copy(target, source, () if source.shape != value.shape else mask)
+        return
+    if not rename(trace, placed, value):
+        emit_copy(placed, value, mask)
+
+
+def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
+    """The mask under which ``value`` was computed, for a copy of it: what it does not define is not copied."""
+    if value.produced is None:
+        return ()
+    instruction = value.produced.slot.instruction
+    if any(is_never(pattern) for pattern in instruction.mask):
+        return (Pattern(Affine(-1), (0,) * value.ndim),)
+    return instruction.mask if OPS[instruction.op].space == "dst" else ()
+
+
+def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
+    """Make the instruction that produced ``value`` write ``target``; False where that would change the meaning."""
+    produced, site = value.produced, call_site()
+    if produced is None or site in trace.keep or target.overrun is not None:
+        return False
+    if not produced.slot.is_in_open_body(trace.builder):
+        return False
+    instruction = produced.slot.instruction
+    if instruction.op == "loop_reduce":
+        loops = set(cast("tuple[int, ...]", instruction.attr("loops")))
+        if loops & set(target.scope):
+            return False
+    if instruction.op.startswith(("dma", "iota", "affine_select", "shuffle")) and target.space is Space.PSUM:
+        return False
+    if value.space is Space.PSUM and instruction.op in ("matmul", "transpose") and target.space is not Space.PSUM:
+        return False
+    if value.dtype_name != target.dtype_name and not (
+        value.dtype_name == "float32" and instruction.op in ROUNDING and target.dtype_name in FLOAT_DTYPES
+    ):
+        return False
+    if value.dtype_name != target.dtype_name and instruction.op == "memset":
+        return False
+    buffer = target.access.buffer
+    if trace.touched.get(buffer, -1) > produced.sequence or trace.touched[value.access.buffer] > produced.sequence:
+        return False
+    own = [src for src in instruction.accesses[: -len(instruction.dsts)] if src.buffer == buffer]
+    if own and (instruction.op not in IN_PLACE or any(src != target.access for src in own)):
+        return False
+    trace.check_own(target)
+    reduced = cast("tuple[int, ...]", instruction.attr("loops") or ())
+    accumulated = instruction.attr("accumulate") in ("yes", "auto")
+    if not accumulated:
+        trace.check_dependencies(target, instruction.mask, reduced)
+    dsts = list(instruction.dsts)
+    dsts[produced.position] = target.access
+    produced.slot.replace(with_dsts(instruction, tuple(dsts)))
+    for sibling in produced.siblings:
+        sibling.replace(with_dsts(sibling.instruction, tuple(dsts)))
+    trace.sequence += 1
+    trace.written(target.access, instruction.op)
+    if trace.builder.discard(value.access.buffer):
+        trace.forget(value.access.buffer)
+    value.access, value.scope, value.produced = target.access, target.scope, None
+    value.alias = Alias(site, target.access, trace.sequence, trace.scope)
+    return True
+
+
+def with_dsts(instruction: Instruction, dsts: tuple[Access, ...]) -> Instruction:
+    """The instruction with other destinations."""
+    return Instruction(
+        instruction.op,
+        instruction.engine,
+        dsts,
+        instruction.srcs,
+        instruction.attrs,
+        instruction.mask,
+        instruction.pattern,
+        instruction.line,
+    )
+
+
+def fresh(
+    trace: Trace,
+    shape: Sequence[int],
+    dtype: str,
+    space: Space,
+    *,
+    scope: tuple[int, ...] | None = None,
+    name: str = "",
+) -> Tensor:
+    """A tile for the result of the instruction about to be emitted."""
+    sizes = tuple(shape)
+    if len(sizes) < 2:
+        sizes = (*sizes, *(1,) * (2 - len(sizes)))
+    return declare(trace, sizes, dtype, space, scope=scope, name=name)
+
+
+def mark_produced(
+    trace: Trace, tensor: Tensor, slot: Slot, position: int = 0, siblings: tuple[Slot, ...] = ()
+) -> Tensor:
+    """Remember that ``tensor`` is what the instruction in ``slot`` writes, so that an assignment may redirect it."""
+    tensor.produced = Produced(slot, position, trace.sequence, siblings)
+    return tensor
+
+
+def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
+    """Copy ``value`` to ``target``, which has its shape or repeats it."""
+    current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)

@@ -1,0 +1,201 @@
+"""Matrix products and transposes through the tensor engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from acceld.chips import STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
+from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.elementwise import masked, moved_to_sbuf, operand, result
+from acceld.nki.frontend.core.index import Predicate
+from acceld.nki.frontend.core.names import engine_of
+from acceld.nki.frontend.core.placement import fresh, mark_produced
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import merged_steps, select
+from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
+
+FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
+
+
+def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most: int) -> None:
+    if size > most:
+        shown = f"{name}[{', '.join(map(str, tensor.shape))}]"
+        refuse(
+            "transpose_shape" if call == "transpose" else "matmul_shape",
+            f"size of dimension {dimension} in '{shown}' of '{call}' exceed architecture limitation of {most}",
+            "use smaller tiles",
+        )
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """The tile with one free axis where its free axes are one strided run."""
+    free = [dim for dim in tensor.access.dims[1:] if dim.count != 1]
+    if len(free) <= 1:
+        rank = len(tensor.declared.shape)
+        dims = (tensor.access.dims[0], free[0] if free else TileDim(1, (0,) * rank))
+        return tensor if len(tensor.access.dims) == 2 else tensor.like(replace(tensor.access, dims=dims))
+    steps = merged_steps(free)
+    if steps is None:
+        return tensor
+    merged = TileDim(prod(dim.count for dim in free), steps)
+    return tensor.like(replace(tensor.access, dims=(tensor.access.dims[0], merged)))
+
+
+def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
+    """The mask of a matrix product over (K, M, N): rows of the mask are K, columns N, or M where only that fits."""
+    if not isinstance(mask, Predicate):
+        return masked(mask, (k, m, n))
+    out: list[Pattern] = []
+    for expr, cmp in mask.terms:
+        width = expr.shape[-1] if expr.shape and expr.coefs[-1] else n
+        out += Predicate(((expr, cmp),)).patterns((k, m, n), axes=(0, 2 if width == n else 1))
+    return tuple(out)
+
+
+def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
+    """LegalityError where an operand of the tensor engine is not in SBUF."""
+    if tensor.space is not Space.SBUF:
+        refuse(
+            "address_space",
+            f"Expected operand '{name}' of '{call}' to be in address space 'sbuf', but got a tile in "
+            f"'{tensor.space.value}' instead.",
+            "copy it to SBUF with nl.copy first",
+        )
+
+
+def nc_matmul(
+    stationary: object,
+    moving: object,
+    *,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    tile_position: tuple[int, ...] = (),
+    tile_size: tuple[int, ...] = (),
+    perf_mode: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.nc_matmul``: stationary[K, M].T @ moving[K, N] into a new PSUM tile [M, N] of float32.
+
+    In the double-row mode both have two rows a partition, [K, 2, M] and [K, 2, N], and the products of both are
+    summed: one instruction for each, marked with the mode.
+    """
+    left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
+    right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
+    if left.shape[0] != right.shape[0]:
+        refuse(
+            "partition_mismatch",
+            f"number of partitions (dimension 0 size of a tile) mismatch in parameters (stationary{list(left.shape)}, "
+            f"moving{list(right.shape)}) of 'nc_matmul'",
+            "both operands hold the contraction dimension on the partitions",
+        )
+    mode = str(getattr(perf_mode, "name", perf_mode or "none"))
+    if mode.startswith("double_row"):
+        return _double_row(left, right, mode, mask)
+    if mode != "none":
+        unsupported(f"nisa.nc_matmul in performance mode {mode}")
+    rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
+    _limit(left, "stationary", "nc_matmul", 1, rows, STATIONARY_COLUMNS)
+    _limit(right, "moving", "nc_matmul", 1, columns, current().chip.moving_columns)
+    shape = (rows, *right.shape[1:])
+    kind = left.dtype_name if is_transpose else "float32"
+    attrs: dict[str, Attr] = {
+        "accumulate": "no",
+        "transpose": bool(is_transpose),
+        "stationary_onezero": bool(is_stationary_onezero),
+        "moving_onezero": bool(is_moving_onezero),
+        "tile_position": tuple(int(n) for n in tile_position) or None,
+        "tile_size": tuple(int(n) for n in tile_size) or None,
+    }
+    patterns = product_mask(mask, left.shape[0], rows, columns)
+    return result(
+        "matmul", Engine.TENSOR, shape, kind, [flat(left), flat(right)], space=Space.PSUM, attrs=attrs, mask=patterns
+    )
+
+
+def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
+    if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
+        refuse("perf_mode", f"performance mode {mode} needs float8 operands and a chip after trn1")
+    if left.ndim != 3 or right.ndim != 3 or left.shape[1] != 2 or right.shape[1] != 2:
+        refuse(
+            "matmul_shape",
+            f"performance mode {mode} takes operands [K, 2, M] and [K, 2, N], not {list(left.shape)} and "
+            f"{list(right.shape)}",
+        )
+    rows, columns = left.shape[2], right.shape[2]
+    _limit(left, "stationary", "nc_matmul", 2, rows, STATIONARY_COLUMNS)
+    _limit(right, "moving", "nc_matmul", 2, columns, current().chip.moving_columns)
+    patterns = product_mask(mask, left.shape[0], rows, columns)
+    trace = current()
+    dst = fresh(trace, (rows, columns), "float32", Space.PSUM)
+    slots = [
+        trace.emit(
+            "matmul",
+            Engine.TENSOR,
+            [dst],
+            [select(tile, (slice(None), row, slice(None))) for tile in (left, right)],
+            attrs={"accumulate": "yes" if row else "no", "perf_mode": "double_row"},
+            mask=patterns,
+            accumulates=bool(row),
+        )
+        for row in range(2)
+    ]
+    return mark_produced(trace, dst, slots[0], siblings=(slots[1],))
+
+
+def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = None, **kwargs: Any) -> Tensor:
+    """``nl.matmul``: x @ y. Without ``transpose_x``, x [M, K] is first transposed through the tensor engine."""
+    left, right = moved_to_sbuf(operand(x, "x", "matmul")), moved_to_sbuf(operand(y, "y", "matmul"))
+    if transpose_x:
+        return nc_matmul(left, right, mask=mask)
+    rows, depth = left.shape[0], prod(left.shape[1:])
+    _limit(left, "x", "matmul", 1, depth, STATIONARY_COLUMNS)
+    if depth != right.shape[0]:
+        refuse(
+            "matmul_shape",
+            f"the contraction dimensions of x{list(left.shape)} and y{list(right.shape)} of 'matmul' differ",
+            "x is [M, K] (or [K, M] with transpose_x=True) and y [K, N]",
+        )
+    turned = result(
+        "transpose",
+        Engine.TENSOR,
+        (depth, rows),
+        left.dtype_name,
+        [flat(left)],
+        space=Space.PSUM,
+        attrs={"hidden": True},
+    )
+    stationary = result("copy", Engine.UNKNOWN, (depth, rows), left.dtype_name, [turned])
+    return nc_matmul(stationary, right, mask=mask)
+
+
+def nc_transpose(
+    data: object, *, mask: object = None, dtype: object = None, engine: object = None, **kwargs: Any
+) -> Tensor:
+    """``nisa.nc_transpose``: [P, F] to [F, P]; through the tensor engine into PSUM, or 32 x 32 on the vector engine."""
+    tile = operand(data, "data", "nc_transpose")
+    chosen = engine_of(engine)
+    free = prod(tile.shape[1:])
+    if chosen is Engine.UNKNOWN:
+        small = max(tile.shape[0], free) <= VECTOR_TRANSPOSE
+        chosen = Engine.VECTOR if small else Engine.TENSOR
+    most = VECTOR_TRANSPOSE if chosen is Engine.VECTOR else TENSOR_TRANSPOSE
+    for dimension, size in enumerate((tile.shape[0], free)):
+        _limit(tile, "data", "transpose", dimension, size, most)
+    if chosen is Engine.TENSOR:
+        tile = moved_to_sbuf(tile)
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    space = Space.PSUM if chosen is Engine.TENSOR else Space.SBUF
+    shape = (free, tile.shape[0])
+    patterns = masked(mask, shape, axes=(1, 0))
+    return result("transpose", chosen, shape, kind, [flat(tile)], space=space, mask=patterns)
+
+
+def transpose(x: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
+    """``nl.transpose``: [P, F] to [F, P]."""
+    return nc_transpose(x, mask=mask, dtype=dtype)

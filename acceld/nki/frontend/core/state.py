@@ -1,0 +1,255 @@
+"""The state of one trace of a kernel: what was read and written, where results may be renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from acceld.nki.frontend.core import context
+from acceld.nki.frontend.core.context import LoopContext, Retrace, refuse, unsupported
+from acceld.nki.frontend.core.tensor import Alias, Tensor
+from acceld.nki.frontend.session import Session, Site
+from acceld.nki.ir.builder import Slot
+from acceld.nki.ir.operations import FLOAT_DTYPES, INTEGER_DTYPES
+from acceld.nki.ir.program import Access, Attr, Engine, Instruction, LoopKind, Operand, Pattern, Role
+
+
+class Trace(LoopContext):
+    """Liveness and emission for one run of a kernel."""
+
+    tensor_class: ClassVar[type[Tensor]] = Tensor
+    """What kernels get: a view with the API's own methods."""
+    hbm_drops_axes = False
+    """Whether integers leave fewer than two axes of a tensor in HBM."""
+
+    def __init__(
+        self, session: Session, unroll: frozenset[Site], keep: frozenset[Site], flatten: frozenset[Site]
+    ) -> None:
+        super().__init__(session, unroll)
+        self.keep = keep
+        self.flatten = flatten
+        self.program_ids: tuple[object, ...] = ()
+        self.grid: tuple[int, ...] = ()
+        self.sequence = 0
+        self.touched: dict[int, int] = {}
+        self.writes: dict[int, list[tuple[int, Access]]] = {}
+        self.aliases: dict[int, list[Alias]] = {}
+        """By buffer, the renamed results that were read in a loop they were not made in."""
+        self.read_only: set[int] = set()
+        """Buffers that hold other tensors' bits."""
+        self.written_inputs: set[int] = set()
+        self.lazy_candidates: dict[int, Slot] = {}
+        self.engines_written: set[int] = set()
+        self.sites: dict[int, Site] = {}
+        self.folds: dict[Site, Tensor] = {}
+        self.shared_tensors: list[Tensor] = []
+        self._shared_next: int | None = None
+
+    @property
+    def hbm_bytes(self) -> int:
+        """HBM of the cores that run the kernel."""
+        return self.chip.hbm_capacity_bytes * max(1, self.session.lnc)
+
+    def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
+        """Return a view of the API's own class."""
+        return self.tensor_class(access, scope)
+
+    def forget(self, buffer: int) -> None:
+        """The buffer was taken back; its number will be another's."""
+        for known in (self.touched, self.writes, self.aliases, self.sites):
+            known.pop(buffer, None)
+        self.engines_written.discard(buffer)
+
+    def next_program(self) -> None:
+        """From here on, tensors in shared HBM are those the first program declared, in order."""
+        self._shared_next = 0
+
+    def shared_tensor(self, shape: tuple[int, ...], dtype: str) -> Tensor | None:
+        """The tensor the first program declared at this place; None in the first program."""
+        if self._shared_next is None:
+            return None
+        if self._shared_next >= len(self.shared_tensors):
+            unsupported("programs of one launch declare different tensors in shared HBM")
+        known = self.shared_tensors[self._shared_next]
+        self._shared_next += 1
+        return known
+
+    # emission
+
+    def emit(
+        self,
+        op: str,
+        engine: Engine,
+        dsts: Sequence[Tensor],
+        srcs: Sequence[Tensor | float | int | Pattern] = (),
+        *,
+        attrs: dict[str, Attr] | None = None,
+        mask: tuple[Pattern, ...] = (),
+        pattern: Pattern | None = None,
+        accumulates: bool = False,
+        reduced: tuple[int, ...] = (),
+    ) -> Slot:
+        """Append an instruction after checking that its tiles may be used here.
+
+        ``accumulates``: the destination is updated, so that loops may miss in its index; ``reduced``: loops over
+        which the instruction itself reduces.
+        """
+        if self.broken is not None:
+            raise self.broken
+        self.session.check_deadline()
+        targets = (dst.access.buffer for dst in dsts)
+        self.written_inputs.update(one for one in targets if self.builder.buffers[one].role is Role.INPUT)
+        self.sequence += 1
+        operands: list[Operand] = []
+        for src in srcs:
+            if isinstance(src, Tensor):
+                operands.append(self.read(src, masked=bool(mask)))
+            else:
+                operands.append(src)
+        accesses = tuple(
+            self.write(dst, op, mask, masked=bool(mask), accumulates=accumulates, reduced=reduced) for dst in dsts
+        )
+        if engine is Engine.DMA and srcs and isinstance(srcs[0], Tensor):
+            self._tell_of_rounding(srcs[0].dtype_name, dsts[0].dtype_name)
+        kept = tuple((key, value) for key, value in (attrs or {}).items() if value is not None)
+        return self.builder.emit(
+            Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, self.line())
+        )
+
+    def _tell_of_rounding(self, source: str, target: str) -> None:
+        if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
+            self.builder.notice(
+                self.line(), f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed"
+            )
+
+    def read(self, tensor: Tensor, *, masked: bool) -> Access:
+        """The access that reads ``tensor`` here."""
+        self._usable(tensor, masked=masked)
+        self.check_alias(tensor)
+        self.touched[tensor.access.buffer] = self.sequence
+        for indirect in tensor.access.indirect:
+            if indirect.index is not None:
+                self.touched[indirect.index.buffer] = self.sequence
+        return tensor.access
+
+    def check_alias(self, tensor: Tensor) -> None:
+        """Note that a renamed result is needed here; Retrace where its place was written to since."""
+        alias = tensor.alias
+        if alias is None:
+            return
+        for sequence, access in reversed(self.writes.get(alias.access.buffer, [])):
+            if sequence <= alias.sequence:
+                break
+            if overlaps(access, alias.access):
+                raise Retrace(keep=frozenset({alias.site}))
+        if self.scope != alias.scope:
+            alias.reads.append(self.scope)
+            self.aliases.setdefault(alias.access.buffer, []).append(alias)
+
+    def check_own(self, tensor: Tensor) -> None:
+        """Retrace where a write to a renamed result would change the tensor it was assigned to."""
+        if tensor.alias is not None:
+            raise Retrace(keep=frozenset({tensor.alias.site}))
+
+    def write(
+        self,
+        tensor: Tensor,
+        op: str,
+        mask: tuple[Pattern, ...],
+        *,
+        masked: bool,
+        accumulates: bool,
+        reduced: tuple[int, ...],
+    ) -> Access:
+        """The access that writes ``tensor`` here. LegalityError where iterations of an affine loop would collide."""
+        self._usable(tensor, masked=masked)
+        self.check_own(tensor)
+        access = tensor.access
+        if not accumulates:
+            self.check_dependencies(tensor, mask, reduced)
+        self.written(access, op)
+        return access
+
+    def written(self, access: Access, op: str) -> None:
+        """Note that ``op`` writes ``access`` here; Retrace where a renamed result is still needed in a later iteration."""
+        if access.buffer in self.read_only:
+            unsupported(
+                "a write through a view of another width",
+                "declare the tensor with the narrower type, or write the tile before taking the view",
+            )
+        for alias in self.aliases.get(access.buffer, ()):
+            opened = set(self.scope) - set(alias.scope)
+            if any(opened & set(read) for read in alias.reads) and overlaps(access, alias.access):
+                raise Retrace(keep=frozenset({alias.site}))
+        self.touched[access.buffer] = self.sequence
+        self.writes.setdefault(access.buffer, []).append((self.sequence, access))
+        if op != "matmul":
+            self.engines_written.add(access.buffer)
+
+    def check_dependencies(self, tensor: Tensor, mask: tuple[Pattern, ...], reduced: tuple[int, ...]) -> None:
+        """Refuse a write that all iterations of an enclosing affine loop make to the same place."""
+        access = tensor.access
+        used = {loop for start in access.start for loop, _ in start.terms}
+        used |= {loop for pattern in mask for loop, _ in pattern.base.terms} | set(reduced)
+        if access.indirect:
+            return
+        declared = self.builder.buffers[access.buffer].scope
+        missing = [
+            loop
+            for loop in self.scope
+            if loop not in declared
+            and loop not in used
+            and self.trips[loop] > 1
+            and self.kinds[loop] in (LoopKind.AFFINE, LoopKind.SPMD)
+        ]
+        if missing:
+            names = ", ".join(dict.fromkeys(self.loop_name(loop) for loop in missing))
+            refuse(
+                "output_dependency",
+                f"Unexpected output dependencies, missing indices in the dst access: {names}",
+                f"use {names} in the index of {tensor.label}, or nl.sequential_range where iterations depend on each "
+                "other; only += accumulates across an affine loop",
+            )
+
+    def reaches(self, tensor: Tensor) -> bool:
+        """Whether a tensor may be used here: the loops around its declaration are all still open."""
+        return tensor.scope == self.scope[: len(tensor.scope)]
+
+    def _usable(self, tensor: Tensor, *, masked: bool) -> None:
+        if not self.reaches(tensor):
+            refuse(
+                "local_scope",
+                f"Local variable {tensor.label} is referenced outside of its parent scope",
+                "declare it with nl.ndarray before the loop and assign in place inside: name[...] = value, or name += value",
+            )
+        if tensor.overrun is not None and not masked:
+            dim, low, high, size = tensor.overrun
+            refuse(
+                "out_of_bounds",
+                f"Out-of-bound access for tensor {tensor.label} on dimension {dim}: index range [{low}, {high}] "
+                f"exceed dimension size of {size}",
+                "mask the instruction or change the loop's bounds",
+            )
+
+
+def overlaps(one: Access, other: Access) -> bool:
+    """Whether two accesses of a buffer may share an element; True where that is not plain to see."""
+    if one.indirect or other.indirect:
+        return True
+    for d, (a, b) in enumerate(zip(one.start, other.start, strict=True)):
+        if a.terms != b.terms:
+            continue
+        spans = []
+        for start, access in ((a.const, one), (b.const, other)):
+            reach = [dim.steps[d] * (dim.count - 1) for dim in access.dims]
+            spans.append((start + sum(min(0, r) for r in reach), start + sum(max(0, r) for r in reach)))
+        if spans[0][1] < spans[1][0] or spans[1][1] < spans[0][0]:
+            return False
+    return True
+
+
+def current() -> Trace:
+    """Return the trace now running. KernelCrash outside of one (a kernel called while its file loads)."""
+    trace = context.current()
+    assert isinstance(trace, Trace)
+    return trace

@@ -1,0 +1,141 @@
+"""Tensors and tiles of a kernel: strided views of buffers, with the methods and operators kernels use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import current, refuse
+from acceld.nki.frontend.session import Site
+from acceld.nki.ir.builder import Slot
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Access, Buffer, Space, TileDim
+
+
+class ParDim(int):
+    """``nl.par_dim(n)``: marks the partition dimension of an on-chip tensor."""
+
+
+@dataclass(slots=True)
+class Alias:
+    """A result whose instruction was made to write its place in another tensor instead of a buffer of its own."""
+
+    site: Site
+    access: Access
+    sequence: int
+    scope: tuple[int, ...]
+    reads: list[tuple[int, ...]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Produced:
+    """The instruction that made a result which still has a buffer of its own."""
+
+    slot: Slot
+    position: int
+    sequence: int
+    siblings: tuple[Slot, ...] = ()
+    """More instructions that write the same result."""
+
+
+class Tensor:
+    """A view of a buffer: a declared tensor, an index into one, or the result of an instruction.
+
+    ``access.dims`` are its axes; of an on-chip tensor without block dimensions the first is the partition axis.
+    """
+
+    __slots__ = ("access", "alias", "overrun", "produced", "scope", "whole")
+
+    def __init__(self, access: Access, scope: tuple[int, ...], *, produced: Produced | None = None) -> None:
+        self.access = access
+        self.scope = scope
+        self.produced = produced
+        self.alias: Alias | None = None
+        self.overrun: tuple[int, int, int, int] | None = None
+        self.whole = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.access.shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.access.dims)
+
+    @property
+    def dtype(self) -> Any:
+        return dtypes.EVERY[self.dtype_name]
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPE_BYTES[self.dtype_name]
+
+    @property
+    def size(self) -> int:
+        return self.access.elements
+
+    @property
+    def buffer(self) -> Space:
+        return self.space
+
+    def __repr__(self) -> str:
+        return f"{self.label}[{', '.join(map(str, self.shape))}] {self.dtype_name} in {self.space}"
+
+    @property
+    def declared(self) -> Buffer:
+        """The buffer this is a view of."""
+        return current().builder.buffers[self.access.buffer]
+
+    @property
+    def space(self) -> Space:
+        """Where it lives."""
+        return self.declared.space
+
+    @property
+    def dtype_name(self) -> str:
+        """The program's name of its type."""
+        return self.access.dtype or self.declared.dtype
+
+    @property
+    def label(self) -> str:
+        """Its name for messages."""
+        return f"'{self.declared.name}'" if self.declared.name else "a tile"
+
+    def like(self, access: Access) -> Self:
+        """Another view of the same buffer."""
+        self.produced = None
+        made = type(self)(access, self.scope)
+        made.alias, made.overrun = self.alias, self.overrun
+        return made
+
+    def expand_dims(self, axis: int) -> Self:
+        """A view with an axis of one element at ``axis``."""
+        at = axis if axis >= 0 else axis + self.ndim + 1
+        dims = list(self.access.dims)
+        dims.insert(at, TileDim(1, (0,) * len(self.declared.shape)))
+        return self.like(replace(self.access, dims=tuple(dims)))
+
+
+def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
+    """``tensor``, checked to be a tile an engine can read: in SBUF or PSUM, partition axis first."""
+    if tensor.space is Space.HBM:
+        refuse(
+            "address_space",
+            f"Expected operand '{name}' of '{call}' to be in address space 'sbuf' or 'psum', but got a tile in 'hbm' instead.",
+            "load it with nl.load first",
+        )
+    at = tensor.declared.partition_axis
+    if tensor.ndim < 2:
+        refuse(
+            "insufficient_rank",
+            f"Insufficient rank: operand '{name}' of '{call}' has shape {tensor.shape}",
+            "a tile has a partition and at least one free dimension",
+        )
+    if any(dim.steps[at] and dim.count > 1 for dim in tensor.access.dims[1:]):
+        refuse(
+            "partition_axis",
+            f"the partition dimension of operand '{name}' of '{call}' is not its first",
+            "index the block dimensions with single values and the partition dimension first",
+        )
+    return tensor

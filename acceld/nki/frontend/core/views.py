@@ -1,0 +1,322 @@
+"""Views of tensors: what an index, a reshape or a broadcast makes of a strided access."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import Any, TypeVar, cast
+
+from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
+from acceld.nki.frontend.core.index import DynamicSlice, Expr, Predicate, as_int, broadcast
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.ir.operations import FLOAT_DTYPES
+from acceld.nki.ir.program import Access, Affine, Indirect, Pattern, Space, TileDim
+
+T = TypeVar("T", bound=Tensor)
+
+
+def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
+    if not by.const and not by.terms:
+        return
+    for d, step in enumerate(steps):
+        if step:
+            start[d] = start[d] + (by if step == 1 else by.scale(step))
+
+
+@lru_cache(maxsize=4096)
+def _tile_dim(count: int, steps: tuple[int, ...]) -> TileDim:
+    return TileDim(count, steps)
+
+
+def select(tensor: Tensor, key: object) -> Tensor:
+    """``tensor[key]``. LegalityError where the index mixes forms or does not fit."""
+    trace = current()
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if len(keys) == 1 and keys[0] is Ellipsis:
+        return tensor
+    if len(keys) == 1 and isinstance(keys[0], Predicate):
+        if keys[0].holds_everywhere:
+            return tensor
+        unsupported(f"a tile of {tensor.label} indexed with a mask", "pass the condition as mask= of the instruction")
+    _check_open(trace, keys)
+    if any(k is Ellipsis for k in keys):
+        at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+        named = sum(k is not None and k is not Ellipsis for k in keys)
+        keys[at : at + 1] = [slice(None)] * (tensor.ndim - named)
+    if sum(k is not None for k in keys) > tensor.ndim:
+        refuse(
+            "index_rank",
+            f"too many indices for {tensor.label} of shape {tensor.shape}",
+            "index at most each dimension once",
+        )
+    advanced = [k for k in keys if (isinstance(k, Expr) and k.shape) or isinstance(k, Tensor)]
+    if advanced:
+        if any(isinstance(k, slice | DynamicSlice) or k is None for k in keys):
+            refuse(
+                "mixed_indexing",
+                "unsupported mixing of basic and advanced indexing: slices can not stand beside nl.arange or nl.mgrid",
+                "use nl.arange for each axis, or slices and nl.ds for each",
+            )
+        return _advanced(trace, tensor, keys)
+    return _basic(trace, tensor, keys)
+
+
+def _check_open(trace: Trace, keys: list[object]) -> None:
+    for k in keys:
+        parts = (k.start, k.stop) if isinstance(k, slice) else (k.start,) if isinstance(k, DynamicSlice) else (k,)
+        for part in parts:
+            if isinstance(part, Expr) and any(loop not in trace.scope for loop, _ in part.base.terms):
+                refuse(
+                    "local_scope",
+                    f"the loop variable in {part!r} is used outside of its loop",
+                    "use it inside of the loop only",
+                )
+
+
+def _basic(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
+    rank = len(tensor.declared.shape)
+    start, dims = list(tensor.access.start), list[TileDim]()
+    partition = tensor.declared.partition_axis
+    axis, overrun = 0, tensor.overrun
+    integer_at: list[int] = []
+    keys = keys + [slice(None)] * (tensor.ndim - sum(k is not None for k in keys))
+    for key in keys:
+        if key is None:
+            dims.append(TileDim(1, (0,) * rank))
+            continue
+        dim = tensor.access.dims[axis]
+        axis += 1
+        size: int
+        begin: Expr | int
+        if isinstance(key, slice | DynamicSlice):
+            begin, size, step = _span(trace, key, dim.count)
+            dims.append(TileDim(size, tuple(s * step for s in dim.steps)))
+            low, high = _reach(begin, (size - 1) * step)
+        else:
+            position = key if isinstance(key, Expr) else as_int(key)
+            if position is None:
+                refuse("index_type", f"{tensor.label} can not be indexed with {type(key).__name__}")
+            begin = position + dim.count if isinstance(position, int) and position < 0 else position
+            low, high = _reach(begin, 0)
+            if partition >= 0 and dim.steps[partition]:
+                dims.append(TileDim(1, dim.steps))
+            else:
+                integer_at.append(len(dims))
+        if overrun is None and (low < 0 or high >= dim.count) and dim.count:
+            overrun = (axis - 1, low, high, dim.count)
+        _add_scaled(start, dim.steps, begin.base if isinstance(begin, Expr) else Affine(begin))
+    if trace.hbm_drops_axes and partition < 0:
+        dims = dims or [TileDim(1, (0,) * rank)]
+    elif len(dims) == 0:
+        dims = [TileDim(1, (0,) * rank), TileDim(1, (0,) * rank)]
+    elif len(dims) == 1 and integer_at:
+        dims.insert(0 if integer_at[-1] == 0 else 1, TileDim(1, (0,) * rank))
+    old = tensor.access
+    made = tensor.like(Access(old.buffer, tuple(start), tuple(dims), old.indirect, old.dtype))
+    made.overrun = overrun
+    return made
+
+
+def _reach(begin: Expr | int, extent: int) -> tuple[int, int]:
+    low, high = begin.bounds() if isinstance(begin, Expr) else (begin, begin)
+    return low + min(0, extent), high + max(0, extent)
+
+
+def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | int, int, int]:
+    """Begin, size and step of a slice of an axis of ``count`` elements."""
+    if isinstance(key, DynamicSlice):
+        begin = key.start if isinstance(key.start, Expr) else operator.index(cast("Any", key.start))
+        return begin, key.size, 1
+    if not isinstance(key.start, Expr) and not isinstance(key.stop, Expr):
+        limits = slice(*(None if part is None else operator.index(part) for part in (key.start, key.stop, key.step)))
+        begin, stop, step = limits.indices(count)
+        if step < 0:
+            refuse(
+                "index_type",
+                "a slice with a negative step is not supported",
+                "load in order and reverse with nl.transpose or nisa.nc_stream_shuffle",
+            )
+        size = len(range(begin, stop, step))
+        if limits.stop is not None and limits.stop > count and limits.stop > begin:
+            size = len(range(begin, limits.stop, step))  # beyond the end: kept, so that it is refused or masked
+        return begin, size, step
+    step = operator.index(key.step) if key.step is not None else 1
+    first = key.start if key.start is not None else 0
+    last = key.stop if key.stop is not None else count
+    extent = as_int(last - first)
+    if extent is None:
+        refuse(
+            "symbolic_index",
+            "the size of a slice must not depend on a loop variable",
+            "take a slice of constant size with nl.ds(start, size) and mask the rest",
+        )
+    return first, max(0, -(-extent // step)), step
+
+
+def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
+    rank = len(tensor.declared.shape)
+    if len(keys) != tensor.ndim:
+        refuse(
+            "index_rank",
+            f"{tensor.label} has {tensor.ndim} dimensions, the index has {len(keys)}",
+            "index every dimension when nl.arange is used",
+        )
+    start, overrun = list(tensor.access.start), tensor.overrun
+    shapes = [k.shape for k in keys if isinstance(k, Expr | Tensor)]
+    shape = broadcast(*shapes)
+    steps = [[0] * rank for _ in shape]
+    indirect = list(tensor.access.indirect)
+    for axis, (key, dim) in enumerate(zip(keys, tensor.access.dims, strict=True)):
+        if isinstance(key, Tensor):
+            indirect.append(_gathered(trace, tensor, key, dim, shape))
+            continue
+        if isinstance(key, Expr):
+            low, high = key.bounds()
+            _add_scaled(start, dim.steps, key.base)
+            for k, coef in enumerate(key.over(shape)):
+                if coef:
+                    for d, step in enumerate(dim.steps):
+                        steps[k][d] += coef * step
+        else:
+            number = as_int(key)
+            if number is None:
+                refuse("index_type", f"{tensor.label} can not be indexed with {type(key).__name__}")
+            number = number + dim.count if number < 0 else number
+            low = high = number
+            _add_scaled(start, dim.steps, Affine(number))
+        if overrun is None and (low < 0 or high >= dim.count):
+            overrun = (axis, low, high, dim.count)
+    dims = tuple(_tile_dim(count, tuple(step)) for count, step in zip(shape, steps, strict=True))
+    old = tensor.access
+    made = tensor.like(Access(old.buffer, tuple(start), dims, tuple(indirect), old.dtype))
+    made.overrun = overrun
+    return made
+
+
+def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: tuple[int, ...]) -> Indirect:
+    """The run-time index that a tile of integers is for one dimension of ``tensor``."""
+    places = [(d, step) for d, step in enumerate(dim.steps) if step]
+    if len(places) != 1:
+        unsupported("an index tile for a reshaped dimension")
+    index = index.like(
+        replace(
+            index.access, dims=tuple(dim if any(dim.steps) else _tile_dim(1, dim.steps) for dim in index.access.dims)
+        )
+    )
+    long = [k for k, count in enumerate(index.shape) if count > 1]
+    if len(long) > 1:
+        unsupported("an index tile with two axes", "index with a (P, 1) tile")
+    if index.dtype_name in FLOAT_DTYPES:
+        refuse(
+            "dtype",
+            f"an index tile must hold integers, not {index.dtype_name}",
+            "load the indices as nl.int32 or nl.uint32",
+        )
+    lead = len(shape) - len(index.shape)
+    return Indirect(places[0][0], places[0][1], index=index.access, axis=lead + long[0] if long else 0)
+
+
+def reshape(tensor: T, shape: tuple[int, ...]) -> T:
+    """A view of the elements in C order in ``shape``. UnsupportedCall where it is no strided view."""
+    trace = current()
+    if -1 in shape:
+        rest = -prod(shape)
+        shape = tuple(prod(tensor.shape) // rest if n == -1 else n for n in shape)
+    if prod(shape) != prod(tensor.shape):
+        refuse(
+            "shape",
+            f"{tensor.label} of shape {tensor.shape} can not be reshaped to {shape}",
+            "both shapes have the same number of elements",
+        )
+    rank = len(tensor.declared.shape)
+    old = [dim for dim in tensor.access.dims if dim.count != 1]
+    dims: list[TileDim] = []
+    at = 0
+    for count in shape:
+        if count == 1:
+            dims.append(TileDim(1, (0,) * rank))
+            continue
+        dims.append(TileDim(count, ()))
+    fill = [k for k, dim in enumerate(dims) if dim.count != 1]
+    position = 0
+    while position < len(fill) and at < len(old):
+        news, olds = [dims[fill[position]].count], [old[at]]
+        position, at = position + 1, at + 1
+        while prod(news) != prod(dim.count for dim in olds):
+            if prod(news) < prod(dim.count for dim in olds):
+                news.append(dims[fill[position]].count)
+                position += 1
+            else:
+                olds.append(old[at])
+                at += 1
+        merged = merged_steps(olds)
+        if merged is None:
+            site = trace.sites[tensor.access.buffer]
+            if site not in trace.flatten:
+                raise Retrace(flatten=frozenset({site}))
+            unsupported(
+                f"reshape of {tensor.label} from {tensor.shape} to {shape}: its elements are no strided view",
+                "copy the tile with nl.copy first, then reshape the copy",
+            )
+        inner = 1
+        for offset, count in enumerate(reversed(news), start=1):
+            dims[fill[position - offset]] = TileDim(count, tuple(step * inner for step in merged))
+            inner *= count
+    return tensor.like(replace(tensor.access, dims=tuple(dims)))
+
+
+def merged_steps(dims: list[TileDim]) -> tuple[int, ...] | None:
+    """The steps of one axis that runs through all of ``dims``, None where there is none."""
+    steps = dims[-1].steps
+    inner = dims[-1].count
+    for dim in reversed(dims[:-1]):
+        if dim.steps != tuple(step * inner for step in steps):
+            return None
+        inner *= dim.count
+    return steps
+
+
+def squeeze(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without axes of one element."""
+    return tuple(n for n in shape if n != 1)
+
+
+def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """``tensor`` with axes of one element added or dropped so that its shape is ``shape``; None where it can not be."""
+    if tensor.shape == shape:
+        return tensor
+    if squeeze(tensor.shape) != squeeze(shape):
+        return None
+    if tensor.space is not Space.HBM and tensor.shape[:1] != shape[:1]:
+        return None
+    rest = iter(dim for dim in tensor.access.dims if dim.count != 1)
+    rank = len(tensor.declared.shape)
+    dims = tuple(TileDim(1, (0,) * rank) if n == 1 else next(rest) for n in shape)
+    return tensor.like(replace(tensor.access, dims=dims))
+
+
+def is_never(pattern: Pattern) -> bool:
+    """Whether a mask's pattern holds nowhere, plainly."""
+    return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
+
+
+def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """A view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
+    if tensor.shape == shape:
+        return tensor
+    if len(tensor.shape) > len(shape):
+        return None
+    rank = len(tensor.declared.shape)
+    dims = [TileDim(1, (0,) * rank)] * (len(shape) - tensor.ndim) + list(tensor.access.dims)
+    out = []
+    for axis, (dim, count) in enumerate(zip(dims, shape, strict=True)):
+        if dim.count == count:
+            out.append(dim)
+        elif dim.count == 1 and (axis > 0 or tensor.space is Space.HBM):
+            out.append(TileDim(count, (0,) * rank))
+        else:
+            return None
+    return tensor.like(replace(tensor.access, dims=tuple(out)))

@@ -1,0 +1,279 @@
+"""Element-wise instructions, some with a fold along the free axes."""
+
+from __future__ import annotations
+
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.index import as_number
+from acceld.nki.frontend.core.names import activation_function, alu_op, engine_of
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
+from acceld.nki.ir.program import Attr, Engine, Pattern
+
+
+def activation(
+    dst: object,
+    op: object,
+    data: object,
+    bias: object = None,
+    scale: object = 1.0,
+    reduce_op: object = None,
+    reduce_res: object = None,
+    reduce_cmd: object = None,
+    name: str | None = None,
+) -> None:
+    """dst = op(data * scale + bias), optionally folded along the free axes."""
+    target, tile = matched(dst, "activation", data=data)
+    srcs: list[Tensor | Number | Pattern] = [
+        tile,
+        scalar(0.0 if bias is None else bias, "bias", "activation", tile),
+        scalar(scale, "scale", "activation", tile),
+    ]
+    attrs: dict[str, Attr] = {"func": activation_function(op)}
+    if reduce_res is not None or (reduce_op is not None and word_of(reduce_cmd) not in (None, "idle")):
+        attrs |= {"reduce_op": "add" if reduce_op is None else fold(reduce_op), "reduce_cmd": word_of(reduce_cmd)}
+    emit("activation", Engine.SCALAR, [target, *reduced(reduce_res, "activation")], srcs, pattern=None, **attrs)
+
+
+def activation_reduce(
+    dst: object,
+    op: object,
+    data: object,
+    reduce_op: object,
+    reduce_res: object,
+    bias: object = None,
+    scale: object = 1.0,
+    name: str | None = None,
+) -> None:
+    """An activation whose values are also folded along the free axes."""
+    activation(dst, op, data, bias, scale, reduce_op, reduce_res, "reset_reduce")
+
+
+def activate2(
+    dst: object,
+    op: object,
+    data: object,
+    imm0: object,
+    imm1: object,
+    op0: object,
+    op1: object,
+    relu_param: object = 0.0,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    reduce_op: object = None,
+    reduce_res: object = None,
+    reduce_cmd: object = None,
+    name: str | None = None,
+) -> None:
+    """dst = op((data op0 imm0) op1 imm1) (trn3)."""
+    target, tile = matched(dst, "activate2", data=data)
+    slope = as_number(relu_param)
+    if slope is None:
+        unsupported("a tile as relu_param", "pass a number")
+    emit(
+        "activate2",
+        Engine.SCALAR,
+        [target, *reduced(reduce_res, "activate2")],
+        [tile, scalar(imm0, "imm0", "activate2", tile), scalar(imm1, "imm1", "activate2", tile)],
+        func=activation_function(op),
+        op0=alu_op(op0),
+        op1=alu_op(op1),
+        reverse0=bool(reverse0),
+        reverse1=bool(reverse1),
+        relu_param=float(slope),
+        reduce_op=None if reduce_op is None else fold(reduce_op),
+        reduce_cmd=word_of(reduce_cmd),
+    )
+
+
+def tensor_tensor(
+    dst: object, data1: object, data2: object, op: object, engine: object = None, name: str | None = None
+) -> None:
+    """dst = data1 op data2."""
+    target, first, second = matched(dst, "tensor_tensor", data1=data1, data2=data2)
+    word = alu_op(op)
+    chosen = engine_of(engine)
+    if chosen is Engine.UNKNOWN:
+        chosen = Engine.GPSIMD if word == "power" else Engine.VECTOR
+    emit("tensor_tensor", chosen, [target], [first, second], op=word)
+
+
+def tensor_scalar(
+    dst: object,
+    data: object,
+    op0: object,
+    operand0: object,
+    reverse0: bool = False,
+    op1: object = None,
+    operand1: object = None,
+    reverse1: bool = False,
+    engine: object = None,
+    name: str | None = None,
+) -> None:
+    """dst = (data op0 operand0) op1 operand1, operands numbers or (P, 1) tiles."""
+    target, tile = matched(dst, "tensor_scalar", data=data)
+    srcs: list[Tensor | Number | Pattern] = [tile, scalar(operand0, "operand0", "tensor_scalar", tile)]
+    attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
+    if op1 is not None:
+        srcs.append(scalar(operand1, "operand1", "tensor_scalar", tile))
+        attrs |= {"op1": alu_op(op1), "reverse1": bool(reverse1)}
+    emit("tensor_scalar", engine_of(engine), [target], srcs, pattern=None, **attrs)
+
+
+def tensor_scalar_reduce(
+    dst: object,
+    data: object,
+    op0: object,
+    operand0: object,
+    reduce_op: object,
+    reduce_res: object = None,
+    reverse0: bool = False,
+    reduce_cmd: object = None,
+    reduce_init: object = None,
+    reduce_res_negate: bool = False,
+    name: str | None = None,
+) -> None:
+    """dst = data op0 operand0, folded along the free axes into reduce_res."""
+    target, tile = matched(dst, "tensor_scalar_reduce", data=data)
+    emit(
+        "tensor_scalar",
+        Engine.VECTOR,
+        [target, *reduced(reduce_res, "tensor_scalar_reduce")],
+        [tile, scalar(operand0, "operand0", "tensor_scalar_reduce", tile)],
+        op0=alu_op(op0),
+        reverse0=bool(reverse0),
+        reduce_op=fold(reduce_op),
+        reduce_cmd=word_of(reduce_cmd) or "reset_reduce",
+        reduce_init=_loaded(reduce_init, reduce_cmd, "tensor_scalar_reduce"),
+        negate=bool(reduce_res_negate),
+    )
+
+
+def _loaded(value: object, command: object, call: str) -> float | None:
+    """The ``reduce_init`` of a fold, which counts with ``load_reduce`` only."""
+    loads = word_of(command) == "load_reduce"
+    start = as_number(value)
+    if isinstance(value, Tensor):
+        unsupported(f"a tile as reduce_init of {call}", "pass a number")
+    if (value is not None and not loads) or (value is not None and start is None):
+        refuse(
+            "reduce_init",
+            f"reduce_init of '{call}' must be a number, beside reduce_cmd.load_reduce",
+            "pass reduce_cmd=nisa.reduce_cmd.load_reduce, or leave reduce_init out",
+        )
+    return float(start or 0) if loads else None
+
+
+def tensor_scalar_cumulative(
+    dst: object,
+    src: object,
+    op0: object,
+    op1: object,
+    imm0: object,
+    imm1: object = None,
+    reduce_cmd: object = None,
+    name: str | None = None,
+) -> None:
+    """A running fold with op1 along the free axis of src op0 imm0."""
+    target, tile = matched(dst, "tensor_scalar_cumulative", src=src)
+    srcs: list[Tensor | Number | Pattern] = [tile, scalar(imm0, "imm0", "tensor_scalar_cumulative", tile)]
+    if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
+        refuse(
+            "reduce_init",
+            "imm1 of 'tensor_scalar_cumulative' is what reduce_cmd.load_reduce starts from, and only that",
+            "pass both, or neither",
+        )
+    if imm1 is not None:
+        srcs.append(scalar(imm1, "imm1", "tensor_scalar_cumulative", tile))
+    emit(
+        "tensor_scalar_cumulative",
+        Engine.VECTOR,
+        [target],
+        srcs,
+        op0=alu_op(op0),
+        op1=alu_op(op1),
+        reduce_cmd=word_of(reduce_cmd),
+    )
+
+
+def scalar_tensor_tensor(
+    dst: object,
+    data: object,
+    op0: object,
+    operand0: object,
+    op1: object,
+    operand1: object,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    name: str | None = None,
+) -> None:
+    """dst = (data op0 operand0) op1 operand1, operand0 a number or (P, 1) tile, operand1 a tile."""
+    target, tile, other = matched(dst, "scalar_tensor_tensor", data=data, operand1=operand1)
+    emit(
+        "scalar_tensor_tensor",
+        Engine.VECTOR,
+        [target],
+        [tile, scalar(operand0, "operand0", "scalar_tensor_tensor", tile), other],
+        op0=alu_op(op0),
+        op1=alu_op(op1),
+        reverse0=bool(reverse0),
+        reverse1=bool(reverse1),
+    )
+
+
+def reciprocal(dst: object, data: object, name: str | None = None) -> None:
+    """dst = 1 / data."""
+    target, tile = matched(dst, "reciprocal", data=data)
+    emit("reciprocal", Engine.VECTOR, [target], [tile])
+
+
+def exponential(
+    dst: object,
+    src: object,
+    max_value: object = 0.0,
+    reduce_res: object = None,
+    reduce_cmd: object = None,
+    reduce_init: object = 0.0,
+    name: str | None = None,
+) -> None:
+    """dst = exp(src - max_value), optionally summed (trn3)."""
+    target, tile = matched(dst, "exponential", src=src)
+    emit(
+        "exponential",
+        Engine.VECTOR,
+        [target, *reduced(reduce_res, "exponential")],
+        [tile, scalar(max_value, "max_value", "exponential", tile)],
+        reduce_cmd=word_of(reduce_cmd),
+        reduce_init=_loaded(None if reduce_init == 0 else reduce_init, reduce_cmd, "exponential"),
+    )
+
+
+def select_reduce(
+    dst: object,
+    predicate: object,
+    on_true: object,
+    on_false: object,
+    reduce_res: object = None,
+    reduce_cmd: object = None,
+    reduce_op: object = None,
+    reverse_pred: bool = False,
+    name: str | None = None,
+) -> None:
+    """dst = on_true where the predicate holds, else on_false."""
+    number = as_number(on_false)
+    tiles = {"predicate": predicate, "on_true": on_true} | ({} if number is not None else {"on_false": on_false})
+    target, *sources = matched(dst, "select_reduce", **tiles)
+    emit(
+        "select",
+        Engine.VECTOR,
+        [target, *reduced(reduce_res, "select_reduce")],
+        [*sources, *([] if number is None else [number])],
+        reverse=bool(reverse_pred),
+        reduce_op=("max" if reduce_op is None else fold(reduce_op)) if reduce_res is not None else None,
+        reduce_cmd=word_of(reduce_cmd),
+    )
+
+
+def dropout(dst: object, data: object, prob: object, name: str | None = None) -> None:
+    """Zeroes elements at random."""
+    target, tile = matched(dst, "dropout", data=data)
+    emit("dropout", Engine.VECTOR, [target], [tile, scalar(prob, "prob", "dropout", tile)])

@@ -1,0 +1,76 @@
+"""Reductions, scans and statistics."""
+
+from __future__ import annotations
+
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import operand
+from acceld.nki.frontend.core.names import alu_op
+from acceld.nki.frontend.core.reductions import free_axes
+from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.current.operands import destination, emit, fold, matched, scalar
+from acceld.nki.ir.program import Engine
+
+
+def tensor_reduce(
+    dst: object,
+    op: object,
+    data: object,
+    axis: object,
+    negate: bool = False,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> None:
+    """Folds the last free axes of data."""
+    target, tile = destination(dst, "tensor_reduce"), operand(data, "data", "tensor_reduce")
+    axes = free_axes(axis, tile, "tensor_reduce")
+    kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
+    view = conform(target, kept)
+    if view is None:
+        refuse("shape", f"dst{list(target.shape)} of 'tensor_reduce' should hold {list(kept)}")
+    emit("tensor_reduce", Engine.VECTOR, [view], [tile], op=fold(op), axes=axes, negate=bool(negate))
+
+
+def tensor_partition_reduce(dst: object, op: object, data: object, name: str | None = None) -> None:
+    """Folds the partition axis."""
+    emit(
+        "partition_reduce",
+        Engine.GPSIMD,
+        [destination(dst, "tensor_partition_reduce")],
+        [operand(data, "data", "tensor_partition_reduce")],
+        op=fold(op),
+    )
+
+
+def tensor_tensor_scan(
+    dst: object,
+    data0: object,
+    data1: object,
+    initial: object,
+    op0: object,
+    op1: object,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    name: str | None = None,
+) -> None:
+    """r[i] = (data0[i] op0 r[i-1]) op1 data1[i]."""
+    target, first, second = matched(dst, "tensor_tensor_scan", data0=data0, data1=data1)
+    emit(
+        "scan",
+        Engine.VECTOR,
+        [target],
+        [first, second, scalar(initial, "initial", "tensor_tensor_scan", first)],
+        op0=alu_op(op0),
+        op1=alu_op(op1),
+        reverse0=bool(reverse0),
+        reverse1=bool(reverse1),
+    )
+
+
+def bn_stats(dst: object, data: object, name: str | None = None) -> None:
+    """Counts, means and variances of the even and odd elements."""
+    emit("bn_stats", Engine.VECTOR, [destination(dst, "bn_stats")], [operand(data, "data", "bn_stats")])
+
+
+def bn_aggr(dst: object, data: object, name: str | None = None) -> None:
+    """Mean and variance from statistics."""
+    emit("bn_aggr", Engine.VECTOR, [destination(dst, "bn_aggr")], [operand(data, "data", "bn_aggr")])

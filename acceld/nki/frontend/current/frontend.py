@@ -1,0 +1,138 @@
+"""Runs a kernel of the current API and finishes its Program."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from itertools import product
+from math import prod
+from types import ModuleType
+from typing import Any
+
+from acceld.nki.errors import LimitExceeded
+from acceld.nki.frontend.core.context import Retrace, activate, deactivate
+from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
+from acceld.nki.frontend.core.placement import declare
+from acceld.nki.frontend.current import isa, language
+from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
+from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
+from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
+from acceld.nki.frontend.session import Session, Site, is_ours
+from acceld.nki.frontend.shims import ApiModule
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.program import LoopKind, Program, Role, Space
+
+MAX_PROGRAMS = 4096
+MAX_RETRACES = 200
+PRELUDE = """\
+import numpy as np
+import nki
+import nki.language as nl
+import nki.isa as nisa
+"""
+
+
+class CurrentFrontEnd:
+    """``nki`` for one trace."""
+
+    roots = ("nki",)
+    prelude = PRELUDE
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def modules(self) -> Mapping[str, ModuleType]:
+        """The modules a kernel may import, by full name."""
+        session = self.session
+        nl = ApiModule("nki.language", session, language.namespace())
+        nisa = ApiModule("nki.isa", session, isa.namespace())
+        constants = ApiModule("nki.isa.constants", session, isa.namespace())
+        collectives = ApiModule("nki.collectives", session, {})
+        names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
+        nki = ApiModule("nki", session, names)
+        return {module.__name__: module for module in (nki, nl, nisa, constants, collectives)}
+
+    def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
+        """Trace, again without renaming where a result must keep its own buffer, and roll loops."""
+        keep: frozenset[Site] = frozenset()
+        flatten: frozenset[Site] = frozenset()
+        unroll: frozenset[Site] = frozenset()
+        after: int | None = SAMPLE_AFTER
+        sampling = False
+        for attempt in range(MAX_RETRACES):
+            self.session.reset()
+            function = self.session.again(function) if attempt else function
+            trace = CurrentTrace(self.session, keep, flatten, unroll, {} if sampling else None)
+            trace.sampling_after = after
+            activate(trace)
+            try:
+                return reroll(self._once(trace, function, arguments), trace.samples)
+            except Retrace as again:
+                keep, flatten, unroll = keep | again.keep, flatten | again.flatten, unroll | again.unroll
+            except SamplesWanted:
+                after, sampling = None, True
+            except SamplesDiffer as again:
+                unroll |= {again.site}
+            except Exception as error:
+                if not sampling or isinstance(error, LimitExceeded) or is_ours(error):
+                    raise
+                sampling = False  # what the kernel did wrong must be judged on every iteration
+            finally:
+                deactivate()
+        raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)
+
+    def _once(self, trace: CurrentTrace, function: Any, arguments: Mapping[str, object]) -> Program:
+        session = self.session
+        values: dict[str, object] = {}
+        inputs: list[int] = []
+        for name, argument in arguments.items():
+            values[name] = argument
+            if isinstance(argument, TensorSpec):
+                tensor = declare(
+                    trace,
+                    argument.shape,
+                    argument.dtype,
+                    Space.HBM,
+                    name=name,
+                    role=Role.INPUT,
+                    scope=(),
+                    site=("argument", name, 0, 0),
+                )
+                inputs.append(tensor.access.buffer)
+                values[name] = tensor
+        target = function.function if isinstance(function, Kernel) else function
+        positional, keyword = bind(target, values)
+        grid = session.grid or ((session.lnc,) if session.lnc > 1 else ())
+        if prod(grid) > MAX_PROGRAMS:
+            raise LimitExceeded(f"a launch grid of {prod(grid)} programs", rule="grid_limit")
+        session.running = True
+        trace.grid = grid
+        try:
+            value = target(*positional, **keyword) if not grid else self._programs(trace, target, positional, keyword)
+        finally:
+            session.running = False
+        if trace.broken is not None:
+            raise trace.broken
+        outputs = finish_outputs(trace, value)
+        return trace.builder.finish(
+            api=session.api,
+            chip=session.chip,
+            entry=session.entry,
+            inputs=tuple(inputs),
+            outputs=outputs,
+            grid=session.grid,
+            lnc=session.lnc,
+        )
+
+    def _programs(
+        self, trace: CurrentTrace, target: Any, positional: tuple[object, ...], keyword: dict[str, object]
+    ) -> object:
+        value: object = None
+        for number, ids in enumerate(product(*(range(operator.index(n)) for n in trace.grid))):
+            if number:
+                trace.next_program()
+            loop = trace.open(mark("program"), 1, LoopKind.SPMD, ("", "program", 0, 0), 0)
+            trace.program_ids = ids
+            value = target(*positional, **keyword)
+            trace.close(loop)
+        return value

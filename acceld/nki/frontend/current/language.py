@@ -1,0 +1,234 @@
+"""``nki.language``: declarations, loops, and the thin wrappers that return a tile in SBUF."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.frontend.core import dtypes, language, memory
+from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse, unsupported
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.current import sampling
+from acceld.nki.frontend.current.declarations import (
+    empty_like,
+    full,
+    ndarray,
+    ones,
+    shared_identity_matrix,
+    zeros,
+    zeros_like,
+)
+from acceld.nki.frontend.current.loop_rerolling import Sample, mark
+from acceld.nki.frontend.current.registers import register_alloc, register_move
+from acceld.nki.frontend.current.state import CurrentTrace, current_trace
+from acceld.nki.frontend.current.tensor import NkiTensor, Register
+from acceld.nki.frontend.current.wrappers import wrappers
+from acceld.nki.frontend.session import Site, call_site, caller, loop_variable
+from acceld.nki.ir.program import Engine, LoopKind, Space
+
+PLAIN_VALUES = (bool, int, float, str, tuple)
+"""What a class attribute holds that a kernel's configuration object may override."""
+
+
+def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
+    """What Python's ``range`` takes, from the arguments a range of this API documents."""
+    return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
+
+
+def _unrolled(function: str) -> Callable[..., Iterator[object]]:
+    """A range whose iterations are marked, so that the program gets its loop back."""
+
+    def call(*args: Any, **kwargs: Any) -> Iterator[object]:
+        trace = current()
+        bounds = [operator.index(cast("Any", bound)) for bound in _bounds(*args, **kwargs)]
+        numbers = range(*bounds)
+        if len(numbers) > MAX_TRIPS:
+            raise LimitExceeded(
+                f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+                rule="trip_limit",
+                line=trace.line(),
+            )
+        return _iterations(current_trace(), loop_variable() or "i", numbers, call_site())
+
+    call.__name__ = call.__qualname__ = function
+    return call
+
+
+def _iterations(trace: CurrentTrace, name: str, numbers: range, site: Site) -> Iterator[object]:
+    line = trace.line()
+    sampled = trace.samples is not None and len(numbers) >= sampling.LEAST and site not in trace.unroll
+    group = trace.sequence
+    state: object = None
+    for position in sampling.positions(len(numbers)) if sampled else range(len(numbers)):
+        trace.session.check_deadline()
+        loop = trace.open(mark(name), 1, LoopKind.SEQUENTIAL, ("", name, line, 0), line)
+        if sampled and trace.samples is not None:
+            before, state = state, sampling.python_state(caller(), name)
+            if position > 1 and state != before:
+                raise Retrace(unroll=frozenset({site}))
+            trace.samples[loop] = Sample(group, position, len(numbers), site)
+        try:
+            yield sampling.SampledIndex(numbers[position], frozenset({site})) if sampled else numbers[position]
+        finally:
+            if trace.scope and trace.scope[-1] == loop:
+                trace.close(loop)
+
+
+def fori_loop(lower: object, upper: object, body_fun: Callable[[object], object], step: object = 1) -> None:
+    """A loop whose bounds may be registers; ``body_fun`` is called with the index."""
+    if not any(isinstance(bound, Register) for bound in (lower, upper, step)):
+        for number in _unrolled("fori_loop")(lower, upper, step):
+            body_fun(number)
+        return
+    for index in _run_time_loop(lower, upper, step):
+        body_fun(index)
+
+
+def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Register]:
+    """A loop whose bounds may be registers: the body is traced once, for the register it yields."""
+    trace = current()
+    if isinstance(step, Register):
+        refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
+    by = operator.index(cast("Any", step))
+    if by < 1:
+        refuse("control_flow", f"a loop with step {by}", "steps are positive")
+    trips = _register_of(upper).combined("subtract", lower)
+    if by > 1:
+        rounded = trips.combined("add", by - 1)
+        trips = rounded.combined("subtract", rounded.combined("mod", by)).combined("divide", by)
+    index = register_alloc()
+    register_move(index, lower)
+    line = trace.line()
+    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=line, trips_register=trips.number)
+    trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, LoopKind.DYNAMIC
+    finished = False
+    try:
+        yield index
+        finished = True
+    finally:
+        if not finished and trace.broken is None:
+            trace.broken = LegalityError(
+                "a loop with run-time bounds is left early; its body is traced once for all iterations",
+                rule="loop_exit",
+                line=line,
+                hint="let it run to its end",
+            )
+    current().emit(
+        "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
+    )
+    trace.close(loop.id)
+
+
+def _register_of(value: object) -> Register:
+    return value if isinstance(value, Register) else register_alloc(value)
+
+
+def while_loop(init: object, body_fun: object) -> None:
+    """Refused: its trip count has no bound the simulator could check."""
+    unsupported("nl.while_loop is not simulated", "use nl.fori_loop")
+
+
+def is_hbm(buffer: object) -> bool:
+    """Whether a buffer is in HBM."""
+    return memory.buffer_kind(buffer).space is Space.HBM
+
+
+def is_sbuf(buffer: object) -> bool:
+    """Whether a buffer is SBUF."""
+    return memory.buffer_kind(buffer).space is Space.SBUF
+
+
+def is_psum(buffer: object) -> bool:
+    """Whether a buffer is PSUM."""
+    return memory.buffer_kind(buffer).space is Space.PSUM
+
+
+def is_on_chip(buffer: object) -> bool:
+    """Whether a buffer is SBUF or PSUM."""
+    return not is_hbm(buffer)
+
+
+class no_reorder:  # the API's name
+    """Keeps program order, which the simulator keeps anyway."""
+
+    def __enter__(self) -> None:
+        current()
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def namespace() -> dict[str, object]:
+    """Everything ``nki.language`` offers here."""
+    types = dict(dtypes.EVERY)
+    types["bool_"] = types.pop("bool")
+    own = {
+        "affine_range": _unrolled("nl.affine_range"),
+        "sequential_range": _unrolled("nl.sequential_range"),
+        "static_range": _unrolled("nl.static_range"),
+        "fori_loop": fori_loop,
+        "while_loop": while_loop,
+        "dynamic_range": _dynamic_range,
+        "ndarray": ndarray,
+        "full": full,
+        "zeros": zeros,
+        "ones": ones,
+        "empty_like": empty_like,
+        "zeros_like": zeros_like,
+        "shared_identity_matrix": shared_identity_matrix,
+        "is_hbm": is_hbm,
+        "is_sbuf": is_sbuf,
+        "is_psum": is_psum,
+        "is_on_chip": is_on_chip,
+        "no_reorder": no_reorder,
+        "range": _unrolled("nl.range"),
+        "NKIObject": NKIObject,
+        "NkiTensor": NkiTensor,
+        "bypass": "bypass",
+        "sbuf": memory.SBUF,
+        "psum": memory.PSUM,
+        "hbm": memory.HBM,
+        "private_hbm": memory.PRIVATE_HBM,
+        "shared_hbm": memory.SHARED_HBM,
+        "tile_size": language.TileSize(),
+        "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
+    }
+    return {**wrappers(), **types, **own}
+
+
+def _dynamic_range(*args: Any, **kwargs: Any) -> Iterator[object]:
+    bounds = _bounds(*args, **kwargs)
+    if any(isinstance(bound, Register) for bound in bounds):
+        lower, upper = (0, bounds[0]) if len(bounds) == 1 else bounds[:2]
+        return _run_time_loop(lower, upper, bounds[2] if len(bounds) > 2 else 1)
+    return _unrolled("nl.dynamic_range")(*args, **kwargs)
+
+
+class NKIObject:
+    """Base of a kernel's own classes: its fields may be set by name.
+
+    Under ``@dataclass`` every plain class attribute is a field here, also one without an annotation, and a field
+    without a value is None where the caller gives none.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        typed: dict[str, Any] = inspect.get_annotations(cls)
+        plain = [
+            name
+            for name, value in vars(cls).items()
+            if not name.startswith("_") and name not in typed and (value is None or isinstance(value, PLAIN_VALUES))
+        ]
+        for name in typed:
+            if name not in vars(cls):
+                setattr(cls, name, None)
+        if plain:
+            cls.__annotations__ = {**typed, **dict.fromkeys(plain, Any)}
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.__dict__.update(kwargs)

@@ -1,0 +1,157 @@
+"""Moving tiles: DMA, copies, fills, shuffles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.elementwise import operand
+from acceld.nki.frontend.core.index import as_number
+from acceld.nki.frontend.core.names import alu_op, engine_of
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.operands import destination, emit, matched, number, same, tensor, word_of
+from acceld.nki.ir.program import Engine, Space
+
+TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+"""The axes of ``dma_transpose`` by rank."""
+
+
+def dma_copy(
+    dst: object,
+    src: object,
+    *,
+    priority: object = None,
+    oob_mode: object = None,
+    dge_mode: object = None,
+    engine: object = None,
+    name: str | None = None,
+) -> None:
+    """Moves between HBM and SBUF; element counts agree, types may differ."""
+    target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
+    for moved, word in ((target, "dst"), (source, "src")):
+        if moved.space is Space.PSUM:
+            refuse(
+                "address_space",
+                f"operand '{word}' of 'dma_copy' is in PSUM, which the DMA engines do not reach",
+                "copy it to SBUF with nisa.tensor_copy first",
+            )
+    _check_dge(dge_mode, engine, source, target, "dma_copy")
+    emit("dma_copy", Engine.DMA, [target], [same(source, target, "dma_copy")], oob=word_of(oob_mode) or "error")
+
+
+def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
+    """What the choice of descriptor generation allows. It changes no values, and the timeline knows one kind only."""
+    hardware = word_of(dge_mode) == "hwdge"
+    chosen = engine_of(engine)
+    if hardware and source.dtype_name != target.dtype_name:
+        refuse(
+            "dge_dtype",
+            f"'{call}' by hardware DGE from {source.dtype_name} to {target.dtype_name}: it moves bytes and casts nothing",
+            "use .view() for the same bits, dge_mode.swdge or dge_mode.none for a cast",
+        )
+    if chosen is not Engine.UNKNOWN and (not hardware or chosen not in (Engine.SYNC, Engine.SCALAR)):
+        refuse(
+            "engine",
+            f"engine of '{call}' is for dge_mode.hwdge, and then nisa.engine.sync or nisa.engine.scalar",
+            "leave engine out",
+        )
+
+
+def _no_skipping(oob_mode: object, call: str) -> None:
+    if word_of(oob_mode) == "skip":
+        unsupported(f"{call} with oob_mode.skip", "keep the indices inside, or use nisa.dma_copy")
+
+
+def dma_compute(
+    dst: object,
+    srcs: Sequence[object],
+    reduce_op: object,
+    scales: object = None,
+    unique_indices: bool = True,
+    oob_mode: object = None,
+    name: str | None = None,
+) -> None:
+    """dst = sum of srcs by the DMA engines in float32."""
+    target = tensor(dst, "dst", "dma_compute")
+    weights = [] if scales is None else [as_number(scale) for scale in cast("Sequence[object]", scales)]
+    refused = {
+        f"reduce_op={alu_op(reduce_op)}": alu_op(reduce_op) != "add",
+        "scales other than 1.0": any(weight != 1 for weight in weights) or len(weights) not in (0, len(srcs)),
+        "unique_indices=False": not unique_indices,
+    }
+    for option, given in refused.items():
+        if given:
+            refuse(
+                "dma_compute",
+                f"dma_compute with {option}: the DMA engines only add, each source with weight 1.0",
+                "scale with nisa.tensor_scalar before, or fold with nisa.tensor_tensor",
+            )
+    _no_skipping(oob_mode, "dma_compute")
+    tiles = [same(tensor(src, "srcs", "dma_compute"), target, "dma_compute") for src in srcs]
+    emit("dma_compute", Engine.DMA, [target], tiles, op="add")
+
+
+def dma_transpose(
+    dst: object,
+    src: object,
+    axes: Sequence[int] | None = None,
+    priority: object = None,
+    dge_mode: object = None,
+    oob_mode: object = None,
+    name: str | None = None,
+) -> None:
+    """dst = transpose(src, axes) during the transfer: of two to four axes the first and the last change places."""
+    source, target = tensor(src, "src", "dma_transpose"), tensor(dst, "dst", "dma_transpose")
+    _no_skipping(oob_mode, "dma_transpose")
+    _check_dge(dge_mode, None, source, target, "dma_transpose")
+    order = TRANSPOSES.get(source.ndim)
+    if order is None or (axes is not None and tuple(axes) != order):
+        refuse(
+            "transpose_axes",
+            f"'dma_transpose' of {list(source.shape)} with axes {None if axes is None else tuple(axes)}",
+            "the axes are (1, 0), (2, 1, 0) or (3, 1, 2, 0)",
+        )
+    turned = tuple(source.shape[axis] for axis in order)
+    if target.shape != turned or target.dtype_name != source.dtype_name:
+        refuse(
+            "shape",
+            f"dst{list(target.shape)} {target.dtype_name} of 'dma_transpose' should be {list(turned)} {source.dtype_name}",
+            f"axes {order} of src{list(source.shape)}, in its type",
+        )
+    emit("dma_transpose", Engine.DMA, [target], [source], axes=order)
+
+
+def tensor_copy(
+    dst: object, src: object, engine: object = None, name: str | None = None, *, dtype: object = None
+) -> None:
+    """dst = src on chip. ``dtype`` is an argument of NKI 0.2 that changes nothing: the destination has its type."""
+    target, tile = matched(dst, "tensor_copy", src=src)
+    if dtype is not None:
+        trace = current()
+        trace.builder.notice(trace.line(), "tensor_copy takes no dtype since NKI 0.3: the destination's type counts")
+    emit("copy", engine_of(engine), [target], [tile])
+
+
+def memset(dst: object, value: object, engine: object = None, name: str | None = None) -> None:
+    """dst = value."""
+    emit("memset", engine_of(engine), [destination(dst, "memset")], [number(value, "value", "memset")])
+
+
+def tensor_copy_predicated(
+    dst: object, src: object, predicate: object, reverse_pred: bool = False, name: str | None = None
+) -> None:
+    """dst[p] = src[p] where the predicate (not) holds."""
+    number = as_number(src)
+    tiles = {"predicate": predicate} | ({} if number is not None else {"src": src})
+    target, chosen, *source = matched(dst, "tensor_copy_predicated", **tiles)
+    value = source[0] if number is None else number
+    emit("copy_predicated", Engine.VECTOR, [target], [value, chosen], reverse=bool(reverse_pred))
+
+
+def nc_stream_shuffle(dst: object, src: object, shuffle_mask: Sequence[int], name: str | None = None) -> None:
+    """Permutes partitions inside each quadrant of 32."""
+    target = destination(dst, "nc_stream_shuffle")
+    source = operand(src, "src", "nc_stream_shuffle")
+    emit("shuffle", Engine.VECTOR, [target], [source], lanes=tuple(int(n) for n in shuffle_mask))

@@ -1,0 +1,141 @@
+"""What the instructions share: checking operands, fitting shapes, emitting."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+from typing import Any, cast
+
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import operand, scalar_operand
+from acceld.nki.frontend.core.index import as_number
+from acceld.nki.frontend.core.names import reduce_op
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import conform, expand, reshape
+from acceld.nki.ir.program import Attr, Engine, Pattern, TileDim
+
+Number = float | int
+
+
+def destination(value: object, call: str) -> Tensor:
+    return operand(value, "dst", call)
+
+
+def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
+    """The destination and the sources by name as tiles of one shape.
+
+    Axes of one element are added, dropped or repeated to the destination's shape. Engines count elements, so tiles of
+    equally many elements a partition go together too: all of them are split into the finest axes that any of them has.
+    """
+    target = destination(dst, call)
+    tiles = {name: operand(value, name, call) for name, value in sources.items()}
+    views = {name: _viewed(tile, target.shape) for name, tile in tiles.items()}
+    found = tuple(view for view in views.values() if view is not None)
+    if len(found) == len(views):
+        return (target, *found)
+    axes = _common_axes((target, *tiles.values()))
+    if axes is None:
+        name = next(name for name, view in views.items() if view is None)
+        refuse(
+            "shape",
+            f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, the destination {list(target.shape)}",
+            "both must have the same partition and free sizes",
+        )
+    return tuple(split(tile, axes) for tile in (target, *tiles.values()))
+
+
+def _viewed(tile: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    view = conform(tile, shape)
+    return expand(tile, shape) if view is None else view
+
+
+def _common_axes(tiles: Sequence[Tensor]) -> tuple[int, ...] | None:
+    """The finest free axes of tiles with equally many elements; None where their axes cut each other."""
+    if len({(tile.shape[0], tile.access.elements) for tile in tiles}) != 1 or any(t.access.indirect for t in tiles):
+        return None
+    return finest_axes([tile.shape[1:] for tile in tiles])
+
+
+def finest_axes(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Axes into which all shapes of one size can be split; None where there are none."""
+    cuts = sorted({prod(shape[at:]) for shape in shapes for at in range(len(shape) + 1)})
+    if any(outer % inner for inner, outer in pairwise(cuts)):
+        return None
+    return tuple(reversed([outer // inner for inner, outer in pairwise(cuts)]))
+
+
+def split(tile: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """``tile`` with its free axes split into ``axes``, which are finer."""
+    left = list(axes)
+    dims: list[TileDim] = []
+    for dim in reversed(tile.access.dims[1:]):
+        inner = 1
+        while inner < dim.count:
+            count = left.pop()
+            dims.append(TileDim(count, tuple(step * inner for step in dim.steps)))
+            inner *= count
+    return tile.like(replace(tile.access, dims=(tile.access.dims[0], *reversed(dims))))
+
+
+def emit(
+    operation: str,
+    engine: Engine,
+    dsts: Sequence[Tensor],
+    srcs: Sequence[Tensor | Number | Pattern] = (),
+    /,
+    *,
+    pattern: Pattern | None = None,
+    **attrs: Attr,
+) -> None:
+    current().emit(operation, engine, list(dsts), list(srcs), attrs=attrs, pattern=pattern, accumulates=True)
+
+
+def reduced(value: object, call: str) -> list[Tensor]:
+    return [] if value is None else [operand(value, "reduce_res", call)]
+
+
+def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number | Pattern:
+    return scalar_operand(value, name, call, tile.shape[0])
+
+
+def number(value: object, name: str, call: str) -> Number:
+    number = as_number(value)
+    if number is None:
+        refuse("operand_type", f"'{name}' of '{call}' must be a number")
+    return number
+
+
+def word_of(value: object) -> str | None:
+    return None if value is None else str(getattr(value, "name", value))
+
+
+def integers(value: object) -> tuple[int, ...] | None:
+    return tuple(operator.index(cast("Any", n)) for n in cast("Any", value)) or None if value else None
+
+
+def tensor(value: object, name: str, call: str) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    refuse("operand_type", f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}")
+
+
+def same(source: Tensor, target: Tensor, call: str) -> Tensor:
+    """``source`` in the shape of ``target``, whatever the number of axes, as long as the elements agree."""
+    if source.shape == target.shape:
+        return source
+    view = conform(source, target.shape)
+    if view is None and source.access.elements == target.access.elements:
+        view = reshape(source, target.shape)
+    if view is None:
+        view = expand(source, target.shape)
+    if view is None:
+        refuse("shape", f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}")
+    return view
+
+
+def fold(op: object) -> str:
+    return reduce_op(op)

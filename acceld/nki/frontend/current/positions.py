@@ -1,0 +1,225 @@
+"""Positions: patterns of integers, selection by position, search, gathers, random numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from math import prod
+from typing import Any, cast
+
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import operand
+from acceld.nki.frontend.core.names import alu_op, engine_of
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.operands import (
+    destination,
+    emit,
+    finest_axes,
+    fold,
+    matched,
+    number,
+    reduced,
+    scalar,
+    split,
+    word_of,
+)
+from acceld.nki.ir.program import Affine, Engine, Pattern
+
+
+def affine(
+    pattern: Sequence[Sequence[int]], offset: object, channel_multiplier: int, tiles: Sequence[Tensor]
+) -> tuple[Pattern, list[Tensor]]:
+    """``offset + channel_multiplier * partition + sum(step * index)`` over the tiles' axes, and the tiles with their
+    free axes split where the pattern counts in finer ones."""
+    pairs = [(operator.index(cast("Any", step)), operator.index(cast("Any", count))) for step, count in pattern]
+    counts, free = tuple(count for _, count in pairs), tiles[0].shape[1:]
+    views = list(tiles)
+    if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1):
+        axes = finest_axes([counts, free]) if prod(counts) == prod(free) else None
+        if axes is None:
+            refuse("shape", f"the pattern covers {list(counts)}, the destination {list(free)}")
+        views, free = [split(tile, axes) for tile in tiles], axes
+    left = [(step, count) for step, count in pairs if count != 1]
+    steps: list[int] = []
+    inner = 1
+    for count in reversed(free):
+        if count == 1:
+            steps.append(0)
+            continue
+        steps.append(left[-1][0] * inner)
+        inner *= count
+        if inner == left[-1][1]:
+            left.pop()
+            inner = 1
+    coefficients = (operator.index(cast("Any", channel_multiplier)), *reversed(steps))
+    return Pattern(Affine(operator.index(cast("Any", offset))), coefficients), views
+
+
+def iota(
+    dst: object,
+    pattern: Sequence[Sequence[int]],
+    offset: object = 0,
+    channel_multiplier: int = 0,
+    name: str | None = None,
+) -> None:
+    """An affine pattern of integers."""
+    values, tiles = affine(pattern, offset, channel_multiplier, [destination(dst, "iota")])
+    emit("iota", Engine.GPSIMD, tiles, pattern=values)
+
+
+def affine_select(
+    dst: object,
+    pattern: Sequence[Sequence[int]],
+    channel_multiplier: int,
+    on_true_tile: object,
+    on_false_value: object,
+    cmp_op: object = None,
+    offset: object = 0,
+    name: str | None = None,
+) -> None:
+    """dst = on_true_tile where the affine value compares with zero, else on_false_value."""
+    tiles = matched(dst, "affine_select", on_true_tile=on_true_tile)
+    values, (target, tile) = affine(pattern, offset, channel_multiplier, tiles)
+    emit(
+        "affine_select",
+        Engine.GPSIMD,
+        [target],
+        [tile, number(on_false_value, "on_false_value", "affine_select")],
+        cmp="equal" if cmp_op is None else alu_op(cmp_op),
+        pattern=values,
+    )
+
+
+def range_select(
+    dst: object,
+    on_true_tile: object,
+    comp_op0: object,
+    comp_op1: object,
+    bound0: object,
+    bound1: object,
+    reduce_cmd: object = None,
+    reduce_res: object = None,
+    reduce_op: object = None,
+    range_start: object = 0,
+    on_false_value: object = -3.4028235e38,
+    name: str | None = None,
+) -> None:
+    """dst = on_true_tile where the free index lies between two bounds, else the least float32."""
+    target, tile = matched(dst, "range_select", on_true_tile=on_true_tile)
+    emit(
+        "range_select",
+        Engine.VECTOR,
+        [target, *reduced(reduce_res, "range_select")],
+        [tile, scalar(bound0, "bound0", "range_select", tile), scalar(bound1, "bound1", "range_select", tile)],
+        cmp0=alu_op(comp_op0),
+        cmp1=alu_op(comp_op1),
+        range_start=int(number(range_start, "range_start", "range_select")),
+        on_false=float(number(on_false_value, "on_false_value", "range_select")),
+        reduce_op=("max" if reduce_op is None else fold(reduce_op)) if reduce_res is not None else None,
+        reduce_cmd=word_of(reduce_cmd),
+    )
+
+
+def max8(dst: object, src: object, name: str | None = None) -> None:
+    """The eight greatest of each partition."""
+    emit("max8", Engine.VECTOR, [destination(dst, "max8")], [operand(src, "src", "max8")])
+
+
+def nc_find_index8(dst: object, data: object, vals: object, name: str | None = None) -> None:
+    """First position of each of eight values."""
+    tiles = [operand(data, "data", "nc_find_index8"), operand(vals, "vals", "nc_find_index8")]
+    emit("find_index8", Engine.VECTOR, [destination(dst, "nc_find_index8")], tiles)
+
+
+def nc_match_replace8(
+    dst: object, data: object, vals: object, imm: object, dst_idx: object = None, name: str | None = None
+) -> None:
+    """Replaces the first match of each of eight values."""
+    dsts = [destination(dst, "nc_match_replace8")]
+    if dst_idx is not None:
+        dsts.append(operand(dst_idx, "dst_idx", "nc_match_replace8"))
+    tiles = [operand(data, "data", "nc_match_replace8"), operand(vals, "vals", "nc_match_replace8")]
+    emit("match_replace8", Engine.VECTOR, dsts, tiles, imm=float(number(imm, "imm", "nc_match_replace8")))
+
+
+def local_gather(
+    dst: object,
+    src_buffer: object,
+    index: object,
+    num_elem_per_idx: int = 1,
+    num_valid_indices: int | None = None,
+    name: str | None = None,
+) -> None:
+    """Gathers along the free axis inside groups of sixteen partitions."""
+    tiles = [operand(src_buffer, "src_buffer", "local_gather"), operand(index, "index", "local_gather")]
+    emit(
+        "local_gather",
+        Engine.GPSIMD,
+        [destination(dst, "local_gather")],
+        tiles,
+        elements_per_index=int(num_elem_per_idx),
+        valid=num_valid_indices,
+    )
+
+
+def nc_n_gather(dst: object, data: object, indices: object, name: str | None = None) -> None:
+    """dst[p, i] = data[p, indices[p, i]]."""
+    tiles = [operand(data, "data", "nc_n_gather"), operand(indices, "indices", "nc_n_gather")]
+    emit("gather", Engine.GPSIMD, [destination(dst, "nc_n_gather")], tiles)
+
+
+def topk(val_dst: object, idx_dst: object, src: object, n: int, name: str | None = None) -> None:
+    """The greatest of the n elements of each sixteen partitions, as many as val_dst has columns, and their positions."""
+    trace = current()
+    trace.builder.notice(
+        trace.line(), "topk: it is not documented which rows get a group's result; all sixteen do here"
+    )
+    dsts = [operand(val_dst, "val_dst", "topk"), operand(idx_dst, "idx_dst", "topk")]
+    emit("topk", Engine.GPSIMD, dsts, [operand(src, "src", "topk")], n=int(n))
+
+
+def nonzero_with_count(
+    dst: object, src: object, index_offset: int = 0, padding_val: int = -1, name: str | None = None
+) -> None:
+    """Positions of non-zeros, then their count."""
+    emit(
+        "nonzero_with_count",
+        Engine.GPSIMD,
+        [destination(dst, "nonzero_with_count")],
+        [operand(src, "src", "nonzero_with_count")],
+        index_offset=int(index_offset),
+        padding=int(padding_val),
+    )
+
+
+def sequence_bounds(dst: object, segment_ids: object, name: str | None = None) -> None:
+    """Start and end of each segment id."""
+    emit(
+        "sequence_bounds",
+        Engine.GPSIMD,
+        [destination(dst, "sequence_bounds")],
+        [operand(segment_ids, "segment_ids", "sequence_bounds")],
+    )
+
+
+def rng(dst: object, engine: object = None, name: str | None = None) -> None:
+    """Raw random integers."""
+    emit("random", engine_of(engine), [destination(dst, "rng")])
+
+
+def rand2(dst: object, min: object, max: object, name: str | None = None) -> None:
+    """Uniform values in [min, max) (trn3)."""
+    target = destination(dst, "rand2")
+    emit("random", Engine.VECTOR, [target], [number(min, "min", "rand2"), number(max, "max", "rand2")])
+
+
+def set_rng_seed(src_seeds: object, name: str | None = None) -> None:
+    """Seeds the generator from a tile."""
+    emit("random_seed", Engine.VECTOR, [], [operand(src_seeds, "src_seeds", "set_rng_seed")])
+
+
+def quantize_mx(dst: object, src: object, dst_scale: object, name: str | None = None) -> None:
+    """To microscaled FP8 data and exponents (trn3)."""
+    dsts = [destination(dst, "quantize_mx"), operand(dst_scale, "dst_scale", "quantize_mx")]
+    emit("quantize_mx", Engine.VECTOR, dsts, [operand(src, "src", "quantize_mx")])

@@ -1,0 +1,151 @@
+"""The tensor engine: matrix products and transposes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import operand
+from acceld.nki.frontend.core.names import engine_of
+from acceld.nki.frontend.core.products import flat, in_sbuf
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import select
+from acceld.nki.frontend.current.operands import destination, emit, integers, word_of
+from acceld.nki.ir.program import Engine, Space
+
+FLOAT8_DTYPES = frozenset({"float8_e4m3", "float8_e4m3fn", "float8_e5m2"})
+
+
+def nc_matmul(
+    dst: object,
+    stationary: object,
+    moving: object,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: bool | None = None,
+    tile_position: object = (),
+    tile_size: object = (),
+    perf_mode: object = None,
+    name: str | None = None,
+) -> None:
+    """dst[M, N] (+)= stationary[K, M].T @ moving[K, N]; without ``accumulate`` the group's first product overwrites."""
+    target, left, right = (
+        destination(dst, "nc_matmul"),
+        operand(stationary, "stationary", "nc_matmul"),
+        operand(moving, "moving", "nc_matmul"),
+    )
+    in_sbuf(left, "stationary", "nc_matmul")
+    in_sbuf(right, "moving", "nc_matmul")
+    if target.space is not Space.PSUM:
+        refuse("address_space", f"Matmult dst tensor is not psum: {target.label}", "declare it with buffer=nl.psum")
+    if left.shape[0] != right.shape[0]:
+        refuse(
+            "partition_mismatch",
+            f"number of partitions differs: stationary{list(left.shape)}, moving{list(right.shape)} of 'nc_matmul'",
+            "both operands hold the contraction dimension on the partitions",
+        )
+    result = flat(target)
+    if word_of(perf_mode) not in (None, "none"):
+        if is_transpose or is_stationary_onezero or is_moving_onezero:
+            refuse(
+                "perf_mode",
+                "a product with perf_mode is no transpose and takes no is_stationary_onezero or is_moving_onezero",
+                "leave perf_mode out",
+            )
+        _double_row(result, left, right, accumulate, tile_position, tile_size)
+        return
+    rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
+    if (result.shape[0], prod(result.shape[1:])) != (rows, columns):
+        refuse("shape", f"dst{list(target.shape)} of 'nc_matmul' should be [{rows}, {columns}]")
+    mode = {None: "auto", True: "yes", False: "no"}[accumulate]
+    emit(
+        "matmul",
+        Engine.TENSOR,
+        [result],
+        [flat(left), flat(right)],
+        accumulate="no" if is_transpose else mode,
+        transpose=bool(is_transpose),
+        stationary_onezero=bool(is_stationary_onezero),
+        moving_onezero=bool(is_moving_onezero),
+        tile_position=integers(tile_position),
+        tile_size=integers(tile_size),
+    )
+
+
+def _double_row(
+    target: Tensor, left: Tensor, right: Tensor, accumulate: bool | None, tile_position: object, tile_size: object
+) -> None:
+    """FP8 operands of [K, 2, M] and [K, 2, N]: the contraction runs over partitions and the pair; twice the rate."""
+    line = current().line()
+    kinds = {left.dtype_name, right.dtype_name}
+    if not kinds <= FLOAT8_DTYPES or len(kinds & {"float8_e4m3", "float8_e4m3fn"}) > 1:
+        raise LegalityError(
+            f"double_row multiplies two float8 tiles, not {left.dtype_name} and {right.dtype_name}",
+            rule="perf_mode",
+            line=line,
+            hint="cast the operands, and do not mix float8_e4m3 with float8_e4m3fn",
+        )
+    pairs = [tile.shape[1] if tile.ndim == 3 else 0 for tile in (left, right)]
+    if pairs != [2, 2] or target.shape != (left.shape[2], right.shape[2]):
+        raise LegalityError(
+            f"double_row takes stationary [K, 2, M] and moving [K, 2, N], not {list(left.shape)} and "
+            f"{list(right.shape)} for {list(target.shape)}",
+            rule="perf_mode",
+            line=line,
+            hint="the first free axis of both operands holds the two halves of the contraction",
+        )
+    first = {None: "auto", True: "yes", False: "no"}[accumulate]
+    for row, mode in ((0, first), (1, "yes")):
+        emit(
+            "matmul",
+            Engine.TENSOR,
+            [target],
+            [flat(select(tile, (slice(None), row, slice(None)))) for tile in (left, right)],
+            accumulate=mode,
+            perf_mode="double_row",
+            tile_position=integers(tile_position),
+            tile_size=integers(tile_size),
+        )
+
+
+def nc_matmul_mx(
+    dst: object,
+    stationary: object,
+    moving: object,
+    stationary_scale: object,
+    moving_scale: object,
+    tile_position: object = None,
+    tile_size: object = None,
+    accumulate: bool | None = None,
+    name: str | None = None,
+) -> None:
+    """Matrix product of microscaled operands (trn3)."""
+    words = ("stationary", "moving", "stationary_scale", "moving_scale")
+    tiles = [
+        operand(v, w, "nc_matmul_mx")
+        for v, w in zip((stationary, moving, stationary_scale, moving_scale), words, strict=True)
+    ]
+    mode = {None: "auto", True: "yes", False: "no"}[accumulate]
+    emit(
+        "matmul_mx",
+        Engine.TENSOR,
+        [destination(dst, "nc_matmul_mx")],
+        tiles,
+        accumulate=mode,
+        tile_position=integers(tile_position),
+        tile_size=integers(tile_size),
+    )
+
+
+def nc_transpose(dst: object, data: object, engine: object = None, name: str | None = None) -> None:
+    """dst[F, P] = data[P, F]: through the tensor engine into PSUM, or 32 x 32 blocks on the vector engine."""
+    target, source = flat(destination(dst, "nc_transpose")), flat(operand(data, "data", "nc_transpose"))
+    chosen = engine_of(engine)
+    if chosen is Engine.UNKNOWN:
+        chosen = Engine.TENSOR if target.space is Space.PSUM else Engine.VECTOR
+    if target.shape != tuple(reversed(source.shape)):
+        refuse("shape", f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}")
+    emit("transpose", chosen, [target], [source])

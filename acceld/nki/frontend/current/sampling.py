@@ -1,0 +1,162 @@
+"""Tracing some iterations of a long loop instead of all.
+
+A range of this API hands out plain integers, so that Python runs every iteration. A kernel of tens of thousands of
+instructions is traced with samples instead: each loop runs its first iterations, its last and some between, and
+:mod:`acceld.nki.frontend.current.loop_rerolling` makes the loop of them only if every sample is the first one moved on by the same steps.
+
+The index of a sampled iteration may be added to, subtracted and multiplied; anything else that Python does with it (a
+comparison, a list index, a remainder, a size) needs every iteration, and the kernel is traced again with that loop in
+full. So is a loop whose samples differ or during which plain Python values around it change, and the whole kernel where
+anything else goes wrong.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import CellType, FrameType, FunctionType, ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from acceld.nki.frontend.core.context import Retrace
+from acceld.nki.frontend.core.index import Expr
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.session import Site
+from acceld.nki.ir.program import Affine
+
+SAMPLE_AFTER = 4000
+"""Instructions after which a kernel is traced with samples."""
+LEAST = 8
+"""Loops of fewer iterations run in full."""
+_SMALL = 4096
+"""Bytes of an array, or members of a collection, that are looked at; of greater ones only the size."""
+
+
+def positions(count: int) -> tuple[int, ...]:
+    """The iterations to run of ``count``."""
+    return tuple(sorted({0, 1, 2, count // 3, count // 2, 2 * count // 3 + 1, count - 2, count - 1}))
+
+
+def python_state(frame: FrameType | None, variable: str) -> object:
+    """What plain Python values a loop's surroundings hold: where it changes from sample to sample, a kernel counts or
+    collects by itself, and leaving iterations out would go unnoticed. ``variable`` is the loop's own."""
+    if frame is None:
+        return None
+    return [_summary({**frame.f_locals, variable: ...}), _summary(frame.f_globals)]
+
+
+def _summary(values: Mapping[str, object], depth: int = 2) -> list[tuple[str, object]]:
+    return [(name, _state(value, depth)) for name, value in values.items()]
+
+
+def _state(value: object, depth: int) -> object:
+    """A value as something that compares; an iterator is never twice the same, since looking would move it on."""
+    if value is None or isinstance(value, int | float | str | bytes):
+        return value
+    if isinstance(value, Iterator):
+        return object()
+    if not depth or isinstance(value, Tensor | Expr | ModuleType | type):
+        return None
+    if isinstance(value, np.ndarray):
+        return value.tobytes() if value.nbytes <= _SMALL else value.shape
+    if isinstance(value, FunctionType):
+        cells = [cell for cell in value.__closure__ or () if _filled(cell)]
+        kept = [*(cell.cell_contents for cell in cells), *(value.__defaults__ or ()), vars(value)]
+        return [_state(one, depth - 1) for one in kept]
+    if isinstance(value, list | tuple | set | dict | deque):
+        parts = [*value, *value.values()] if isinstance(value, dict) else list(value)
+        return (len(parts), [_state(one, depth - 1) for one in parts] if len(parts) <= _SMALL else None)
+    return _summary(vars(value), depth - 1) if hasattr(value, "__dict__") else None
+
+
+def _filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that is bound later
+        return False
+
+
+def _needs_all(self: SampledIndex, *others: object) -> NoReturn:
+    raise Retrace(unroll=self.sites)
+
+
+class SampledIndex(Expr):
+    """The index of one sampled iteration, or a sum or product of it and numbers."""
+
+    __slots__ = ("sites",)
+
+    sites: frozenset[Site]
+    """The loops it comes from."""
+
+    def __init__(self, value: int, sites: frozenset[Site]) -> None:
+        super().__init__(Affine(value))
+        object.__setattr__(self, "sites", sites)
+
+    def _combined(self, other: object, value: int) -> SampledIndex:
+        sites = self.sites | other.sites if isinstance(other, SampledIndex) else self.sites
+        return SampledIndex(value, sites)
+
+    def _number(self, other: object) -> int:
+        if isinstance(other, SampledIndex):
+            return other.base.const
+        if isinstance(other, int) and not isinstance(other, bool):
+            return other
+        _needs_all(self)
+
+    def __add__(self, other: object) -> SampledIndex:
+        return self._combined(other, self.base.const + self._number(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> SampledIndex:
+        return self._combined(other, self.base.const - self._number(other))
+
+    def __rsub__(self, other: object) -> SampledIndex:
+        return self._combined(other, self._number(other) - self.base.const)
+
+    def __mul__(self, other: object) -> SampledIndex:
+        if isinstance(other, SampledIndex):
+            _needs_all(self)
+        return self._combined(other, self.base.const * self._number(other))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> SampledIndex:
+        return SampledIndex(-self.base.const, self.sites)
+
+    def scale(self, factor: int) -> SampledIndex:
+        """The index times ``factor``."""
+        return SampledIndex(self.base.const * factor, self.sites)
+
+    __truediv__: Any = _needs_all
+    __floordiv__: Any = _needs_all
+    __rfloordiv__: Any = _needs_all
+    __rtruediv__: Any = _needs_all
+    __mod__: Any = _needs_all
+    __rmod__: Any = _needs_all
+    __divmod__: Any = _needs_all
+    __pow__: Any = _needs_all
+    __rpow__: Any = _needs_all
+    __and__: Any = _needs_all
+    __or__: Any = _needs_all
+    __xor__: Any = _needs_all
+    __lshift__: Any = _needs_all
+    __rshift__: Any = _needs_all
+    __lt__: Any = _needs_all
+    __le__: Any = _needs_all
+    __gt__: Any = _needs_all
+    __ge__: Any = _needs_all
+    __eq__: Any = _needs_all
+    __ne__: Any = _needs_all
+    __bool__: Any = _needs_all
+    __index__: Any = _needs_all
+    __int__: Any = _needs_all
+    __float__: Any = _needs_all
+    __round__: Any = _needs_all
+    __abs__: Any = _needs_all
+    __hash__: Any = _needs_all
+    __getitem__: Any = _needs_all
+    __str__: Any = _needs_all
+    __repr__: Any = _needs_all
+    __format__: Any = _needs_all

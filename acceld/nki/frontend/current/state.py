@@ -1,0 +1,55 @@
+"""The state of one trace of a kernel of the current API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.loop_rerolling import Sample
+from acceld.nki.frontend.current.tensor import NkiTensor
+from acceld.nki.frontend.session import Session, Site
+from acceld.nki.ir.builder import Slot
+from acceld.nki.ir.program import LoopKind
+
+
+class SamplesWanted(BaseException):
+    """The kernel is so long that it is traced again with samples; a BaseException, so that a kernel does not keep it."""
+
+
+class CurrentTrace(Trace):
+    """A trace whose tensors have the current API's methods and whose programs share their HBM tensors."""
+
+    tensor_class = NkiTensor
+    hbm_drops_axes = True
+
+    def __init__(
+        self,
+        session: Session,
+        keep: frozenset[Site],
+        flatten: frozenset[Site],
+        unroll: frozenset[Site] = frozenset(),
+        samples: dict[int, Sample] | None = None,
+    ) -> None:
+        super().__init__(session, unroll, keep, flatten)
+        self.samples = samples
+        """By loop that is one sampled iteration, what it is a sample of; None where every iteration is traced."""
+        self.sampling_after: int | None = None
+        """Instructions after which to trace again with samples."""
+
+    def emit(self, *args: Any, **kwargs: Any) -> Slot:
+        """Append an instruction; Retrace where there are so many that samples are wanted."""
+        if self.sampling_after is not None and self.sequence > self.sampling_after:
+            raise SamplesWanted
+        return super().emit(*args, **kwargs)
+
+    def reaches(self, tensor: Tensor) -> bool:
+        """Whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
+        return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) is LoopKind.DYNAMIC)
+
+
+def current_trace() -> CurrentTrace:
+    """The running trace, which is one of the current API."""
+    trace = current()
+    assert isinstance(trace, CurrentTrace)
+    return trace

@@ -1,0 +1,54 @@
+"""The functions of the current API as documented (``nki`` 0.6), and what the simulator makes of each."""
+
+from __future__ import annotations
+
+from acceld.nki.frontend.current import isa, language
+
+ISA_FUNCTIONS = tuple(
+    "get_nc_sub_version get_nc_version dma_copy tensor_copy memset tensor_copy_predicated nc_matmul nc_matmul_mx "
+    "nc_transpose dma_transpose tensor_tensor tensor_scalar tensor_reduce tensor_partition_reduce "
+    "tensor_scalar_cumulative activation activation_reduce activate2 iota affine_select local_gather nc_n_gather "
+    "bn_stats bn_aggr tensor_tensor_scan nc_stream_shuffle rng dropout set_rng_seed rand_set_state rand_get_state "
+    "rand2 exponential reciprocal max8 sequence_bounds scalar_tensor_tensor tensor_scalar_reduce core_barrier "
+    "dma_compute quantize_mx range_select select_reduce sendrecv register_alloc register_move register_load "
+    "register_store scalar_load scalar_store nc_find_index8 nc_match_replace8 nonzero_with_count topk".split()
+)
+LANGUAGE_FUNCTIONS = tuple(
+    "is_hbm is_on_chip is_psum is_sbuf add subtract multiply divide maximum minimum abs_max abs_min abs square power "
+    "equal not_equal less less_equal greater greater_equal bitwise_and bitwise_or bitwise_xor invert left_shift "
+    "right_shift logical_and logical_or logical_xor logical_not exp log sqrt rsqrt tanh sigmoid relu gelu "
+    "gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx gelu_apprx_sigmoid_dx silu silu_dx softplus mish erf erf_dx "
+    "reciprocal copy sin cos tan arctan ceil floor trunc negative sign fmod mod sum max min mean prod var all softmax "
+    "rms_norm where dropout ones full zeros_like empty_like random_seed expand_dims broadcast_to transpose matmul "
+    "no_reorder load_transpose2d gather_flattened ds affine_range sequential_range static_range dynamic_range "
+    "fori_loop while_loop ndarray zeros load store program_id num_programs program_ndim shared_constant "
+    "shared_identity_matrix device_print rand".split()
+)
+COLLECTIVES = tuple(
+    "all_reduce all_gather all_gather_v reduce_scatter all_to_all all_to_all_v collective_permute "
+    "collective_permute_implicit collective_permute_implicit_reduce "
+    "collective_permute_implicit_current_processing_rank_id rank_id".split()
+)
+REASONS = {
+    "rand_set_state": "the generator's state is not modelled",
+    "rand_get_state": "the generator's state is not modelled",
+    "sendrecv": "the two cores of a logical core run one after the other here",
+    "while_loop": "its trip count has no bound that could be checked",
+}
+"""Why a documented function is refused."""
+
+
+def _state(name: str, offered: frozenset[str]) -> str:
+    if name in REASONS:
+        return f"unsupported: {REASONS[name]}"
+    return "supported" if name in offered else "unsupported: not simulated yet"
+
+
+def surface() -> dict[str, dict[str, str]]:
+    """For each module and documented function ``supported``, or ``unsupported:`` and why."""
+    isa_names, language_names = frozenset(isa.namespace()), frozenset(language.namespace())
+    return {
+        "nki.isa": {name: _state(name, isa_names) for name in ISA_FUNCTIONS},
+        "nki.language": {name: _state(name, language_names) for name in LANGUAGE_FUNCTIONS},
+        "nki.collectives": dict.fromkeys(COLLECTIVES, "unsupported: one core has nobody to talk to"),
+    }

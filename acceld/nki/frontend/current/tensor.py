@@ -1,0 +1,341 @@
+"""Tensors of the current API: the legacy views plus access patterns and axis operations."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Self, cast
+
+from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.frontend.core import dtypes, methods
+from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
+from acceld.nki.frontend.core.placement import whole_access
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
+from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A scalar register (``nisa.register_alloc``, ``nisa.scalar_load``): an integer known at run time only."""
+
+    number: int
+
+    def __index__(self) -> int:
+        return refuse(
+            "control_flow",
+            "a register's value is not known while tracing",
+            "use it in nl.fori_loop or as scalar_offset of .ap()",
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.__index__())
+
+    def combined(self, op: str, other: object) -> Register:
+        """A new register that holds this one ``op`` a number or another register."""
+        trace = current()
+        made = Register(trace.builder.register())
+        attrs: dict[str, Any] = {"register": made.number, "source": self.number, "op": op}
+        if isinstance(other, Register):
+            trace.emit("register_alu", Engine.SYNC, [], [0], attrs={**attrs, "operand": other.number})
+        else:
+            trace.emit("register_alu", Engine.SYNC, [], [operator.index(cast("Any", other))], attrs=attrs)
+        return made
+
+    def __add__(self, other: object) -> Register:
+        return self.combined("add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: object) -> Register:
+        return self.combined("subtract", other)
+
+    def __mul__(self, other: object) -> Register:
+        return self.combined("multiply", other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Register:
+        return self.combined("multiply", -1)
+
+    def __rsub__(self, other: object) -> Register:
+        return self.combined("multiply", -1).combined("add", other)
+
+
+class NkiTensor(methods.Tensor):
+    """A view with the methods of the current API. Negative axes count from the last."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        """True for a tensor in HBM, which kernels ask to tell it from None; a tile's value is not known."""
+        if self.space is not Space.HBM:
+            return super().__bool__()
+        trace = current()
+        trace.builder.notice(trace.line(), f"{self.label} is true because it is given: its values do not count")
+        return True
+
+    def _axis(self, dim: int) -> int:
+        axis = operator.index(cast("Any", dim))
+        if not -self.ndim <= axis < self.ndim:
+            refuse("index_rank", f"{self.label} has no axis {axis}")
+        return axis % self.ndim
+
+    def _with(self, dims: Sequence[TileDim]) -> Self:
+        return self.like(replace(self.access, dims=tuple(dims)))
+
+    def permute(self, dims: Sequence[int]) -> Self:
+        """The axes in another order; the partition axis of an on-chip tensor stays first."""
+        order = [self._axis(d) for d in dims]
+        if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
+            refuse(
+                "index_rank",
+                f"{tuple(dims)} is no order of the axes of {self.label} that keeps the partition axis first",
+            )
+        return self._with([self.access.dims[d] for d in order])
+
+    def broadcast(self, dim: int, size: int) -> Tensor:
+        """An axis of one element repeated ``size`` times."""
+        axis = self._axis(dim)
+        if self.shape[axis] != 1:
+            refuse("shape", f"axis {axis} of {self.label} has more than one element")
+        dims = list(self.access.dims)
+        dims[axis] = TileDim(operator.index(size), (0,) * len(self.declared.shape))
+        return self._with(dims)
+
+    def expand_dim(self, dim: int) -> Tensor:
+        """A new axis of one element at ``dim``."""
+        return self.expand_dims(dim)
+
+    def squeeze_dim(self, dim: int) -> Tensor:
+        """Without an axis of one element."""
+        axis = self._axis(dim)
+        if self.shape[axis] != 1:
+            refuse("shape", f"axis {axis} of {self.label} has more than one element")
+        return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
+        """One axis split into several."""
+        axis = self._axis(dim)
+        return self.reshape((*self.shape[:axis], *shape, *self.shape[axis + 1 :]))
+
+    def flatten_dims(self, start: int, end: int) -> Tensor:
+        """Axes ``start`` to ``end`` (inclusive) as one."""
+        first, last = self._axis(start), self._axis(end)
+        return self.reshape((*self.shape[:first], -1, *self.shape[last + 1 :]))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements of the flattened tensor from one position of each axis to the next."""
+        return tuple(self._linear(dim) for dim in self.access.dims)
+
+    @property
+    def offset(self) -> int:
+        """Elements of the flattened tensor before the first of the view."""
+        return sum(s.const * stride for s, stride in zip(self.access.start, self.declared.strides, strict=True))
+
+    def _linear(self, dim: TileDim) -> int:
+        return sum(step * stride for step, stride in zip(dim.steps, self.declared.strides, strict=True))
+
+    def get_pattern(self) -> list[list[int]]:
+        """``[[stride, count], ...]`` of the view's axes."""
+        return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
+
+    def is_indirect(self) -> bool:
+        """Whether the place of the view depends on run-time values."""
+        return bool(self.access.indirect)
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements (on chip, of one partition) lie behind each other in C order."""
+        step = 1
+        for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
+            if dim.count > 1 and self._linear(dim) != step:
+                return False
+            step *= dim.count
+        return True
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> Tensor:
+        """Elements ``start`` to ``end`` of one axis."""
+        axis = self._axis(dim)
+        if not 0 <= start < end <= self.shape[axis] or step < 1:
+            refuse(
+                "out_of_bounds",
+                f"slice {start}:{end}:{step} of axis {axis} of {self.label}, which has {self.shape[axis]} elements",
+            )
+        return self[(*(slice(None),) * axis, slice(start, end, step))]
+
+    def select(self, dim: int, index: object) -> Tensor:
+        """One element of an axis, which goes away; ``index`` is a number, a register or a tile with one integer."""
+        axis = self._axis(dim)
+        if not isinstance(index, Tensor | Register):
+            return self[(*(slice(None),) * axis, operator.index(cast("Any", index)))]
+        if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
+            refuse(
+                "index_type",
+                f"a run-time index of axis {axis} of {self.label}",
+                "only one axis can have one, and not the partition axis",
+            )
+        found = self._indirect(axis, index)
+        dims = [d for k, d in enumerate(self.access.dims) if k != axis]
+        return self.like(replace(self.access, dims=tuple(dims), indirect=(found,)))
+
+    def vector_select(self, dim: int, vector_offset: object) -> Tensor:
+        """Rows of a tensor in HBM, one for each index in a tile."""
+        if self._axis(dim) != 0 or self.space is not Space.HBM or not isinstance(vector_offset, Tensor):
+            refuse("index_type", "vector_select takes rows of a tensor in HBM by a tile of indices")
+        rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
+        found = self._indirect(0, vector_offset)
+        return self.like(replace(self.access, dims=(rows, *self.access.dims[1:]), indirect=(found,)))
+
+    def rearrange(
+        self, src_pattern: Sequence[Any], dst_pattern: Sequence[Any], fixed_sizes: dict[str, int] | None = None
+    ) -> Tensor:
+        """Axes split, reordered and merged by name: ``t.rearrange(("b", ("h", "w")), ("b", "w", "h"), {"h": 4})``."""
+        sizes = dict(fixed_sizes or {})
+        groups = [(one,) if isinstance(one, str) else tuple(one) for one in src_pattern]
+        targets = [(one,) if isinstance(one, str) else tuple(one) for one in dst_pattern]
+        names = [name for group in groups for name in group]
+        if len(groups) != self.ndim or sorted(names) != sorted(name for group in targets for name in group):
+            refuse("shape", f"rearrange of {self.label}: {src_pattern} to {dst_pattern} do not name the same axes")
+        for group, size in zip(groups, self.shape, strict=True):
+            unknown = [name for name in group if name not in sizes]
+            known = prod(sizes[name] for name in group if name in sizes)
+            if len(unknown) > 1 or (known and size % known) or (not unknown and known != size):
+                refuse("shape", f"rearrange of {self.label}: sizes of {group} do not make {size}")
+            sizes |= dict.fromkeys(unknown, size // known)
+        split = self.reshape(tuple(sizes[name] for name in names))
+        ordered = split.permute([names.index(name) for group in targets for name in group])
+        return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
+
+    def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
+        """Tensor indirection (trn3)."""
+        unsupported(".indirect(), tensor indirection of trn3")
+
+    def reinterpret_cast(self, dtype: object) -> Tensor:
+        """``view``."""
+        return self.view(dtype)
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int | None = None,
+        scalar_offset: object = None,
+        vector_offset: object = None,
+        indirect_dim: int = 0,
+        dtype: object = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """An explicit access pattern over the tensor's storage: ``[[stride, count], ...]`` from ``offset`` on.
+
+        Strides and offset count elements of the flattened storage, whatever the view; on chip the first pair walks the
+        partitions. ``scalar_offset`` (a register or a one-element tile) and ``vector_offset`` (a tile of indices) add
+        run-time positions along ``indirect_dim`` of the view's shape; the first pair's stride does not count beside a
+        ``vector_offset``.
+        """
+        line = current().line()
+        if kwargs:
+            raise UnsupportedCall(f"ap() with {', '.join(kwargs)}", line=line)
+        if scalar_offset is not None and vector_offset is not None:
+            raise LegalityError("ap() takes a scalar_offset or a vector_offset", rule="operand_type", line=line)
+        if offset and self.offset:
+            raise UnsupportedCall(
+                ".ap() of a slice with an offset of its own: documents differ on what it counts from",
+                line=line,
+                hint="take .ap() of the whole tensor",
+            )
+        pairs = [(operator.index(cast("Any", s)), operator.index(cast("Any", n))) for s, n in pattern]
+        if dtype is not None and DTYPE_BYTES[dtypes.dtype_name(dtype)] != DTYPE_BYTES[self.dtype_name]:
+            return self._recast(pairs, offset, dtype)
+        if vector_offset is not None and pairs:
+            pairs[0] = (0, pairs[0][1])
+        if isinstance(scalar_offset, int):
+            offset, scalar_offset = (offset or self.offset) + scalar_offset * self.strides[indirect_dim], None
+        access = self._pattern(pairs, self.offset if not offset else operator.index(cast("Any", offset)))
+        run_time = scalar_offset if scalar_offset is not None else vector_offset
+        extra = [] if run_time is None else [self._indirect(self._axis(indirect_dim), run_time)]
+        made = self.like(replace(access, indirect=tuple(extra)))
+        return made if dtype is None else made.view(dtype)
+
+    def _recast(self, pairs: list[tuple[int, int]], offset: int | None, dtype: object) -> Tensor:
+        """A pattern over the storage as a type of another width, which may only be read."""
+        whole = cast("NkiTensor", current().tensor(whole_access(self.declared), self.scope))
+        narrow = cast("NkiTensor", whole.view(dtype))
+        return narrow.ap(pairs, offset)
+
+    def _pattern(self, pairs: list[tuple[int, int]], offset: int) -> Access:
+        """Strides in elements of the flattened tensor (of one partition, on chip) as steps of the buffer's axes."""
+        buffer = self.declared
+        on_chip = self.space is not Space.HBM
+        shape = buffer.shape
+        lead = 1 if on_chip else 0
+        sizes = shape[lead:]
+        strides = [1] * len(sizes)
+        for d in range(len(sizes) - 2, -1, -1):
+            strides[d] = strides[d + 1] * sizes[d + 1]
+        start = [0] * len(shape)
+        rest = offset
+        if on_chip:
+            width = strides[0] * sizes[0]
+            start[0], rest = divmod(offset, width)
+        for d, stride in enumerate(strides):
+            start[lead + d], rest = divmod(rest, stride)
+        dims = []
+        for place, (stride, count) in enumerate(pairs):
+            steps = [0] * len(shape)
+            if on_chip and place == 0:
+                width = strides[0] * sizes[0]
+                steps[0] = 0 if count == 1 else stride // width if stride >= width else 1
+            else:
+                self._walk(stride, count, strides, sizes, steps, lead, start)
+            dims.append(TileDim(count, tuple(steps)))
+        return Access(buffer.id, tuple(Affine(n) for n in start), tuple(dims))
+
+    def _walk(
+        self,
+        stride: int,
+        count: int,
+        strides: list[int],
+        sizes: tuple[int, ...],
+        steps: list[int],
+        lead: int,
+        start: list[int],
+    ) -> None:
+        """Find the one axis along which ``stride`` moves."""
+        if stride == 0 or count == 1:
+            return
+        for d, unit in enumerate(strides):
+            if stride % unit == 0 and start[lead + d] + stride // unit * (count - 1) < sizes[d]:
+                steps[lead + d] = stride // unit
+                return
+        trace = current()
+        site = trace.sites[self.access.buffer]
+        if site not in trace.flatten:
+            raise Retrace(flatten=frozenset({site}))
+        unsupported(
+            f".ap() of {self.label}: {count} elements {stride} apart do not fit {self.declared.shape}",
+            "a pair of the pattern must stay inside the tensor",
+        )
+
+    def _indirect(self, axis: int, value: object) -> Indirect:
+        """The run-time position that ``value`` is along an axis of the view."""
+        trace = current()
+        if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
+            refuse("dtype", "an offset must hold integers")
+        dim = self.access.dims[axis]
+        moved = [(d, step) for d, step in enumerate(dim.steps) if step]
+        stride, buffer = self._linear(dim), self.declared
+        flat = 1 if self.space is not Space.HBM else 0
+        alone = len(moved) == 1 and buffer.shape[moved[0][0]] == dim.count * moved[0][1]
+        if not alone and len(buffer.shape) != flat + 1:
+            site = trace.sites[self.access.buffer]
+            if site not in trace.flatten:
+                raise Retrace(flatten=frozenset({site}))
+        where, scale = moved[0] if alone else (flat, stride)
+        if isinstance(value, Register):
+            return Indirect(dim=where, scale=scale, register=value.number)
+        if isinstance(value, Tensor):
+            return Indirect(dim=where, scale=scale, index=value.access, axis=0)
+        refuse("operand_type", "a run-time offset is a register or a tile of integers")

@@ -1,0 +1,203 @@
+"""``neuronxcc.nki.compiler``: explicit placement of tensors, and directives that a trace ignores."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from contextlib import ContextDecorator
+from math import prod
+from typing import Any, Self, cast
+
+from acceld.chips import LEGACY_RESERVED_SBUF_BYTES
+from acceld.nki.errors import UnsupportedCall
+from acceld.nki.frontend.core import memory
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.memory import BufferKind
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import ParDim
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Space
+
+MAX_BLOCKS = 65_536
+
+Place = tuple[int, int]
+
+
+class Placement:
+    """Where an allocator puts the tiles of a tensor: a ``buffer=`` argument of ``nl.ndarray``.
+
+    ``locate`` gives (start partition, byte offset) of the tile at a block index.
+    """
+
+    def __init__(
+        self, kind: BufferKind, locate: Callable[[tuple[int, ...], int, int], Place] | None, tiles: int | None
+    ) -> None:
+        self.buffer_kind = kind
+        self._locate = locate
+        self._tiles = tiles
+
+    def address(self, trace: Trace, shape: tuple[object, ...], dtype: str) -> Place | None:
+        """The place of the whole tensor where it has one; None where its blocks share places.
+
+        LegalityError where a tile lies outside of what the chip has.
+        """
+        if self._locate is None:
+            return None
+        sizes = tuple(operator.index(cast("Any", n)) for n in shape)
+        marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
+        axis = marked[0] if marked else 0
+        blocks, partitions, free = sizes[:axis], sizes[axis], prod(sizes[axis + 1 :])
+        if prod(blocks) > MAX_BLOCKS:
+            unsupported(f"an explicit allocation of {prod(blocks)} blocks")
+        width = free * DTYPE_BYTES[dtype]
+        if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
+            return None  # the kernel's own arithmetic on addresses ran once for each piece of its loop
+        places = [self._locate(index, partitions, width) for index in itertools.product(*map(range, blocks))]
+        for partition, offset in places:
+            self._check(trace, partition, offset, partitions, width)
+        if prod(blocks) > 1:
+            return None
+        return places[0] if places else None
+
+    def _check(self, trace: Trace, partition: int, offset: int, partitions: int, width: int) -> None:
+        psum = self.buffer_kind.space is Space.PSUM
+        chip = trace.chip
+        size = chip.psum_bytes_per_partition if psum else chip.sbuf_bytes_per_partition
+        short = "PSUM" if psum else "SB"
+        where = f"@{short}<{partition},{offset}>({partitions}x{width})"
+        if partition < 0 or offset < 0 or partition + partitions > chip.partitions or offset + width > size:
+            refuse(
+                "allocation",
+                f"Allocated memory out of bound {where}",
+                f"a partition has {size} bytes for explicit allocation; start at a lower address",
+            )
+        if not psum and offset + width > size - LEGACY_RESERVED_SBUF_BYTES:
+            trace.builder.notice(trace.line(), "placed in the last 16 KiB of SBUF, which the compiler keeps for itself")
+        if psum and offset // chip.psum_bank_bytes != (offset + max(width, 1) - 1) // chip.psum_bank_bytes:
+            refuse(
+                "psum_bank",
+                f"Allocated memory {where} crosses a PSUM bank",
+                "a PSUM tile takes at most 2 KiB a partition, inside one bank",
+            )
+
+
+def _tuple(value: object) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, Sequence):
+        return tuple(operator.index(n) for n in value)
+    return (operator.index(cast("Any", value)),)
+
+
+def _modular(index: tuple[int, ...], tiles: tuple[int, ...]) -> int:
+    """The tile a block lands in: block indices modulo the tiles of their dimension, in C order."""
+    number = 0
+    padded = (1,) * (len(index) - len(tiles)) + tiles
+    for position, count in zip(index, padded[len(padded) - len(index) :], strict=True):
+        number = number * count + position % count
+    return number
+
+
+class SbufAllocators:
+    """``nki.compiler.sbuf``."""
+
+    def mod_alloc(
+        self,
+        *,
+        base_addr: int,
+        base_partition: int = 0,
+        num_par_tiles: object = (),
+        num_free_tiles: object = (),
+    ) -> Placement:
+        """Blocks behind each other along the free axis, over again after ``num_free_tiles``."""
+        if prod(_tuple(num_par_tiles)) > 1:
+            raise UnsupportedCall("sbuf.mod_alloc with more than one tile across partitions")
+        tiles = _tuple(num_free_tiles)
+
+        def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
+            return base_partition, base_addr + _modular(index, tiles) * width
+
+        return Placement(memory.SBUF, locate, prod(tiles))
+
+    def alloc(self, func: Callable[..., tuple[int, int]]) -> Placement:
+        """A function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (start partition, byte address)."""
+
+        def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
+            partition, offset = func(idx=index, pdim_size=partitions, fdim_size=width)
+            return operator.index(partition), operator.index(offset)
+
+        return Placement(memory.SBUF, locate, None)
+
+    def auto_alloc(self) -> Placement:
+        """The compiler chooses."""
+        return Placement(memory.SBUF, None, None)
+
+
+class PsumAllocators:
+    """``nki.compiler.psum``."""
+
+    def mod_alloc(
+        self,
+        *,
+        base_bank: int,
+        base_addr: int = 0,
+        base_partition: int = 0,
+        num_bank_tiles: object = (),
+        num_par_tiles: object = (),
+        num_free_tiles: object = (),
+    ) -> Placement:
+        """Blocks in banks behind each other, over again after ``num_bank_tiles``."""
+        if prod(_tuple(num_par_tiles)) > 1 or prod(_tuple(num_free_tiles)) > 1:
+            raise UnsupportedCall("psum.mod_alloc with more than one tile in a bank")
+        tiles = _tuple(num_bank_tiles)
+
+        def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
+            return base_partition, (base_bank + _modular(index, tiles)) * current().chip.psum_bank_bytes + base_addr
+
+        return Placement(memory.PSUM, locate, prod(tiles))
+
+    def alloc(self, func: Callable[..., tuple[int, int, int]]) -> Placement:
+        """A function of (idx, pdim_size, fdim_size): block index, partitions, bytes a partition, gives (bank, start partition, byte address)."""
+
+        def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
+            bank, partition, offset = func(idx=index, pdim_size=partitions, fdim_size=width)
+            return operator.index(partition), operator.index(bank) * current().chip.psum_bank_bytes + operator.index(
+                offset
+            )
+
+        return Placement(memory.PSUM, locate, None)
+
+    def auto_alloc(self) -> Placement:
+        """The compiler chooses."""
+        return Placement(memory.PSUM, None, None)
+
+
+class Directive(ContextDecorator):
+    """A decorator or ``with`` block that steers the compiler and changes no value: it does nothing here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing was opened."""
+
+
+DIRECTIVES = (
+    "enable_stack_allocator", "force_auto_alloc", "multi_buffer", "no_reorder", "skip_middle_end_transformations",
+)  # fmt: skip
+
+
+def namespace() -> dict[str, object]:
+    """Every attribute of the module."""
+    return {
+        "sbuf": SbufAllocators(),
+        "psum": PsumAllocators(),
+        **{name: Directive(name) for name in DIRECTIVES},
+    }

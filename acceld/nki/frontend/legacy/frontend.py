@@ -1,0 +1,156 @@
+"""Runs a legacy kernel and finishes its Program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from acceld.nki.errors import LimitExceeded
+from acceld.nki.frontend.core import dtypes, methods
+from acceld.nki.frontend.core.context import Retrace, activate, deactivate
+from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs, launched
+from acceld.nki.frontend.core.placement import declare
+from acceld.nki.frontend.core.state import Trace
+from acceld.nki.frontend.legacy import compiler, isa, language
+from acceld.nki.frontend.session import Session, Site
+from acceld.nki.frontend.shims import ApiModule
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.program import Program, Role, Space
+
+MAX_RETRACES = 200
+PRELUDE = """\
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+import neuronxcc.nki.typing as nt
+import neuronxcc.nki.isa as nisa
+from neuronxcc.nki import trace
+from neuronxcc.nki.language import par_dim
+"""
+
+
+class LegacyTrace(Trace):
+    """A trace of a legacy kernel."""
+
+    tensor_class = methods.Tensor
+
+
+class LegacyFrontEnd:
+    """``neuronxcc.nki`` for one trace."""
+
+    roots: tuple[str, ...] = ("neuronxcc", "nki")
+    prelude = PRELUDE
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def modules(self) -> Mapping[str, ModuleType]:
+        session = self.session
+        nl = ApiModule("neuronxcc.nki.language", session, language.namespace())
+        nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace())
+        constants = ApiModule("neuronxcc.nki.language.constants", session, {"sizeinbytes": dtypes.sizeinbytes})
+        isa_constants = ApiModule("neuronxcc.nki.isa.constants", session, isa.namespace())
+        typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
+        allocators = ApiModule("neuronxcc.nki.compiler", session, compiler.namespace())
+        launchers = {name: Launcher(name) for name in ("jit", "baremetal", "benchmark", "profile", "trace")}
+        nki = ApiModule(
+            "neuronxcc.nki",
+            session,
+            {
+                **launchers,
+                "simulate_kernel": lambda kernel, *args, **kwargs: kernel(*args, **kwargs),
+                "language": nl,
+                "isa": nisa,
+                "typing": typing,
+                "compiler": allocators,
+            },
+        )
+        top = ApiModule("neuronxcc", session, {"nki": nki})
+        modules = {
+            module.__name__: module for module in (top, nki, nl, constants, nisa, isa_constants, typing, allocators)
+        }
+        return modules | {"nki.language.constants": constants}
+
+    def run(self, function: Any, arguments: Mapping[str, object]) -> Program:
+        unroll: frozenset[Site] = frozenset()
+        keep: frozenset[Site] = frozenset()
+        flatten: frozenset[Site] = frozenset()
+        splits: dict[Site, int] = {}
+        cuts: dict[Site, frozenset[int]] = {}
+        for attempt in range(MAX_RETRACES):
+            self.session.reset()
+            function = self.session.again(function) if attempt else function
+            trace = LegacyTrace(self.session, unroll, keep, flatten)
+            trace.splits, trace.cuts = splits, cuts
+            activate(trace)
+            try:
+                return self._once(trace, function, arguments)
+            except Retrace as again:
+                unroll, keep, flatten = unroll | again.unroll, keep | again.keep, flatten | again.flatten
+                cuts = {**cuts, **again.cut}
+                if again.split is not None:
+                    splits = {**splits, again.split[0]: again.split[1]}
+            finally:
+                deactivate()
+        raise LimitExceeded(
+            "the kernel's control flow does not settle", rule="retrace_limit", line=self.session.last_line
+        )
+
+    def _once(self, trace: Trace, function: Any, arguments: Mapping[str, object]) -> Program:
+        inputs: list[int] = []
+        values: dict[str, object] = {}
+        for name, argument in arguments.items():
+            if isinstance(argument, TensorSpec):
+                tensor = declare(
+                    trace,
+                    argument.shape,
+                    argument.dtype,
+                    Space.HBM,
+                    name=name,
+                    role=Role.INPUT,
+                    scope=(),
+                    site=("argument", name, 0, 0),
+                )
+                inputs.append(tensor.access.buffer)
+                values[name] = tensor
+            else:
+                values[name] = argument
+        target = function.function if isinstance(function, Kernel) else function
+        positional, keyword = bind(target, values)
+        self.session.running = True
+        try:
+            if self.session.grid:
+                value = launched(target, self.session.grid, positional, keyword)
+            else:
+                value = target(*positional, **keyword)
+        finally:
+            self.session.running = False
+        if trace.broken is not None:
+            raise trace.broken
+        outputs = finish_outputs(trace, value)
+        finish_memsets(trace)
+        session = self.session
+        return trace.builder.finish(
+            api=session.api, chip=session.chip, entry=session.entry, inputs=tuple(inputs), outputs=outputs,
+            grid=session.grid, lnc=session.lnc,
+        )  # fmt: skip
+
+
+def finish_memsets(trace: Trace) -> None:
+    """Zeros in PSUM that matrix products alone write cost nothing: the first product overwrites."""
+    for buffer, slot in trace.lazy_candidates.items():
+        if buffer not in trace.engines_written:
+            attrs = tuple((k, True if k == "lazy" else v) for k, v in slot.instruction.attrs)
+            slot.replace(replace(slot.instruction, attrs=attrs))
+
+
+def typing_namespace() -> dict[str, object]:
+    """``neuronxcc.nki.typing``: annotations that a trace ignores."""
+
+    class Spec:
+        def __getitem__(self, key: object) -> object:
+            return self
+
+    return {"tensor": Spec(), "mutable_tensor": Spec(), "scalar": Spec()}

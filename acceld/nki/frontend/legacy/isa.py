@@ -1,0 +1,295 @@
+"""``neuronxcc.nki.isa``: every name a kernel may use of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from acceld.nki.frontend.core import dtypes, products, reductions
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.elementwise import (
+    BITWISE,
+    broadcast_shape,
+    masked,
+    operand,
+    result,
+    same_partitions,
+    scalar_operand,
+)
+from acceld.nki.frontend.core.names import (
+    EngineName,
+    NcVersion,
+    ReduceCommand,
+    activation_function,
+    alu_op,
+    engine_of,
+    get_nc_version,
+)
+from acceld.nki.frontend.core.placement import fresh
+from acceld.nki.frontend.core.signatures import checked
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import expand
+from acceld.nki.frontend.legacy import memory, positions, transfers
+from acceld.nki.frontend.legacy.positions import reducing
+from acceld.nki.ir.program import Attr, Engine, Space
+
+
+def _kind(dtype: object, *operands: Tensor) -> str:
+    return dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*(tile.dtype_name for tile in operands))
+
+
+def activation(
+    op: object,
+    data: object,
+    *,
+    bias: object = None,
+    scale: object = 1.0,
+    reduce_op: object = None,
+    reduce_res: object = None,
+    reduce_cmd: object = None,
+    mask: object = None,
+    dtype: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.activation``: func(data * scale + bias) on the scalar engine."""
+    tile = operand(data, "data", "activation")
+    srcs: list[Any] = [
+        tile,
+        scalar_operand(0.0 if bias is None else bias, "bias", "activation", tile.shape[0]),
+        scalar_operand(scale, "scale", "activation", tile.shape[0]),
+    ]
+    attrs: dict[str, Attr] = {"func": activation_function(op)}
+    dst = fresh(current(), tile.shape, _kind(dtype, tile), Space.SBUF)
+    reducing("activation", Engine.SCALAR, dst, srcs, attrs, mask, reduce_op, reduce_res, reduce_cmd, "activation")
+    return dst
+
+
+def activation_reduce(
+    op: object,
+    data: object,
+    *,
+    reduce_op: object,
+    reduce_res: object,
+    bias: object = None,
+    scale: object = 1.0,
+    mask: object = None,
+    dtype: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.activation_reduce``."""
+    return activation(
+        op, data, bias=bias, scale=scale, reduce_op=reduce_op, reduce_res=reduce_res,
+        reduce_cmd=ReduceCommand.reset_reduce, mask=mask, dtype=dtype,
+    )  # fmt: skip
+
+
+def tensor_tensor(
+    data1: object,
+    data2: object,
+    op: object,
+    *,
+    dtype: object = None,
+    mask: object = None,
+    engine: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_tensor``."""
+    name = alu_op(op)
+    left, right = operand(data1, "data1", "tensor_tensor"), operand(data2, "data2", "tensor_tensor")
+    same_partitions("tensor_tensor", ("data1", left), ("data2", right))
+    shape = broadcast_shape(left.shape, right.shape, "tensor_tensor")
+    chosen = engine_of(engine)
+    if chosen is Engine.UNKNOWN:
+        chosen = Engine.GPSIMD if name == "power" else Engine.VECTOR
+    srcs: list[Any] = [expand(left, shape), expand(right, shape)]
+    kind = _kind(dtype, left, right)
+    return result("tensor_tensor", chosen, shape, kind, srcs, attrs={"op": name}, mask=masked(mask, shape))
+
+
+def tensor_scalar(
+    data: object,
+    op0: object,
+    operand0: object,
+    reverse0: bool = False,
+    op1: object = None,
+    operand1: object = None,
+    reverse1: bool = False,
+    *,
+    dtype: object = None,
+    mask: object = None,
+    engine: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_scalar``."""
+    tile = operand(data, "data", "tensor_scalar")
+    first = alu_op(op0)
+    attrs: dict[str, Attr] = {"op0": first, "reverse0": bool(reverse0)}
+    srcs: list[Any] = [tile, scalar_operand(operand0, "operand0", "tensor_scalar", tile.shape[0])]
+    if op1 is not None:
+        second = alu_op(op1)
+        if (first in BITWISE) != (second in BITWISE):
+            refuse(
+                "op_mix",
+                f"op0 {first} and op1 {second} of 'tensor_scalar' must both be arithmetic or both bitwise",
+                "use two instructions",
+            )
+        attrs |= {"op1": second, "reverse1": bool(reverse1)}
+        srcs.append(scalar_operand(operand1, "operand1", "tensor_scalar", tile.shape[0]))
+    return result(
+        "tensor_scalar",
+        engine_of(engine),
+        tile.shape,
+        _kind(dtype, tile),
+        srcs,
+        attrs=attrs,
+        mask=masked(mask, tile.shape),
+    )
+
+
+def tensor_scalar_reduce(
+    *,
+    data: object,
+    op0: object,
+    operand0: object,
+    reduce_op: object,
+    reduce_res: object,
+    reverse0: bool = False,
+    dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_scalar_reduce``."""
+    tile = operand(data, "data", "tensor_scalar_reduce")
+    call = "tensor_scalar_reduce"
+    attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
+    srcs: list[Any] = [tile, scalar_operand(operand0, "operand0", call, tile.shape[0])]
+    dst = fresh(current(), tile.shape, _kind(dtype, tile), Space.SBUF)
+    command = ReduceCommand.reset_reduce
+    reducing("tensor_scalar", Engine.VECTOR, dst, srcs, attrs, mask, reduce_op, reduce_res, command, call)
+    return dst
+
+
+def scalar_tensor_tensor(
+    *,
+    data: object,
+    op0: object,
+    operand0: object,
+    op1: object,
+    operand1: object,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.scalar_tensor_tensor``."""
+    call = "scalar_tensor_tensor"
+    tile, other = operand(data, "data", call), operand(operand1, "operand1", call)
+    same_partitions(call, ("data", tile), ("operand1", other))
+    shape = broadcast_shape(tile.shape, other.shape, call)
+    srcs: list[Any] = [expand(tile, shape), scalar_operand(operand0, "operand0", call, shape[0]), expand(other, shape)]
+    attrs: dict[str, Attr] = {
+        "op0": alu_op(op0), "reverse0": bool(reverse0), "op1": alu_op(op1), "reverse1": bool(reverse1),
+    }  # fmt: skip
+    return result(call, Engine.VECTOR, shape, _kind(dtype, tile, other), srcs, attrs=attrs, mask=masked(mask, shape))
+
+
+def tensor_tensor_scan(
+    data0: object,
+    data1: object,
+    initial: object,
+    op0: object,
+    op1: object,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    *,
+    dtype: object = None,
+    mask: object = None,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_tensor_scan``."""
+    call = "tensor_tensor_scan"
+    left, right = operand(data0, "data0", call), operand(data1, "data1", call)
+    same_partitions(call, ("data0", left), ("data1", right))
+    shape = broadcast_shape(left.shape, right.shape, call)
+    srcs: list[Any] = [expand(left, shape), expand(right, shape), scalar_operand(initial, "initial", call, shape[0])]
+    attrs: dict[str, Attr] = {
+        "op0": alu_op(op0), "reverse0": bool(reverse0), "op1": alu_op(op1), "reverse1": bool(reverse1),
+    }  # fmt: skip
+    return result("scan", Engine.VECTOR, shape, _kind(dtype, left, right), srcs, attrs=attrs, mask=masked(mask, shape))
+
+
+def tensor_reduce(
+    op: object,
+    data: object,
+    axis: object,
+    *,
+    mask: object = None,
+    dtype: object = None,
+    negate: bool = False,
+    keepdims: bool = False,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_reduce``."""
+    return reductions.reduce(op, data, axis, mask=mask, dtype=dtype, negate=negate, keepdims=keepdims)
+
+
+def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
+    """``nisa.reciprocal``."""
+    tile = operand(data, "data", "reciprocal")
+    return result("reciprocal", Engine.UNKNOWN, tile.shape, _kind(dtype, tile), [tile], mask=masked(mask, tile.shape))
+
+
+def dropout(data: object, prob: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
+    """``nisa.dropout``: zeroes elements with probability ``prob``."""
+    tile = operand(data, "data", "dropout")
+    chance = scalar_operand(prob, "prob", "dropout", tile.shape[0])
+    kind = _kind(dtype, tile)
+    return result("dropout", Engine.VECTOR, tile.shape, kind, [tile, chance], mask=masked(mask, tile.shape))
+
+
+UNSUPPORTED = {
+    "builtin_custom_op": "the code of a custom operator is not available to the simulator",
+    "tensor_copy_dynamic_src": "copies from run-time offsets in SBUF are not simulated",
+    "tensor_copy_dynamic_dst": "copies to run-time offsets in SBUF are not simulated",
+}
+
+
+def _refused(name: str) -> Callable[..., object]:
+    def call(*args: Any, **kwargs: Any) -> object:
+        unsupported(
+            f"nisa.{name} is not simulated: {UNSUPPORTED[name]}",
+            "nisa.tensor_copy takes loop variables as offsets; nl.load takes index tiles"
+            if name.startswith("tensor_copy")
+            else "write it with the other functions of nl and nisa",
+        )
+
+    call.__name__ = name
+    return call
+
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
+    tensor_tensor_scan, reciprocal, dropout, get_nc_version, memory.memset, products.nc_matmul, products.nc_transpose,
+    tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
+    positions.max8, positions.nc_find_index8, positions.nc_match_replace8, positions.local_gather,
+    positions.sequence_bounds, transfers.dma_copy, transfers.dma_transpose, transfers.tensor_copy_predicated,
+    transfers.nc_stream_shuffle, transfers.tensor_partition_reduce, transfers.tensor_copy, transfers.bn_stats,
+    transfers.bn_aggr,
+)  # fmt: skip
+
+
+def namespace() -> dict[str, object]:
+    """Every attribute of the module."""
+    names: dict[str, object] = {function.__name__: checked("nisa", function) for function in FUNCTIONS}
+    names |= {name: _refused(name) for name in UNSUPPORTED}
+    names |= {
+        "engine": EngineName,
+        "reduce_cmd": ReduceCommand,
+        "nc_version": NcVersion,
+        "dge_mode": transfers.DgeMode,
+        "oob_mode": transfers.OutOfBoundsMode,
+    }
+    names |= {f"{name.name}_engine": name for name in EngineName}
+    return names

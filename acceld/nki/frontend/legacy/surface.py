@@ -1,0 +1,35 @@
+"""The functions of the legacy API as documented (``neuronxcc.nki`` 2.26), and what the simulator makes of each."""
+
+from __future__ import annotations
+
+from acceld.nki.frontend.legacy import isa, language
+
+ISA_FUNCTIONS = tuple(
+    "activation activation_reduce affine_select bn_aggr bn_stats builtin_custom_op dma_copy dma_transpose dropout "
+    "get_nc_version iota local_gather max8 memset nc_find_index8 nc_match_replace8 nc_matmul nc_stream_shuffle "
+    "nc_transpose range_select reciprocal scalar_tensor_tensor select_reduce sequence_bounds tensor_copy "
+    "tensor_copy_dynamic_dst tensor_copy_dynamic_src tensor_copy_predicated tensor_partition_reduce tensor_reduce "
+    "tensor_scalar tensor_scalar_reduce tensor_tensor tensor_tensor_scan".split()
+)
+LANGUAGE_FUNCTIONS = tuple(
+    "abs add affine_range all all_reduce arange arctan atomic_rmw bitwise_and bitwise_or bitwise_xor broadcast_to "
+    "ceil copy cos device_print divide dropout ds empty_like equal erf erf_dx exp expand_dims finfo floor fmod full "
+    "gather_flattened gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx gemm_grid gemm_stationary_grid greater "
+    "greater_equal invert left_shift less less_equal load load_transpose2d log logical_and logical_not logical_or "
+    "logical_xor loop_reduce matmul max maximum mean min minimum mish mod multiply ndarray negative not_equal "
+    "num_programs ones power prod program_id program_ndim rand random_seed reciprocal relu right_shift rms_norm "
+    "rsqrt sequential_range shared_constant shared_identity_matrix sigmoid sign silu silu_dx sin softmax softplus "
+    "sqrt square static_cast static_range store subtract sum tan tanh transpose trunc var where zeros "
+    "zeros_like".split()
+)
+
+
+def _states(names: tuple[str, ...], refused: dict[str, str]) -> dict[str, str]:
+    return {name: f"unsupported: {refused[name]}" if name in refused else "supported" for name in names}
+
+
+SURFACE: dict[str, dict[str, str]] = {
+    "neuronxcc.nki.isa": _states(ISA_FUNCTIONS, isa.UNSUPPORTED),
+    "neuronxcc.nki.language": _states(LANGUAGE_FUNCTIONS, language.UNSUPPORTED),
+}
+"""For each module and documented function ``supported``, or ``unsupported:`` and why."""

@@ -1,0 +1,161 @@
+"""What one trace knows, whatever the API of the kernel: builder, place in the kernel's file, deadline."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from acceld.nki.errors import KernelFailure, LimitExceeded
+from acceld.nki.ir.builder import ProgramBuilder
+from acceld.nki.ir.program import MAX_INSTRUCTIONS
+
+PACKAGE = str(Path(__file__).parents[1])
+
+Site = tuple[str, str, int, int]
+"""A place in source code: file, function, its first line, byte code offset. The same in each trace of a source."""
+
+
+class LaunchedWhileLoading(BaseException):
+    """A kernel's file launches its kernel at the top level: what follows is a driver, not needed for a trace."""
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """Limits and choices of a trace.
+
+    ``deadline_s`` is wall time; ``module_stubs`` lets imports of modules that are not installed pass until they
+    are used; ``strict_block_dims`` refuses block dimensions of on-chip tensors; ``source_root`` is a folder whose
+    modules a kernel may import.
+    """
+
+    max_instructions: int = MAX_INSTRUCTIONS
+    deadline_s: float = 60.0
+    module_stubs: bool = True
+    strict_block_dims: bool = False
+    source_root: Path | None = None
+
+
+@dataclass
+class Session:
+    """One trace of one kernel. ``running`` is True while the entry function runs, False while its file loads."""
+
+    filename: str
+    api: str
+    chip: str
+    grid: tuple[int, ...]
+    lnc: int
+    options: TraceOptions
+    entry: str
+    deadline: float
+    builder: ProgramBuilder = field(init=False)
+    running: bool = False
+    last_line: int = 0
+    reload: Callable[[], Any] | None = None
+    """Loads the kernel's file again and gives its entry function: a second trace must not see what a first one left."""
+
+    def __post_init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was traced."""
+        self.builder = ProgramBuilder(max_instructions=self.options.max_instructions)
+
+    def again(self, function: Any) -> Any:
+        """The kernel's function, as it was when its file was loaded, to trace it again."""
+        return function if self.reload is None else self.reload()
+
+    def check_deadline(self) -> None:
+        """LimitExceeded once the deadline is past."""
+        if time.monotonic() > self.deadline:
+            raise LimitExceeded(
+                f"tracing took more than {self.options.deadline_s:g} s",
+                rule="trace_deadline",
+                line=self.last_line,
+                hint="keep loops as nl.affine_range or nl.sequential_range instead of Python's range",
+            )
+
+    def line(self) -> int:
+        """The line of the kernel's file that is running: the innermost frame there, 0 outside of it."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self.filename:
+                self.last_line = frame.f_lineno
+                return frame.f_lineno
+            frame = frame.f_back
+        return 0
+
+
+def caller() -> FrameType | None:
+    """The innermost frame that is not the simulator's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+def is_ours(error: Exception) -> bool:
+    """Return True for an error of the simulator's own code: raised there, and no typed failure of the kernel."""
+    if isinstance(error, KernelFailure):
+        return False
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(PACKAGE)
+
+
+def call_site() -> Site:
+    """Where the simulator was called from."""
+    frame = caller()
+    return ("", "", 0, 0) if frame is None else _site(frame)
+
+
+def _site(frame: FrameType) -> Site:
+    code = frame.f_code
+    return (code.co_filename, code.co_qualname, code.co_firstlineno, frame.f_lasti)
+
+
+def call_place() -> tuple[Site, str]:
+    """Where the simulator was called from, and the variable the call's value goes to."""
+    frame = caller()
+    return (("", "", 0, 0), "") if frame is None else (_site(frame), _stored_name(frame, 0))
+
+
+def loop_variable() -> str:
+    """The variable of the ``for`` statement whose range is being made; empty if there is none."""
+    frame = caller()
+    return "" if frame is None else _stored_name(frame, 1)
+
+
+def _stored_name(frame: FrameType, which: int) -> str:
+    offsets, names = _stores(frame.f_code)
+    at = bisect_right(offsets, frame.f_lasti) - 1  # up to Python 3.11 f_lasti points behind the call
+    return names[at][which] if at >= 0 else ""
+
+
+@lru_cache(maxsize=256)
+def _stores(code: CodeType) -> tuple[list[int], list[tuple[str, str]]]:
+    """For each instruction the name its value is stored to, and the name the loop over its value stores to."""
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    names = []
+    for at in range(len(steps)):
+        after = steps[at + 1 : at + 4]
+        direct = _stored(after[0]) if after else ""
+        looped = ""
+        if len(after) == 3 and after[0].opname == "GET_ITER":
+            looped = _stored(after[2])
+        names.append((direct, looped))
+    return [step.offset for step in steps], names
+
+
+def _stored(step: dis.Instruction) -> str:
+    if not step.opname.startswith("STORE_") or step.opname in ("STORE_ATTR", "STORE_SUBSCR"):
+        return ""
+    return str(step.argval[0] if isinstance(step.argval, tuple) else step.argval)

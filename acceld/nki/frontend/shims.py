@@ -1,0 +1,225 @@
+"""Imports of a kernel's file while it is traced: the simulator's API modules, and stubs for what is missing."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from acceld.errors import did_you_mean
+from acceld.nki.errors import UnsupportedCall
+from acceld.nki.frontend.session import Session
+
+FRAMEWORKS = frozenset(
+    "torch torch_xla torch_neuronx torchvision jax jaxlib flax transformers libneuronxla jax_neuronx".split()
+)
+"""Never loaded while tracing, also where they are installed: a kernel needs nothing of them."""
+
+
+WAYS = {
+    "belongs": "name the kernel's API (--api), or import the other package",
+    "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
+}
+"""What to do, by the first word of what is wrong with a module."""
+
+
+class Stub:
+    """Stands for something missing; it may be passed around, and raises when a running kernel uses it."""
+
+    def __init__(self, session: Session, name: str, why: str) -> None:
+        self.__dict__.update(_session=session, _name=name, _why=why)
+
+    def _use(self) -> None:
+        session: Session = self.__dict__["_session"]
+        if session.running:
+            why: str = self.__dict__["_why"]
+            raise UnsupportedCall(
+                f"{self.__dict__['_name']} {why}", line=session.line(), hint=WAYS.get(why.split()[0], "")
+            )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        self._use()
+        return Stub(self.__dict__["_session"], f"{self.__dict__['_name']}.{name}", self.__dict__["_why"])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._use()
+        if len(args) == 1 and callable(args[0]) and not kwargs and not isinstance(args[0], Stub):
+            return args[0]  # a decorator
+        return Stub(self.__dict__["_session"], f"{self.__dict__['_name']}(...)", self.__dict__["_why"])
+
+    def __getitem__(self, key: Any) -> Any:
+        self._use()
+        return self
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return ()
+
+    def __bool__(self) -> bool:
+        self._use()
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        self._use()
+        return iter(())
+
+    def __or__(self, other: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+
+class StubModule(ModuleType):
+    """A module that is not there."""
+
+    def __init__(self, name: str, session: Session, why: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self._session = session
+        self._why = why
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        stub = Stub(self._session, f"{self.__name__}.{name}", self._why)
+        stub._use()
+        return stub
+
+
+class ApiModule(ModuleType):
+    """A module of the API: its names, and a clear refusal of any other."""
+
+    def __init__(self, name: str, session: Session, names: Mapping[str, object]) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self._session = session
+        self.__dict__.update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        known = [key for key in self.__dict__ if not key.startswith("_")]
+        if self._session.running:
+            raise UnsupportedCall(
+                f"{self.__name__}.{name} is not simulated",
+                line=self._session.line(),
+                hint=did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}",
+            )
+        return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {did_you_mean(name, known)}".strip())
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module is complete as it is."""
+
+
+class _First(importlib.abc.MetaPathFinder):
+    """Answers for the API's packages, whatever is installed, and for frameworks."""
+
+    def __init__(self, session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> None:
+        self.session, self.modules, self.roots = session, modules, roots
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        top = fullname.partition(".")[0]
+        module = self.modules.get(fullname)
+        if module is None and top in self.roots:
+            module = StubModule(fullname, self.session, self._why(top))
+        elif module is None and top in FRAMEWORKS and _asked_by_kernel(self.session):
+            module = StubModule(fullname, self.session, "can not be used in a traced kernel")
+        if module is None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
+
+    def _why(self, top: str) -> str:
+        """What is wrong with a module that the API does not have."""
+        other = {"nki": "nki", "neuronxcc": "nki_legacy"}.get(top, self.session.api)
+        if other != self.session.api:
+            return f"belongs to API {other}; the kernel is traced as one of {self.session.api}"
+        return "is not simulated"
+
+
+class _Last(importlib.abc.MetaPathFinder):
+    """Gives a stub for a module that nothing else finds, when the kernel's own files ask for it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not _asked_by_kernel(self.session):
+            return None
+        module = StubModule(fullname, self.session, "is not installed")
+        return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
+
+
+def _asked_by_kernel(session: Session) -> bool:
+    """Whether the running import statement stands in the kernel's file or below its source root.
+
+    ``importlib.util.find_spec`` is no import: a kernel that asks what there is gets the truth.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        if frame.f_code is importlib.util.find_spec.__code__:
+            return False
+        frame = frame.f_back
+    if frame is None:
+        return False
+    name, root = frame.f_code.co_filename, session.options.source_root
+    return name == session.filename or (root is not None and _inside(name, root))
+
+
+def _inside(name: str, root: Path) -> bool:
+    try:
+        return Path(name).resolve().is_relative_to(root.resolve())
+    except (OSError, ValueError):  # a name that is no path
+        return False
+
+
+@contextmanager
+def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> Iterator[None]:
+    """Install the API's modules and the stubs; put ``sys.modules``, ``sys.path`` and the finders back afterwards."""
+    before, path, finders = dict(sys.modules), list(sys.path), list(sys.meta_path)
+    root = session.options.source_root
+    hidden = [name for name in sys.modules if name.partition(".")[0] in roots]
+    for name in hidden:
+        del sys.modules[name]
+    sys.modules.update(modules)
+    sys.meta_path.insert(0, _First(session, modules, roots))
+    if session.options.module_stubs:
+        sys.meta_path.append(_Last(session))
+    if root is not None:
+        sys.path.insert(0, str(root))
+    try:
+        yield
+    finally:
+        sys.meta_path[:] = finders
+        sys.path[:] = path
+        made = [(name, module) for name, module in sys.modules.items() if name not in before]
+        for name in [name for name, module in made if _belongs_to_trace(name, module, roots, root)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
+def _belongs_to_trace(name: str, module: ModuleType, roots: tuple[str, ...], root: Path | None) -> bool:
+    if isinstance(module, StubModule | ApiModule) or name.partition(".")[0] in roots:
+        return True
+    if root is None:
+        return False
+    places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+    return any(isinstance(place, str) and _inside(place, root) for place in places)

@@ -1,0 +1,303 @@
+"""Runs a kernel's Python once, without data, and returns its Program.
+
+The source is compiled under the file name given, so that lines in errors are the kernel's. Nothing is believed of
+a Program because the tracer made it: the judge decodes and verifies it again.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+from acceld.chips import API_CHIPS, chip_spec
+from acceld.errors import AcceldError, UsageError, did_you_mean
+from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
+from acceld.nki.frontend.protocol import FrontEnd
+from acceld.nki.frontend.session import LaunchedWhileLoading, Session, TraceOptions
+from acceld.nki.frontend.shims import imports
+from acceld.nki.frontend.tracing_types import Argument, TensorSpec
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Notice, Program
+
+MAX_SOURCE_BYTES = 2 * 2**20
+MODULE_NAME = "acceld_traced_kernel"
+
+
+def trace(
+    source: str,
+    arguments: Sequence[Argument] | Mapping[str, Argument],
+    *,
+    filename: str = "kernel.py",
+    entry: str | None = None,
+    grid: tuple[int, ...] = (),
+    lnc: int = 1,
+    api: str = "nki_legacy",
+    chip: str = "trn1",
+    options: TraceOptions = TraceOptions(),  # noqa: B008  # frozen
+) -> Program:
+    """The Program of the kernel in ``source`` for arguments of these shapes and values.
+
+    Raises UsageError for arguments that do not fit the API, the chip or the function; UnsupportedCall,
+    LegalityError, KernelCrash or LimitExceeded, with the kernel's line, for a kernel that can not be traced.
+    """
+    check_target(api, chip, lnc)
+    tree = parse(source, filename)
+    name = _find(tree, entry)
+    session = Session(filename, api, chip, tuple(grid), lnc, options, name, time.monotonic() + options.deadline_s)
+    front_end = _front_end(api, session)
+    try:
+        with imports(session, front_end.modules(), front_end.roots), _deadline(session):
+            program, notices = _traced(tree, session, front_end, arguments)
+    except _Expired:
+        session.deadline = 0.0
+        session.check_deadline()
+        raise
+    return replace(program, notices=(*notices, *program.notices)) if notices else program
+
+
+def _traced(
+    tree: ast.Module,
+    session: Session,
+    front_end: FrontEnd,
+    arguments: Sequence[Argument] | Mapping[str, Argument],
+) -> tuple[Program, tuple[Notice, ...]]:
+    """Load the file and run its entry; what goes wrong is raised as a typed error with the kernel's line."""
+    filename = session.filename
+    try:
+        module, notices = _load(tree, session, front_end)
+        function = _entry_of(module, session.entry)
+        session.reload = lambda: _entry_of(_load(tree, session, front_end)[0], session.entry)
+        return front_end.run(function, _named(function, arguments)), notices
+    except KernelFailure as failure:
+        if not failure.line:
+            failure.line = session.last_line or _line_of(failure.__traceback__, filename)
+        raise
+    except (AcceldError, KeyboardInterrupt, _Expired):
+        raise
+    except MemoryError as error:
+        raise LimitExceeded(
+            "the kernel's Python ran out of memory", rule="memory", line=_line_of(error.__traceback__, filename)
+        ) from error
+    except RecursionError as error:
+        raise LimitExceeded(
+            "the kernel's Python recurses too deep", rule="recursion", line=_line_of(error.__traceback__, filename)
+        ) from error
+    except BaseException as error:  # whatever a kernel raises, SystemExit too
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise KernelCrash(text[:2000], rule="exception", line=_line_of(error.__traceback__, filename)) from error
+    finally:
+        session.running = False
+
+
+def check_target(api: str, chip: str, lnc: int) -> None:
+    """UsageError for an API, a chip or a core count that do not go together."""
+    if api not in API_CHIPS:
+        raise UsageError(
+            f"unknown API {api!r}", hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip()
+        )
+    if chip not in API_CHIPS[api]:
+        others = [name for name, chips in API_CHIPS.items() if chip in chips]
+        hint = f"{chip} is compiled for by {' and '.join(others)}" if others else ""
+        raise UsageError(
+            f"API {api} does not compile for chip {chip}; it does for {' and '.join(API_CHIPS[api])}", hint=hint
+        )
+    if lnc not in (1, 2) or (lnc == 2 and chip_spec(chip).generation < 3):
+        raise UsageError(f"lnc {lnc} is not possible on {chip}", hint="trn1 has lnc 1, later chips 1 or 2")
+
+
+def parse(source: str, filename: str) -> ast.Module:
+    """The syntax tree. KernelCrash where the source is no Python, LimitExceeded where it is too long."""
+    if len(source) > MAX_SOURCE_BYTES:
+        raise LimitExceeded(f"the kernel's file has {len(source)} characters", rule="source_size")
+    try:
+        return ast.parse(source, filename)
+    except SyntaxError as error:
+        raise KernelCrash(f"SyntaxError: {error.msg}", rule="syntax", line=error.lineno or 0) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise KernelCrash(f"the file is no Python source: {error}", rule="syntax") from error
+
+
+def find_entry(source: str, entry: str | None) -> str:
+    """The name of the kernel function: ``entry``, else ``kernel``, else ``optimized_kernel``, else the only one.
+
+    UsageError that lists the candidates where there is none or more than one; KernelCrash for no Python.
+    """
+    return _find(parse(source, "kernel.py"), entry)
+
+
+def _find(tree: ast.Module, entry: str | None) -> str:
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assigned = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    jitted = [name for name, node in functions.items() if any(map(_launches, node.decorator_list))]
+    listed = ", ".join(jitted or functions) or "none"
+    if entry is not None:
+        if entry in functions or entry in assigned:
+            return entry
+        near = did_you_mean(entry, [*functions, *assigned])
+        raise UsageError(f"the file has no function {entry!r}", hint=f"its kernels: {listed}. {near}".strip())
+    for name in ("kernel", "optimized_kernel"):
+        if name in functions or name in assigned:
+            return name
+    if len(jitted) == 1:
+        return jitted[0]
+    if not jitted and len(functions) == 1:
+        return next(iter(functions))
+    if not jitted:
+        raise UsageError(
+            "the file holds no kernel: no function under nki.jit",
+            hint=f"functions: {listed}; name one as entry"
+            if functions
+            else "define one at the top of the file, under @nki.jit",
+        )
+    raise UsageError("the file holds more than one kernel", hint=f"name one as entry: {listed}")
+
+
+def _launches(decorator: ast.expr) -> bool:
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    name = target.attr if isinstance(target, ast.Attribute) else target.id if isinstance(target, ast.Name) else ""
+    return name in ("jit", "baremetal", "benchmark", "profile", "trace", "nki_jit")
+
+
+def _front_end(api: str, session: Session) -> FrontEnd:
+    if api == "nki":
+        from acceld.nki.frontend.current.frontend import CurrentFrontEnd
+
+        made: FrontEnd = CurrentFrontEnd(session)
+        return made
+    from acceld.nki.frontend.legacy.frontend import LegacyFrontEnd
+
+    return LegacyFrontEnd(session)
+
+
+def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[ModuleType, tuple[Notice, ...]]:
+    """Execute the kernel's file as a module that is not ``__main__``."""
+    filename = session.filename
+    module = ModuleType(MODULE_NAME)
+    module.__file__ = filename
+    if session.options.source_root is not None:
+        module.__package__ = _package(Path(filename), session.options.source_root)
+    notices: tuple[Notice, ...] = ()
+    if not any(isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body):
+        exec(compile(front_end.prelude, "<prelude>", "exec"), module.__dict__)  # noqa: S102  # our own lines
+        notices = (Notice(1, "the file imports nothing: np, nki, nl, nt, nisa, trace and par_dim are provided"),)
+    sys.modules[MODULE_NAME] = module
+    try:
+        exec(compile(tree, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
+    except LaunchedWhileLoading as launched:
+        line = _line_of(launched.__traceback__, filename)
+        notices = (
+            *notices,
+            Notice(line, "the file launches a kernel here when it is loaded; the rest is not executed"),
+        )
+    finally:
+        sys.modules.pop(MODULE_NAME, None)
+    return module, notices
+
+
+def _package(file: Path, root: Path) -> str:
+    """The package a file below ``root`` belongs to, for its relative imports."""
+    inside = file.relative_to(root) if file.is_relative_to(root) else file
+    return "" if inside.is_absolute() else ".".join(inside.parent.parts)
+
+
+def _entry_of(module: ModuleType, name: str) -> Any:
+    function = module.__dict__.get(name)
+    if not callable(function):
+        raise UsageError(f"{name} is not a function once the file is loaded")
+    return function
+
+
+def _named(function: Any, arguments: Sequence[Argument] | Mapping[str, Argument]) -> dict[str, object]:
+    """The arguments by parameter name, checked against the function's signature."""
+    target = inspect.unwrap(function)
+    for value in arguments.values() if isinstance(arguments, Mapping) else arguments:
+        if isinstance(value, TensorSpec) and 0 in value.shape:
+            raise UsageError(
+                f"an argument of shape {value.shape} has no elements", hint="every dimension is at least 1"
+            )
+        if isinstance(value, TensorSpec) and value.dtype not in DTYPE_BYTES:
+            raise UsageError(f"unknown dtype {value.dtype!r}", hint=did_you_mean(value.dtype, DTYPE_BYTES))
+    signature = inspect.signature(target)
+    try:
+        bound = signature.bind(**arguments) if isinstance(arguments, Mapping) else signature.bind(*arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"the arguments do not fit {getattr(target, '__name__', 'the kernel')}{signature}: {error}",
+            hint=f"{len(arguments)} given; each parameter without a default needs one",
+        ) from error
+    named: dict[str, object] = {}
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            named |= {f"{name}{k}": one for k, one in enumerate(value)}
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            named |= value
+        else:
+            named[name] = value
+    return named
+
+
+def _line_of(traceback: TracebackType | None, filename: str) -> int:
+    """The innermost line of the kernel's file in a traceback."""
+    line = 0
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == filename:
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line
+
+
+class _Expired(BaseException):
+    """The deadline passed; a BaseException, so that a kernel's ``except Exception`` does not keep it."""
+
+
+@contextmanager
+def _deadline(session: Session) -> Iterator[None]:
+    """Interrupt Python code that never comes back to the simulator; only possible in the main thread."""
+    usable = threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+    if not usable:
+        yield
+        return
+
+    active = True
+
+    def expire(number: int, frame: FrameType | None) -> None:
+        if not active:
+            return
+        while frame is not None and frame.f_code.co_filename != session.filename:
+            frame = frame.f_back
+        if frame is None:  # not in the kernel's code; the next tick will be
+            return
+        session.last_line = frame.f_lineno
+        raise _Expired
+
+    started = time.monotonic()
+    previous = signal.signal(signal.SIGALRM, expire)
+    delay, interval = signal.setitimer(signal.ITIMER_REAL, max(0.001, session.deadline - started), 0.1)
+    try:
+        yield
+    finally:
+        active = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        if delay:  # a timer of the caller's goes on
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, delay - (time.monotonic() - started)), interval)
+
+
+__all__ = ["Argument", "TensorSpec", "TraceOptions", "check_target", "find_entry", "trace"]

@@ -1,0 +1,268 @@
+"""Puts a Program together while a front end traces a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from acceld.nki.errors import LimitExceeded
+from acceld.nki.ir.program import (
+    MAX_INSTRUCTIONS,
+    Access,
+    Buffer,
+    Instruction,
+    Loop,
+    LoopKind,
+    Node,
+    Notice,
+    Program,
+    Role,
+    Space,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A loop whose body may still change."""
+
+    loop: Loop
+    body: list[Draft | Instruction]
+
+    def freeze(self) -> Loop:
+        """The loop as a node of a program."""
+        return replace(self.loop, body=frozen(self.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where an emitted instruction stands, so that a later assignment can change its destination."""
+
+    body: list[Draft | Instruction]
+    index: int
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction as it is now."""
+        node = self.body[self.index]
+        assert isinstance(node, Instruction)
+        return node
+
+    def replace(self, instruction: Instruction) -> None:
+        """Put ``instruction`` in its place."""
+        self.body[self.index] = instruction
+
+    def is_in_open_body(self, builder: ProgramBuilder) -> bool:
+        """Whether instructions emitted now stand in the same body."""
+        return builder.is_open(self.body)
+
+
+class ProgramBuilder:
+    """Buffers, loops and instructions in the order a kernel makes them.
+
+    Raises LimitExceeded beyond ``max_instructions`` instruction nodes.
+    """
+
+    def __init__(self, *, max_instructions: int = MAX_INSTRUCTIONS) -> None:
+        self.buffers: list[Buffer] = []
+        self.notices: list[Notice] = []
+        self.registers = 0
+        self._bodies: list[list[Draft | Instruction]] = [[]]
+        self._open: list[Loop] = []
+        self._scope: tuple[int, ...] = ()
+        self._loops = 0
+        self._instructions = 0
+        self._max_instructions = max_instructions
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """Ids of the loops now open, outermost first."""
+        return self._scope
+
+    @property
+    def open_loops(self) -> tuple[Loop, ...]:
+        """The loops now open, outermost first; their bodies are still empty."""
+        return tuple(self._open)
+
+    def buffer(
+        self,
+        name: str,
+        space: Space,
+        dtype: str,
+        shape: tuple[int, ...],
+        *,
+        partition_axis: int = -1,
+        role: Role = Role.SCRATCH,
+        line: int = 0,
+        address: tuple[int, int] | None = None,
+        data: bytes | None = None,
+        scope: tuple[int, ...] | None = None,
+    ) -> Buffer:
+        """Declare a buffer in the loops of ``scope``, all that are open unless given."""
+        made = Buffer(
+            id=len(self.buffers),
+            name=name,
+            space=space,
+            dtype=dtype,
+            shape=shape,
+            partition_axis=partition_axis,
+            role=role,
+            scope=self.scope if scope is None else scope,
+            line=line,
+            address=address,
+            data=data,
+        )
+        self.buffers.append(made)
+        return made
+
+    def change_buffer(self, number: int, **changes: object) -> Buffer:
+        """Replace fields of a declared buffer (its role once it is returned, say)."""
+        self.buffers[number] = replace(self.buffers[number], **changes)  # type: ignore[arg-type]  # checked by replace
+        return self.buffers[number]
+
+    def discard(self, number: int) -> bool:
+        """Take back the buffer declared last, which nothing uses; False if ``number`` is another one."""
+        if number != len(self.buffers) - 1:
+            return False
+        self.buffers.pop()
+        return True
+
+    def register(self) -> int:
+        """A new scalar register."""
+        self.registers += 1
+        return self.registers - 1
+
+    def emit(self, instruction: Instruction) -> Slot:
+        """Append an instruction to the innermost open loop."""
+        self._instructions += 1
+        if self._instructions > self._max_instructions:
+            raise LimitExceeded(
+                f"the kernel has more than {self._max_instructions} instructions",
+                rule="instruction_limit",
+                line=instruction.line,
+                hint="keep loops as nl.affine_range or nl.sequential_range, or use larger tiles",
+            )
+        self._bodies[-1].append(instruction)
+        return Slot(self._bodies[-1], len(self._bodies[-1]) - 1)
+
+    @contextmanager
+    def loop(
+        self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
+    ) -> Iterator[Loop]:
+        """Open a loop; what is emitted inside is its body."""
+        loop = self.open_loop(name, trips, kind, line=line, trips_register=trips_register)
+        yield loop
+        self.close_loop(loop.id)
+
+    def open_loop(
+        self, name: str, trips: int, kind: LoopKind, *, line: int = 0, trips_register: int | None = None
+    ) -> Loop:
+        """Open a loop where a ``with`` block can not be used; close_loop ends it."""
+        loop = Loop(self._loops, name, trips, kind, (), line, trips_register)
+        self._loops += 1
+        self._open.append(loop)
+        self._scope = (*self._scope, loop.id)
+        self._bodies.append([])
+        return loop
+
+    def close_loop(self, number: int) -> None:
+        """Close the innermost loop, which must be ``number``."""
+        loop = self._open.pop()
+        assert loop.id == number, f"loop {number} is not the innermost one"
+        self._scope = self._scope[:-1]
+        body = self._bodies.pop()
+        self._bodies[-1].append(Draft(loop, body))
+
+    def is_open(self, body: list[Draft | Instruction]) -> bool:
+        """Whether ``body`` is that of the innermost open loop."""
+        return body is self._bodies[-1]
+
+    def notice(self, line: int, text: str) -> None:
+        """Note something legal but costly or deprecated, once."""
+        notice = Notice(line, text)
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+    def finish(
+        self,
+        *,
+        api: str,
+        chip: str,
+        entry: str,
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+        grid: tuple[int, ...] = (),
+        lnc: int = 1,
+    ) -> Program:
+        """The program, without the buffers that nothing uses; no loop may be open."""
+        assert not self._open, "a loop is still open"
+        body = frozen(self._bodies[0])
+        used = {access.buffer for access in _accesses(body)} | {*inputs, *outputs}
+        numbers = {old: new for new, old in enumerate(sorted(used))}
+        if len(used) < len(self.buffers):
+            body = tuple(_renumber(node, numbers) for node in body)
+        return Program(
+            api=api,
+            chip=chip,
+            entry=entry,
+            buffers=tuple(replace(self.buffers[old], id=new) for old, new in numbers.items()),
+            body=body,
+            inputs=tuple(numbers[i] for i in inputs),
+            outputs=tuple(numbers[i] for i in outputs),
+            grid=grid,
+            lnc=lnc,
+            registers=self.registers,
+            notices=tuple(self.notices),
+        )
+
+
+def frozen(body: Iterable[Draft | Instruction]) -> tuple[Node, ...]:
+    """A body as a program holds it: without instructions whose mask holds nowhere, and loops left empty by that."""
+    nodes = (node.freeze() if isinstance(node, Draft) else node for node in body)
+    return tuple(node for node in nodes if (node.body if isinstance(node, Loop) else _may_run(node)))
+
+
+def _may_run(instruction: Instruction) -> bool:
+    return not any(p.base.const < 0 and not p.base.terms and not any(p.coefs) for p in instruction.mask)
+
+
+def _accesses(body: Iterable[Node]) -> Iterator[Access]:
+    """Every access below ``body``, those of index tiles too."""
+    for node in body:
+        if isinstance(node, Loop):
+            yield from _accesses(node.body)
+        else:
+            for access in node.accesses:
+                yield from _with_indices(access)
+
+
+def _with_indices(access: Access) -> Iterator[Access]:
+    yield access
+    for indirect in access.indirect:
+        if indirect.index is not None:
+            yield from _with_indices(indirect.index)
+
+
+def _renumber(node: Node, numbers: dict[int, int]) -> Node:
+    """The node with its buffers' new numbers."""
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_renumber(child, numbers) for child in node.body))
+    return Instruction(
+        node.op,
+        node.engine,
+        tuple(_renumbered(dst, numbers) for dst in node.dsts),
+        tuple(_renumbered(src, numbers) if isinstance(src, Access) else src for src in node.srcs),
+        node.attrs,
+        node.mask,
+        node.pattern,
+        node.line,
+    )
+
+
+def _renumbered(access: Access, numbers: dict[int, int]) -> Access:
+    number, indirect = numbers[access.buffer], access.indirect
+    if indirect:
+        indirect = tuple(replace(i, index=None if i.index is None else _renumbered(i.index, numbers)) for i in indirect)
+    elif number == access.buffer:
+        return access
+    return Access(number, access.start, access.dims, indirect, access.dtype)

@@ -1,0 +1,402 @@
+"""Bounded, total encoding of programs as JSON.
+
+``decode`` accepts any bytes: it returns a structurally valid :class:`Program` or raises :class:`ProgramError`.
+It never executes, imports or unpickles anything, and stops at the stated sizes. It checks structure and
+references only; the rules of the chip are checked by :mod:`acceld.nki.verify.verifier`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+from typing import Any, NoReturn, cast
+
+from acceld.nki.errors import ProgramError
+from acceld.nki.ir.operations import DTYPE_BYTES, OPS
+from acceld.nki.ir.program import (
+    MAX_INSTRUCTIONS,
+    SCHEMA_VERSION,
+    Access,
+    Affine,
+    Attr,
+    Buffer,
+    Engine,
+    Indirect,
+    Instruction,
+    Loop,
+    LoopKind,
+    Node,
+    Notice,
+    Operand,
+    Pattern,
+    Program,
+    Role,
+    Space,
+    TileDim,
+)
+
+MAX_BYTES = 512 * 1024 * 1024
+MAX_BUFFERS = 200_000
+MAX_CONSTANT_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 64
+MAX_AXES = 12
+MAX_DIM = 2**40
+MAX_TEXT = 4096
+
+
+def encode(program: Program) -> bytes:
+    """The program as UTF-8 JSON."""
+    return json.dumps(_plain(program, canonical=False), separators=(",", ":"), allow_nan=True).encode()
+
+
+def program_hash(program: Program) -> str:
+    """Return the SHA-256 (hex) of the encoding without names, lines and notices.
+
+    Two sources that differ in comments, names or formatting have the same hash.
+    """
+    plain = json.dumps(_plain(program, canonical=True), separators=(",", ":"), allow_nan=True)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def decode(data: bytes) -> Program:
+    """The program in ``data``. ProgramError for anything that is not one, or is beyond the limits."""
+    if len(data) > MAX_BYTES:
+        raise ProgramError(f"encoded program has {len(data)} bytes; the limit is {MAX_BYTES}")
+    try:
+        raw = json.loads(data)
+        return _Decoder().program(raw)
+    except ProgramError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, OverflowError) as error:
+        raise ProgramError(f"not an encoded program: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _affine(value: Affine) -> list[Any]:
+    return [value.const, *([loop, coef] for loop, coef in value.terms)]
+
+
+def _pattern(value: Pattern) -> list[Any]:
+    return [_affine(value.base), list(value.coefs)]
+
+
+def _access(value: Access) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "b": value.buffer,
+        "s": [_affine(start) for start in value.start],
+        "d": [[dim.count, *dim.steps] for dim in value.dims],
+    }
+    if value.dtype:
+        out["t"] = value.dtype
+    if value.indirect:
+        out["i"] = [
+            [i.dim, i.scale, i.register, None if i.index is None else _access(i.index), i.axis] for i in value.indirect
+        ]
+    return out
+
+
+def _operand(value: Operand) -> Any:
+    if isinstance(value, Access):
+        return _access(value)
+    if isinstance(value, Pattern):
+        return _pattern(value)
+    return value
+
+
+def _node(node: Node, canonical: bool) -> dict[str, Any]:
+    out: dict[str, Any]
+    if isinstance(node, Loop):
+        out = {"loop": node.id, "n": node.trips, "k": node.kind.value}
+        if node.trips_register is not None:
+            out["r"] = node.trips_register
+        if not canonical:
+            out |= {"name": node.name, "line": node.line}
+        return out | {"body": [_node(child, canonical) for child in node.body]}
+    out = {"op": node.op, "e": node.engine.value, "w": [_access(dst) for dst in node.dsts]}
+    if node.srcs:
+        out["r"] = [_operand(src) for src in node.srcs]
+    if node.attrs:
+        out["a"] = {key: list(value) if isinstance(value, tuple) else value for key, value in sorted(node.attrs)}
+    if node.mask:
+        out["m"] = [_pattern(pattern) for pattern in node.mask]
+    if node.pattern is not None:
+        out["p"] = _pattern(node.pattern)
+    if not canonical:
+        out["l"] = node.line
+    return out
+
+
+def _buffer(buffer: Buffer, canonical: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "space": buffer.space.value,
+        "dtype": buffer.dtype,
+        "shape": list(buffer.shape),
+        "par": buffer.partition_axis,
+        "role": buffer.role.value,
+    }
+    if buffer.scope:
+        out["scope"] = list(buffer.scope)
+    if buffer.address is not None:
+        out["address"] = list(buffer.address)
+    if buffer.data is not None:
+        out["data"] = base64.b64encode(buffer.data).decode()
+    if buffer.written_input:
+        out["written"] = True
+    if buffer.argument_shape is not None:
+        out["outer"] = list(buffer.argument_shape)
+    if not canonical:
+        out |= {"name": buffer.name, "line": buffer.line}
+    return out
+
+
+def _plain(program: Program, *, canonical: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "schema": program.schema,
+        "api": program.api,
+        "chip": program.chip,
+        "grid": list(program.grid),
+        "lnc": program.lnc,
+        "registers": program.registers,
+        "inputs": list(program.inputs),
+        "outputs": list(program.outputs),
+        "buffers": [_buffer(buffer, canonical) for buffer in program.buffers],
+        "body": [_node(node, canonical) for node in program.body],
+    }
+    if not canonical:
+        out |= {"entry": program.entry, "notices": [[notice.line, notice.text] for notice in program.notices]}
+    return out
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ProgramError(message)
+
+
+def _int(value: Any, low: int = -MAX_DIM, high: int = MAX_DIM) -> int:
+    if type(value) is not int or not low <= value <= high:
+        _refuse(f"expected an integer from {low} to {high}, got {str(value)[:40]!r}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        _refuse("expected a short text")
+    return value
+
+
+def _list(value: Any, longest: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > longest:
+        _refuse(f"expected a list of at most {longest} entries")
+    return value
+
+
+class _Decoder:
+    """Decodes one program, checking references against what has been declared around them."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.loops: set[int] = set()
+        self.open: list[int] = []
+        self.nodes = 0
+        self.constant_bytes = 0
+        self.registers = 0
+
+    def program(self, raw: Any) -> Program:
+        if not isinstance(raw, dict):
+            _refuse("expected an object")
+        if raw["schema"] != SCHEMA_VERSION:
+            _refuse(f"program schema {str(raw['schema'])[:20]} is not {SCHEMA_VERSION}")
+        self.registers = _int(raw["registers"], 0, 100_000)
+        self.buffers = [self.buffer(i, b) for i, b in enumerate(_list(raw["buffers"], MAX_BUFFERS))]
+        body = self.body(raw["body"], 0)
+        for buffer in self.buffers:
+            if not set(buffer.scope) <= self.loops:
+                _refuse(f"buffer {buffer.id} is declared in a loop that does not exist")
+        inputs, outputs = (tuple(self.buffer_id(i) for i in _list(raw[key], 1000)) for key in ("inputs", "outputs"))
+        for ids, role in ((inputs, Role.INPUT), (outputs, Role.OUTPUT)):
+            for i in ids:
+                allowed = {role, Role.INPUT} if role is Role.OUTPUT else {role}
+                if self.buffers[i].role not in allowed or self.buffers[i].space is not Space.HBM:
+                    _refuse(f"buffer {i} can not be an {role.value}")
+        return Program(
+            api=_text(raw["api"]),
+            chip=_text(raw["chip"]),
+            entry=_text(raw["entry"]),
+            buffers=tuple(self.buffers),
+            body=body,
+            inputs=inputs,
+            outputs=outputs,
+            grid=tuple(_int(n, 1, 65536) for n in _list(raw["grid"], 4)),
+            lnc=_int(raw["lnc"], 1, 2),
+            registers=self.registers,
+            notices=tuple(Notice(_int(line, 0), _text(text)) for line, text in _list(raw["notices"], 10_000)),
+        )
+
+    def buffer_id(self, value: Any) -> int:
+        return _int(value, 0, len(self.buffers) - 1)
+
+    def buffer(self, number: int, raw: Any) -> Buffer:
+        shape = tuple(_int(n, 0) for n in _list(raw["shape"], MAX_AXES))
+        dtype = _text(raw["dtype"])
+        if dtype not in DTYPE_BYTES:
+            _refuse(f"buffer {number}: unknown dtype {dtype!r}")
+        if math.prod(shape) > MAX_DIM:
+            _refuse(f"buffer {number} has {math.prod(shape)} elements")
+        space, role, partition_axis = Space(raw["space"]), Role(raw["role"]), _int(raw["par"], -1, len(shape) - 1)
+        if (space is Space.HBM) != (partition_axis == -1):
+            _refuse(f"buffer {number}: only on-chip buffers have a partition axis")
+        data = None
+        if "data" in raw:
+            try:
+                data = base64.b64decode(raw["data"], validate=True)
+            except binascii.Error as error:
+                raise ProgramError(f"buffer {number}: constant is not base64") from error
+            self.constant_bytes += len(data)
+            if role is not Role.CONSTANT or len(data) != math.prod(shape) * DTYPE_BYTES[dtype]:
+                _refuse(f"buffer {number}: constant data does not fit its shape")
+            if self.constant_bytes > MAX_CONSTANT_BYTES:
+                _refuse(f"constants take more than {MAX_CONSTANT_BYTES} bytes")
+        elif role is Role.CONSTANT:
+            _refuse(f"buffer {number}: a constant without data")
+        address = None
+        if "address" in raw:
+            partition, offset = raw["address"]
+            address = (_int(partition, 0), _int(offset, 0))
+        outer = None
+        if "outer" in raw:
+            outer = tuple(_int(n, 0) for n in _list(raw["outer"], MAX_AXES))
+            if math.prod(outer) != math.prod(shape) or role not in (Role.INPUT, Role.OUTPUT):
+                _refuse(f"buffer {number}: the caller's shape does not fit")
+        return Buffer(
+            id=number,
+            name=_text(raw["name"]),
+            space=space,
+            dtype=dtype,
+            shape=shape,
+            partition_axis=partition_axis,
+            role=role,
+            scope=tuple(_int(i, 0) for i in _list(raw.get("scope", []), MAX_DEPTH)),
+            line=_int(raw["line"], 0),
+            address=address,
+            data=data,
+            written_input=raw.get("written", False) is True,
+            argument_shape=outer,
+        )
+
+    def body(self, raw: Any, depth: int) -> tuple[Node, ...]:
+        if depth > MAX_DEPTH:
+            _refuse(f"loops are nested deeper than {MAX_DEPTH}")
+        return tuple(self.node(node, depth) for node in _list(raw, MAX_INSTRUCTIONS))
+
+    def node(self, raw: Any, depth: int) -> Node:
+        self.nodes += 1
+        if self.nodes > MAX_INSTRUCTIONS:
+            _refuse(f"the program has more than {MAX_INSTRUCTIONS} instructions")
+        if "loop" in raw:
+            number = _int(raw["loop"], 0, MAX_INSTRUCTIONS)
+            if number in self.loops:
+                _refuse(f"loop {number} stands twice")
+            self.loops.add(number)
+            self.open.append(number)
+            body = self.body(raw["body"], depth + 1)
+            self.open.pop()
+            kind, register = LoopKind(raw["k"]), raw.get("r")
+            if (kind is LoopKind.DYNAMIC) != (register is not None):
+                _refuse(f"loop {number}: a dynamic loop, and no other, has its trip count in a register")
+            return Loop(
+                id=number,
+                name=_text(raw["name"]),
+                trips=_int(raw["n"], 0),
+                kind=kind,
+                body=body,
+                line=_int(raw["line"], 0),
+                trips_register=None if register is None else self.register(register),
+            )
+        op = _text(raw["op"])
+        spec = OPS.get(op)
+        if spec is None:
+            _refuse(f"unknown operation {op!r}")
+        dsts = tuple(self.access(a) for a in _list(raw["w"], len(spec.dsts)))
+        srcs = tuple(self.operand(a) for a in _list(raw.get("r", []), len(spec.srcs)))
+        if len(dsts) < sum(not one.optional for one in spec.dsts):
+            _refuse(f"{op} lacks a destination")
+        if len(srcs) < sum(not one.optional for one in spec.srcs):
+            _refuse(f"{op} lacks an operand")
+        attrs = raw.get("a", {})
+        if not isinstance(attrs, dict) or not attrs.keys() <= spec.attrs:
+            _refuse(f"{op} has an attribute it does not take")
+        return Instruction(
+            op=op,
+            engine=Engine(raw["e"]),
+            dsts=dsts,
+            srcs=srcs,
+            attrs=tuple((key, self.attr(value)) for key, value in sorted(attrs.items())),
+            mask=tuple(self.pattern(p) for p in _list(raw.get("m", []), 16)),
+            pattern=self.pattern(raw["p"]) if "p" in raw else None,
+            line=_int(raw["l"], 0),
+        )
+
+    def register(self, value: Any) -> int:
+        return _int(value, 0, self.registers - 1)
+
+    def attr(self, value: Any) -> Attr:
+        if isinstance(value, list):
+            entries = _list(value, 4096)
+            if all(isinstance(entry, str) for entry in entries):
+                return tuple(_text(entry) for entry in entries)
+            return tuple(_int(entry) for entry in entries)
+        if value is None or isinstance(value, bool | int | float):
+            return cast("Attr", value)
+        return _text(value)
+
+    def operand(self, value: Any) -> Operand:
+        if isinstance(value, dict):
+            return self.access(value)
+        if isinstance(value, list):
+            return self.pattern(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            _refuse("expected a tile or a number")
+        return value
+
+    def affine(self, raw: Any) -> Affine:
+        const, *terms = _list(raw, MAX_DEPTH + 1)
+        out = Affine(_int(const))
+        for loop, coef in terms:
+            if loop not in self.open:
+                _refuse(f"loop {str(loop)[:20]} is used outside of its body")
+            out = out + Affine(0, ((loop, _int(coef)),) if coef else ())
+        return out
+
+    def pattern(self, raw: Any) -> Pattern:
+        base, coefs = raw
+        return Pattern(self.affine(base), tuple(_int(c) for c in _list(coefs, MAX_AXES)))
+
+    def access(self, raw: Any, depth: int = 0) -> Access:
+        if depth > 2:
+            _refuse("indices are nested too deep")
+        buffer = self.buffers[self.buffer_id(raw["b"])]
+        rank = len(buffer.shape)
+        start = tuple(self.affine(a) for a in _list(raw["s"], MAX_AXES))
+        dims = []
+        for count, *steps in _list(raw["d"], MAX_AXES):
+            if len(steps) != rank:
+                _refuse("a tile axis does not fit its buffer's rank")
+            dims.append(TileDim(_int(count, 0), tuple(_int(step) for step in steps)))
+        if len(start) != rank:
+            _refuse("a tile's start does not fit its buffer's rank")
+        dtype = _text(raw.get("t", ""))
+        if dtype and DTYPE_BYTES.get(dtype) != DTYPE_BYTES[buffer.dtype]:
+            _refuse(f"a tile of {buffer.dtype} can not be read as {dtype!r}")
+        indirect = []
+        for dim, scale, register, index, axis in _list(raw.get("i", []), MAX_AXES):
+            indirect.append(
+                Indirect(
+                    dim=_int(dim, 0, rank - 1),
+                    scale=_int(scale),
+                    register=None if register is None else self.register(register),
+                    index=None if index is None else self.access(index, depth + 1),
+                    axis=_int(axis, 0, max(0, len(dims) - 1)),
+                )
+            )
+        return Access(buffer.id, start, tuple(dims), tuple(indirect), dtype)

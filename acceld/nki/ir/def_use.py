@@ -1,0 +1,206 @@
+"""Who reads and writes each buffer, and whether reads are covered by earlier writes of the same iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from acceld.nki.ir.operations import OPS, Trait, having
+from acceld.nki.ir.program import Access, Indirect, Instruction, Loop, LoopKind, Program
+from acceld.nki.ir.regions import Box, box
+
+_BOXES_KEPT = 64
+_COMPARISONS = 2_000_000
+_WHOLE_WRITES, _PRODUCTS = having(Trait.WHOLE), frozenset(op for op, entry in OPS.items() if entry.is_product)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One access of a buffer. ``whole``: it surely writes every element of its box.
+
+    ``reduce_loops``: for a loop_reduce's destination, the loops whose first iteration only writes.
+    """
+
+    instruction: Instruction
+    access: Access
+    loops: tuple[Loop, ...]
+    reads: bool
+    writes: bool
+    whole: bool = False
+    reduce_loops: tuple[int, ...] = ()
+    position: int = 0
+
+    @property
+    def indirect(self) -> bool:
+        """Whether its place depends on run-time values."""
+        return bool(self.access.indirect)
+
+
+def is_product(instruction: Instruction) -> bool:
+    """Return True for a matrix product, which may add to what its destination holds."""
+    return instruction.op in _PRODUCTS
+
+
+def accumulation(instruction: Instruction) -> str:
+    """Return a matrix product's ``accumulate`` as 'yes', 'no' or 'auto'."""
+    value = instruction.attr("accumulate", "auto")
+    if value in ("yes", True):
+        return "yes"
+    return "no" if value in ("no", False) else "auto"
+
+
+def reads_destination(instruction: Instruction, number: int) -> bool:
+    """Whether what destination ``number`` held before decides what it holds afterwards."""
+    op = instruction.op
+    if is_product(instruction):
+        return accumulation(instruction) != "no"
+    if op == "dma_copy":
+        return instruction.attr("rmw") is not None
+    if number and op != "topk":
+        return instruction.attr("reduce_cmd") == "load_reduce" and instruction.attr("reduce_init") is None
+    return False
+
+
+def reduce_loops(instruction: Instruction) -> tuple[int, ...]:
+    """The loops a loop_reduce folds over."""
+    loops = instruction.attr("loops")
+    return tuple(loop for loop in loops if isinstance(loop, int)) if isinstance(loops, tuple) else ()
+
+
+def _whole(instruction: Instruction, number: int) -> bool:
+    if instruction.mask or instruction.attr("oob") == "skip":
+        return False
+    return instruction.op in _WHOLE_WRITES and not instruction.dsts[number].indirect
+
+
+def _indices(indirect: Sequence[Indirect]) -> list[Access]:
+    found = []
+    for one in indirect:
+        if one.index is not None:
+            found += [*_indices(one.index.indirect), one.index]
+    return found
+
+
+def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0) -> list[Use]:
+    """What one instruction does to buffers: reads first, then writes."""
+    found = []
+    for access in instruction.accesses:
+        found += [Use(instruction, index, loops, True, False, position=position) for index in _indices(access.indirect)]
+    found += [
+        Use(instruction, src, loops, True, False, position=position)
+        for src in instruction.srcs
+        if isinstance(src, Access)
+    ]
+    for number, dst in enumerate(instruction.dsts):
+        found.append(
+            Use(
+                instruction,
+                dst,
+                loops,
+                reads_destination(instruction, number),
+                True,
+                _whole(instruction, number),
+                reduce_loops(instruction) if instruction.op == "loop_reduce" else (),
+                position,
+            )
+        )
+    return found
+
+
+def all_uses(program: Program) -> dict[int, list[Use]]:
+    """Every use of every buffer, by buffer id, in program order."""
+    found: dict[int, list[Use]] = {}
+    for position, (instruction, loops) in enumerate(program.walk()):
+        for use in uses_of(instruction, loops, position):
+            found.setdefault(use.access.buffer, []).append(use)
+    return found
+
+
+def common_loops(uses: Sequence[Use]) -> tuple[Loop, ...]:
+    """The loops around all of ``uses``, outermost first."""
+    common = uses[0].loops
+    for use in uses:
+        length = 0
+        for mine, its in zip(common, use.loops, strict=False):
+            if mine.id != its.id:
+                break
+            length += 1
+        common = common[:length]
+    return common
+
+
+class Coverage:
+    """Follows writes of one buffer in program order and says whether reads see only defined elements.
+
+    ``trips`` gives the greatest trip count of each loop. After ``comparisons`` of boxes in all nothing is shown
+    any more, so that no program makes this long.
+    """
+
+    def __init__(self, trips: Mapping[int, int], *, comparisons: int = _COMPARISONS) -> None:
+        self.trips = trips
+        self._left = comparisons
+
+    def complete(self, uses: Sequence[Use], depth: int) -> bool:
+        """Whether each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
+
+        The answer 'yes' is certain; 'no' means that it could not be shown.
+        """
+        return self._walk(uses, depth, depth, [])[0]
+
+    def _walk(self, uses: Sequence[Use], depth: int, root: int, have: list[Box]) -> tuple[bool, list[Box]]:
+        written: list[Box] = []
+        at = 0
+        while at < len(uses):
+            use = uses[at]
+            if len(use.loops) > depth:
+                loop = use.loops[depth]
+                end = at
+                while end < len(uses) and len(uses[end].loops) > depth and uses[end].loops[depth].id == loop.id:
+                    end += 1
+                fine, inner = self._walk(uses[at:end], depth + 1, root, have + written)
+                if not fine:
+                    return False, []
+                if loop.kind is not LoopKind.DYNAMIC and loop.trips > 0:
+                    for region in inner:
+                        outer = region.without(loop.id, loop.trips)
+                        if outer is not None and outer.dense:
+                            self._add(written, outer)
+                at = end
+                continue
+            at += 1
+            self._left -= 1 + len(written) + len(have)
+            if self._left < 0:
+                return False, []
+            if use.indirect:
+                if use.reads:
+                    return False, []
+                continue
+            region = box(use.access)
+            inside = {loop.id for loop in use.loops[root:]}
+            starts_over = bool(use.reduce_loops) and set(use.reduce_loops) <= inside
+            if (use.reads or (use.reduce_loops and not starts_over)) and not self._covered(region, have, written):
+                return False, []
+            if use.writes and use.whole and region.dense:
+                self._add(written, region)
+        return True, written
+
+    def _covered(self, region: Box, have: list[Box], written: list[Box]) -> bool:
+        if region.empty:
+            return True
+        return any(one.holds(region, self.trips) for one in written) or any(
+            one.holds(region, self.trips) for one in have
+        )
+
+    def _add(self, written: list[Box], region: Box) -> None:
+        while True:
+            for number, one in enumerate(written):
+                both = one.merged(region)
+                if both is not None:
+                    del written[number]
+                    region = both
+                    break
+            else:
+                break
+        written.append(region)
+        if len(written) > _BOXES_KEPT:
+            del written[0]

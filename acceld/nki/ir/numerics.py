@@ -1,0 +1,244 @@
+"""Number formats and the arithmetic of the engines, on numpy arrays.
+
+Engines compute in float32 and round once when they write (nki.md D.5). ``REAL[False]`` is that compute type,
+``REAL[True]`` float64, in which no narrow format is rounded to: the mode for oracles and noise floors.
+
+Conversions no public page fixes are chosen here once. A float written as an integer is rounded to the nearest: AWS's
+own nki-library takes a remainder by it (``_modulo`` of its attention_tkg kernel writes x/y - 0.5 to an int32 tile for
+the floor of x/y), which truncation would break. Unsettled, and so ours: halves go to the even neighbor, values beyond
+the range saturate, NaN becomes 0, and DMA rounds as the engines do. A float beyond a narrow float's range becomes that format's infinity, or NaN where it has
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.nki.ir.operations import INTEGER_DTYPES
+
+Array = NDArray[Any]
+Alu = Callable[[Any, Any, "Array | None"], Array]
+"""``f(a, b, out)``: writes to ``out`` where one is given, and returns the result."""
+
+REAL: dict[bool, np.dtype[Any]] = {False: np.dtype(np.float32), True: np.dtype(np.float64)}
+
+NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "tfloat32": np.dtype(np.float32),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float16": np.dtype(np.float16),
+    "float8_e4m3": np.dtype(ml_dtypes.float8_e4m3),
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "float8_e5m2_x4": np.dtype(np.uint32),
+    "float8_e4m3fn_x4": np.dtype(np.uint32),
+    "float4_e2m1fn_x4": np.dtype(np.uint16),
+    "int8": np.dtype(np.int8),
+    "int16": np.dtype(np.int16),
+    "int32": np.dtype(np.int32),
+    "uint8": np.dtype(np.uint8),
+    "uint16": np.dtype(np.uint16),
+    "uint32": np.dtype(np.uint32),
+    "bool": np.dtype(np.bool_),
+}
+"""numpy's type for each dtype of :data:`acceld.nki.ir.operations.DTYPE_BYTES`; packed formats are integers of their width."""
+
+PACKED_DTYPES = frozenset(name for name in NUMPY_DTYPES if name.endswith("_x4"))
+"""Formats of four values an element; only microscaled products and copies take them."""
+
+
+def storage_dtype(name: str, *, float64: bool = False) -> np.dtype[Any]:
+    """numpy's type for elements of ``name``; float64 for every float format in float64 mode."""
+    if float64 and not is_integer(name):
+        return np.dtype(np.float64)
+    return NUMPY_DTYPES[name]
+
+
+def is_integer(name: str) -> bool:
+    """Whether elements are handled as integers (packed formats are, as bits)."""
+    return name in INTEGER_DTYPES or name in PACKED_DTYPES
+
+
+def round_tfloat32(values: Array) -> Array:
+    """float32 values rounded to TF32's ten bits of mantissa, ties to even; NaN and infinities unchanged."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    special = (bits & np.uint32(0x7F800000)) == np.uint32(0x7F800000)
+    return np.where(special, bits, rounded).view(np.float32).reshape(np.shape(values))
+
+
+@cache
+def _integer_range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    info = np.iinfo(dtype)
+    return float(info.min), float(info.max)
+
+
+def to_integer(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Floats as integers of ``dtype``: to the nearest, halves to even, saturating, NaN as 0. Booleans hold where a value is not 0."""
+    if dtype == np.bool_:
+        return np.asarray(values != 0)
+    low, high = _integer_range(dtype)
+    wide = np.rint(np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=high, neginf=low))
+    return np.clip(wide, low, high).astype(dtype)
+
+
+def write(target: Array, values: Any, dtype: str, *, float64: bool = False) -> None:
+    """Round ``values`` to ``dtype`` and put them in ``target``, an array of its storage type."""
+    if is_integer(dtype):
+        source = np.asarray(values)
+        if source.dtype.kind == "f":
+            source = to_integer(source, target.dtype)
+        np.copyto(target, source, casting="unsafe")
+    elif dtype == "tfloat32" and not float64:
+        np.copyto(target, round_tfloat32(np.asarray(values, np.float32)))
+    else:
+        np.copyto(target, values, casting="unsafe")
+
+
+def _compare(function: np.ufunc) -> Alu:
+    def apply(a: Any, b: Any, out: Array | None) -> Array:
+        if out is not None:
+            result: Array = function(a, b, out=out)
+            return result
+        return np.asarray(function(a, b)).astype(np.result_type(a, np.float32))
+
+    return apply
+
+
+def _direct(function: np.ufunc) -> Alu:
+    def apply(a: Any, b: Any, out: Array | None) -> Array:
+        result: Array = function(a, b, out=out)
+        return result
+
+    return apply
+
+
+def _abs_max(a: Any, b: Any, out: Array | None) -> Array:
+    result: Array = np.maximum(np.abs(a), np.abs(b), out=out)
+    return result
+
+
+def _abs_min(a: Any, b: Any, out: Array | None) -> Array:
+    result: Array = np.minimum(np.abs(a), np.abs(b), out=out)
+    return result
+
+
+def _rsqrt(a: Any, b: Any, out: Array | None) -> Array:
+    root: Array = np.sqrt(a, out=out)
+    result: Array = np.reciprocal(root, out=out)
+    return result
+
+
+def _abs(a: Any, b: Any, out: Array | None) -> Array:
+    result: Array = np.abs(a, out=out)
+    return result
+
+
+def _bypass(a: Any, b: Any, out: Array | None) -> Array:
+    if out is None:
+        return np.asarray(a)
+    np.copyto(out, a)
+    return out
+
+
+ALU: dict[str, Alu] = {
+    "add": _direct(np.add),
+    "subtract": _direct(np.subtract),
+    "multiply": _direct(np.multiply),
+    "divide": _direct(np.divide),
+    "max": _direct(np.maximum),
+    "min": _direct(np.minimum),
+    "power": _direct(np.power),
+    "mod": _direct(np.mod),
+    "fmod": _direct(np.fmod),
+    "abs_max": _abs_max,
+    "abs_min": _abs_min,
+    "equal": _compare(np.equal),
+    "not_equal": _compare(np.not_equal),
+    "less": _compare(np.less),
+    "less_equal": _compare(np.less_equal),
+    "greater": _compare(np.greater),
+    "greater_equal": _compare(np.greater_equal),
+    "logical_and": _compare(np.logical_and),
+    "logical_or": _compare(np.logical_or),
+    "logical_xor": _compare(np.logical_xor),
+    "rsqrt": _rsqrt,
+    "abs": _abs,
+    "bypass": _bypass,
+}
+"""Arithmetic on reals; comparisons and logic give 1 and 0. ``mod`` has the sign of its divisor, ``fmod`` of the
+dividend."""
+
+BITWISE: dict[str, np.ufunc] = {
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "left_shift": np.left_shift,
+    "right_shift": np.right_shift,
+}
+"""Bit operations on integers of the operand's own width; a right shift of a signed integer keeps its sign."""
+
+COMPARISONS = frozenset("equal not_equal less less_equal greater greater_equal".split())
+COMMUTATIVE_OPS = frozenset(
+    "add multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
+)
+"""Operations whose fold does not depend on the order of its terms (up to rounding)."""
+
+_FOLDS: dict[str, np.ufunc] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+}
+
+FOLD_IDENTITY: dict[str, float] = {
+    "add": 0.0,
+    "multiply": 1.0,
+    "max": -np.inf,
+    "min": np.inf,
+    "logical_and": 1.0,
+    "logical_or": 0.0,
+    "logical_xor": 0.0,
+}
+
+
+def negated(values: Array, out: Array | None = None) -> Array:
+    """``-values``. Not ``np.negative``: NumPy 2.4 writes wrong values with it to outputs that are not contiguous."""
+    result: Array = np.multiply(values, values.dtype.type(-1), out=out)
+    return result
+
+
+def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
+    """``values`` folded with ``op`` over ``axes``, kept as counts of one. ``subtract`` folds in order, first axis
+    slowest. Logical results are 1 and 0 in the type of ``values``."""
+    function = _FOLDS[op]
+    if op == "subtract" and len(axes) > 1:
+        kept = [axis for axis in range(values.ndim) if axis not in axes]
+        moved = np.ascontiguousarray(values.transpose(*kept, *axes))
+        flat = moved.reshape(*moved.shape[: len(kept)], -1)
+        shape = tuple(1 if axis in axes else values.shape[axis] for axis in range(values.ndim))
+        return np.asarray(np.subtract.reduce(flat, axis=-1)).reshape(shape)
+    if len(axes) == 1:
+        result = function.reduce(values, axis=axes[0], keepdims=True)
+    else:
+        result = function.reduce(values, axis=axes, keepdims=True)
+    return np.asarray(result).astype(values.dtype, copy=False)
+
+
+def combine(op: str, a: Any, b: Any, out: Array | None = None) -> Array:
+    """``a op b`` for a reduction's operation, on reals or on integers."""
+    return np.asarray(_FOLDS[op](a, b, out=out))

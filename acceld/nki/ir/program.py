@@ -1,0 +1,324 @@
+"""Program schema v1: what tracing a kernel yields.
+
+A :class:`Program` is plain data: buffers, and a tree of loops and instructions whose operands are strided
+accesses, affine in the loop variables. It holds no callables and no input data, so it can cross a process
+boundary (:mod:`acceld.nki.ir.codec`), be verified, executed, timed and hashed by code that never saw the kernel.
+
+Conventions
+
+* A loop variable counts iterations, ``0 .. trips-1``; a front end folds ``start`` and ``step`` into the affine
+  expressions. Loop ids are unique in a program, also across siblings.
+* An on-chip buffer has shape ``(block..., partitions, free...)`` with ``partition_axis`` naming the partition
+  dimension; an HBM buffer has ``partition_axis == -1``.
+* The dims of an :class:`Access` are the axes of the tile it denotes. For on-chip operands the first is the
+  partition axis (count 1 for a single partition); HBM tiles have the axes of their on-chip counterpart.
+* ``line`` is the 1-based line of the kernel's file; 0 where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import prod
+
+SCHEMA_VERSION = 1
+MAX_INSTRUCTIONS = 1_000_000
+"""Instruction nodes a program may hold (each loop body counted once)."""
+
+
+class Space(StrEnum):
+    """Where a buffer lives."""
+
+    HBM = "hbm"
+    SBUF = "sbuf"
+    PSUM = "psum"
+
+
+class Engine(StrEnum):
+    """What runs an instruction. ``UNKNOWN`` leaves the choice to the compiler model."""
+
+    TENSOR = "tensor"
+    VECTOR = "vector"
+    SCALAR = "scalar"
+    GPSIMD = "gpsimd"
+    DMA = "dma"
+    SYNC = "sync"
+    UNKNOWN = "unknown"
+
+
+class Role(StrEnum):
+    """What a buffer is to the kernel's caller."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    SCRATCH = "scratch"
+
+
+class LoopKind(StrEnum):
+    """How a loop's iterations relate.
+
+    ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may carry values. ``SPMD``: one axis of the
+    launch grid. ``DYNAMIC``: the trip count is in register ``trips_register`` at run time (``trips`` is the
+    greatest it may be).
+    """
+
+    AFFINE = "affine"
+    SEQUENTIAL = "sequential"
+    SPMD = "spmd"
+    DYNAMIC = "dynamic"
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``const + sum(coef * loop variable)``; ``terms`` is sorted by loop id and holds no zero coefficient."""
+
+    const: int = 0
+    terms: tuple[tuple[int, int], ...] = ()
+
+    def __add__(self, other: Affine | int) -> Affine:
+        if isinstance(other, int):
+            return Affine(self.const + other, self.terms)
+        sums = dict(self.terms)
+        for loop, coef in other.terms:
+            sums[loop] = sums.get(loop, 0) + coef
+        return Affine(self.const + other.const, tuple(sorted((i, c) for i, c in sums.items() if c)))
+
+    def scale(self, factor: int) -> Affine:
+        """The expression times ``factor``."""
+        if factor == 0:
+            return Affine()
+        return Affine(self.const * factor, tuple((loop, coef * factor) for loop, coef in self.terms))
+
+    def at(self, env: Mapping[int, int]) -> int:
+        """Value where loop ``i`` is in iteration ``env[i]``. KeyError if a loop is missing."""
+        value = self.const
+        for loop, coef in self.terms:
+            value += coef * env[loop]
+        return value
+
+    def bounds(self, trips: Mapping[int, int]) -> tuple[int, int]:
+        """Least and greatest value over all iterations of the loops (``trips`` by loop id)."""
+        low = high = self.const
+        for loop, coef in self.terms:
+            reach = coef * max(0, trips[loop] - 1)
+            low, high = low + min(0, reach), high + max(0, reach)
+        return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class TileDim:
+    """One axis of a tile: ``count`` elements; going one along moves ``steps[d]`` in buffer dimension ``d``."""
+
+    count: int
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Indirect:
+    """An index known only at run time, added to ``start`` of one buffer dimension.
+
+    ``register`` names a scalar register; ``index`` a tile of integers (one per element of tile axis ``axis``
+    of the access it belongs to). Exactly one of them is set. ``scale`` multiplies the run-time value.
+    """
+
+    dim: int
+    scale: int = 1
+    register: int | None = None
+    index: Access | None = None
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.register is None) == (self.index is None):
+            raise ValueError("an indirect index is either a register or a tile of indices")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A strided tile of a buffer.
+
+    ``start`` has one affine expression for each buffer dimension, ``dims`` one entry for each tile axis.
+    Element ``(i0, i1, ...)`` lies at buffer index ``start[d] + sum(i_k * dims[k].steps[d])``.
+    ``dtype`` (of the buffer when empty) reinterprets the elements' bits as another type of the same width.
+    """
+
+    buffer: int
+    start: tuple[Affine, ...]
+    dims: tuple[TileDim, ...]
+    indirect: tuple[Indirect, ...] = ()
+    dtype: str = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements along each tile axis."""
+        return tuple(dim.count for dim in self.dims)
+
+    @property
+    def elements(self) -> int:
+        """Elements in the tile."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """An affine value at each point of an instruction's iteration space: ``base + sum(coefs[k] * i_k)``.
+
+    As a mask it holds where the value is >= 0; ``iota`` writes it; ``affine_select`` compares it with zero.
+    The iteration space is given for each operation in :mod:`acceld.nki.ir.operations`.
+    """
+
+    base: Affine
+    coefs: tuple[int, ...]
+
+
+Operand = Access | float | int | Pattern
+"""A tile, an immediate, or an affine value of the loop variables."""
+
+Attr = str | int | float | bool | tuple[int, ...] | tuple[str, ...] | None
+"""Values an instruction's attribute may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One operation of :data:`acceld.nki.ir.operations.OPS`.
+
+    ``mask`` is a conjunction of patterns over the operation's iteration space; an element outside it is neither
+    computed nor written.
+    """
+
+    op: str
+    engine: Engine
+    dsts: tuple[Access, ...]
+    srcs: tuple[Operand, ...] = ()
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    mask: tuple[Pattern, ...] = ()
+    pattern: Pattern | None = None
+    line: int = 0
+
+    def attr(self, name: str, default: Attr = None) -> Attr:
+        """The attribute's value, ``default`` where the instruction does not set it."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        return default
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """Every tile read or written: sources first, then destinations."""
+        return (*(src for src in self.srcs if isinstance(src, Access)), *self.dsts)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop kept as a loop."""
+
+    id: int
+    name: str
+    trips: int
+    kind: LoopKind
+    body: tuple[Node, ...]
+    line: int = 0
+    trips_register: int | None = None
+
+
+Node = Loop | Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor in HBM, SBUF or PSUM.
+
+    ``scope`` lists the ids of the loops around its declaration, outermost first: each iteration of them has a
+    fresh, undefined instance. ``address`` is ``(start partition, byte offset)`` of an explicit placement.
+    ``data`` is the C-order bytes of a constant. ``written_input`` marks an input the kernel may write.
+    ``argument_shape`` is the shape of the caller's array where it is not ``shape`` (same elements, in C order).
+    """
+
+    id: int
+    name: str
+    space: Space
+    dtype: str
+    shape: tuple[int, ...]
+    partition_axis: int = -1
+    role: Role = Role.SCRATCH
+    scope: tuple[int, ...] = ()
+    line: int = 0
+    address: tuple[int, int] | None = None
+    data: bytes | None = field(default=None, repr=False)
+    written_input: bool = False
+    argument_shape: tuple[int, ...] | None = None
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        """Shape of the caller's array."""
+        return self.shape if self.argument_shape is None else self.argument_shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """C-order strides in elements."""
+        strides, step = [], 1
+        for size in reversed(self.shape):
+            strides.append(step)
+            step *= size
+        return tuple(reversed(strides))
+
+    @property
+    def elements(self) -> int:
+        """Elements in the buffer."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the front end noticed that is legal but costly or deprecated."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A traced kernel for one chip, API, launch grid and set of argument shapes.
+
+    ``inputs`` and ``outputs`` are buffer ids in the order of the kernel's arguments and results; buffer ids are
+    positions in ``buffers``. An input that is returned (updated in place) appears in both.
+    ``registers`` is how many scalar registers the program uses.
+    """
+
+    api: str
+    chip: str
+    entry: str
+    buffers: tuple[Buffer, ...]
+    body: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    grid: tuple[int, ...] = ()
+    lnc: int = 1
+    registers: int = 0
+    notices: tuple[Notice, ...] = ()
+    schema: int = SCHEMA_VERSION
+
+    def walk(self) -> Iterator[tuple[Instruction, tuple[Loop, ...]]]:
+        """Each instruction node once, in program order, with the loops around it (outermost first)."""
+        yield from _walk(self.body, ())
+
+    @property
+    def loops(self) -> dict[int, Loop]:
+        """Every loop by id."""
+        return {loop.id: loop for loop in _loops(self.body)}
+
+
+def _walk(body: tuple[Node, ...], outer: tuple[Loop, ...]) -> Iterator[tuple[Instruction, tuple[Loop, ...]]]:
+    for node in body:
+        if isinstance(node, Loop):
+            yield from _walk(node.body, (*outer, node))
+        else:
+            yield node, outer
+
+
+def _loops(body: tuple[Node, ...]) -> Iterator[Loop]:
+    for node in body:
+        if isinstance(node, Loop):
+            yield node
+            yield from _loops(node.body)

@@ -1,0 +1,173 @@
+"""Which elements of a buffer an access reaches: bounds, boxes, overlap.
+
+Everything here works on affine expressions alone; cost depends on the size of the expressions, never on trip counts
+or tile sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+
+from acceld.nki.ir.program import Access, Affine, Pattern
+from acceld.nki.ir.spaces import AxisMap
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box of buffer elements: in dimension ``d`` the ``extents[d]`` indices from ``starts[d]``.
+
+    ``dense`` where every element of the box is meant, else the box only encloses them.
+    """
+
+    starts: tuple[Affine, ...]
+    extents: tuple[int, ...]
+    dense: bool = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether no element is meant."""
+        return any(extent <= 0 for extent in self.extents)
+
+    def holds(self, other: Box, trips: Mapping[int, int]) -> bool:
+        """Whether every element of ``other`` is in this dense box, in the same iteration of all loops."""
+        if not self.dense:
+            return False
+        for mine, extent, its, size in zip(self.starts, self.extents, other.starts, other.extents, strict=True):
+            if mine == its:
+                low = high = 0
+            else:
+                low, high = (its + mine.scale(-1)).bounds(trips)
+            if low < 0 or high + size > extent:
+                return False
+        return True
+
+    def without(self, loop: int, trips: int) -> Box | None:
+        """The union over all iterations of ``loop``; None where that is no box this class can hold."""
+        starts, extents, dense = list(self.starts), list(self.extents), self.dense
+        moved = False
+        for d, start in enumerate(self.starts):
+            coef = coefficient(start, loop)
+            if not coef:
+                continue
+            dense = dense and not moved and abs(coef) <= extents[d]
+            moved = True
+            reach = coef * (trips - 1)
+            starts[d] = start + Affine(min(0, reach), ((loop, -coef),))
+            extents[d] += abs(reach)
+        return Box(tuple(starts), tuple(extents), dense)
+
+    def merged(self, other: Box) -> Box | None:
+        """One dense box for both, where they are the same but for one dimension in which they touch or overlap."""
+        if not (self.dense and other.dense):
+            return None
+        differs = -1
+        for d in range(len(self.starts)):
+            if self.starts[d] == other.starts[d] and self.extents[d] == other.extents[d]:
+                continue
+            if differs >= 0:
+                return None
+            differs = d
+        if differs < 0:
+            return self
+        gap = other.starts[differs] + self.starts[differs].scale(-1)
+        if gap.terms:
+            return None
+        first, second, shift = (self, other, gap.const) if gap.const >= 0 else (other, self, -gap.const)
+        if shift > first.extents[differs]:
+            return None
+        extents = list(first.extents)
+        extents[differs] = max(first.extents[differs], shift + second.extents[differs])
+        return Box(first.starts, tuple(extents), True)
+
+
+def coefficient(value: Affine, loop: int) -> int:
+    """What ``loop`` is multiplied by in ``value``."""
+    for number, coef in value.terms:
+        if number == loop:
+            return coef
+    return 0
+
+
+def box(access: Access) -> Box:
+    """The box of an access without indirect indices."""
+    starts, extents, dense = list(access.start), [1] * len(access.start), True
+    moves = [(abs(step), step, dim.count, d) for dim in access.dims for d, step in enumerate(dim.steps) if step]
+    for dim in access.dims:
+        dense = dense and (dim.count <= 1 or sum(step != 0 for step in dim.steps) <= 1)
+        if dim.count <= 0:
+            extents = [0] * len(extents)
+            return Box(tuple(starts), tuple(extents), True)
+    for size, step, count, d in sorted(moves):
+        if count <= 1:
+            continue
+        dense = dense and size <= extents[d]
+        reach = step * (count - 1)
+        if reach < 0:
+            starts[d] = starts[d] + reach
+        extents[d] += abs(reach)
+    return Box(tuple(starts), tuple(extents), dense)
+
+
+def index_bounds(
+    access: Access,
+    dim: int,
+    trips: Mapping[int, int],
+    mask: Iterable[Pattern] = (),
+    axes: AxisMap | None = None,
+) -> tuple[int, int]:
+    """Least and greatest index in buffer dimension ``dim``, without run-time indices, where ``mask`` holds.
+
+    ``axes`` is the tile's map into the mask's space. The bounds are safe, and exact for one mask of one axis.
+    """
+    const, loops = access.start[dim].const, dict(access.start[dim].terms)
+    steps = {axis: tile.steps[dim] for axis, tile in enumerate(access.dims) if tile.steps[dim] and tile.count > 1}
+    counts = {axis: access.dims[axis].count for axis in steps}
+    low, high = _interval(const, loops, steps, trips, counts)
+    if axes is None:
+        return low, high
+    for pattern in mask:
+        slopes = {
+            axis: pattern.coefs[where]
+            for axis, where in enumerate(axes)
+            if 0 <= where < len(pattern.coefs) and pattern.coefs[where] and access.dims[axis].count > 1
+        }
+        covered = {where for axis, where in enumerate(axes) if axis in slopes}
+        if any(coef and where not in covered for where, coef in enumerate(pattern.coefs)):
+            continue
+        terms = dict(pattern.base.terms)
+        spans = {axis: access.dims[axis].count for axis in slopes} | counts
+        for ratio in _ratios(loops, terms) | _ratios(steps, slopes):
+            shifted_const = const + ratio * pattern.base.const
+            shifted_loops = {i: loops.get(i, 0) + ratio * terms.get(i, 0) for i in loops.keys() | terms.keys()}
+            shifted_steps = {k: steps.get(k, 0) + ratio * slopes.get(k, 0) for k in steps.keys() | slopes.keys()}
+            least, most = _interval(shifted_const, shifted_loops, shifted_steps, trips, spans)
+            if ratio > 0:
+                high = min(high, floor(most))
+            else:
+                low = max(low, ceil(least))
+    return low, high
+
+
+def _ratios(index: Mapping[int, int], mask: Mapping[int, int]) -> set[Fraction]:
+    return {Fraction(-index[key], mask[key]) for key in index.keys() & mask.keys()}
+
+
+def _interval(
+    const: int | Fraction,
+    loops: Mapping[int, int | Fraction],
+    steps: Mapping[int, int | Fraction],
+    trips: Mapping[int, int],
+    counts: Mapping[int, int],
+) -> tuple[int, int]:
+    low: int | Fraction = const
+    high: int | Fraction = const
+    for loop, coef in loops.items():
+        reach = coef * max(0, trips[loop] - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    for axis, step in steps.items():
+        reach = step * max(0, counts[axis] - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    return floor(low), ceil(high)

@@ -1,0 +1,184 @@
+"""Buffers cut into cells: the pieces whose contents instructions read and write as wholes.
+
+A cell is the largest box such that every access to its buffer covers whole cells, for every iteration of every loop.
+Where that would make too many cells an axis is cut coarser, and a write may then cover a cell in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil, gcd, prod
+
+import numpy as np
+
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Access, Affine, Buffer, Space
+
+MAX_CELLS = 64
+"""Cells one access may cover."""
+
+PSUM_BANK_BYTES = 2048
+"""A tile in PSUM takes at least one bank of each partition (all chips)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What an access covers of one buffer dimension: runs of ``run`` elements at ``starts`` (relative)."""
+
+    run: int
+    starts: tuple[int, ...]
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last."""
+        return self.starts[-1] + self.run
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A buffer's cells: ``grain`` elements along each dimension, ``strides`` of the linear cell number."""
+
+    grain: tuple[int, ...]
+    strides: tuple[int, ...]
+    exact: bool
+    cell_bytes: float
+    """Bytes of each partition's memory one cell takes: fewer where it spans a part of the partitions."""
+    row_bytes: int
+    """Bytes one partition holds of a cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellAccess:
+    """The cells of one access: ``base + offsets``, base for each iteration of the loops around it."""
+
+    buffer: int
+    bases: list[int]
+    offsets: tuple[int, ...]
+    partial: bool
+
+
+def extent(access: Access, dim: int) -> Extent:
+    """What ``access`` covers of buffer dimension ``dim``."""
+    moves = sorted((abs(d.steps[dim]), d.count) for d in access.dims if d.steps[dim] and d.count > 1)
+    low = sum(min(0, d.steps[dim]) * (d.count - 1) for d in access.dims)
+    run, starts = 1, [0]
+    for step, count in moves:
+        if step <= run and len(starts) == 1:
+            run += step * (count - 1)
+        elif len(starts) * count <= 4096:
+            starts = [start + step * i for i in range(count) for start in starts]
+        else:
+            run, starts = max(starts) + run + step * (count - 1), [0]
+    starts.sort()
+    return Extent(run, tuple(start + low for start in starts))
+
+
+def make_grids(
+    buffers: tuple[Buffer, ...], accesses: Mapping[int, Iterable[Access]], trips: Mapping[int, int]
+) -> dict[int, Grid]:
+    """A grid for each buffer in ``accesses`` (every access to it in the program)."""
+    return {number: _grid(buffers[number], list(found), trips) for number, found in accesses.items()}
+
+
+def _grid(buffer: Buffer, accesses: list[Access], trips: Mapping[int, int]) -> Grid:
+    rank = len(buffer.shape)
+    grain = [0] * rank
+    high = list(buffer.shape)
+    widest = [1] * rank
+    distinct = set(accesses)
+    extents = {access: tuple(extent(access, dim) for dim in range(rank)) for access in distinct}
+    for access in distinct:
+        indirect = {item.dim for item in access.indirect}
+        for dim in range(rank):
+            if dim in indirect:
+                grain[dim] = gcd(grain[dim], buffer.shape[dim])
+                continue
+            start, covered = access.start[dim], extents[access][dim]
+            grain[dim] = gcd(grain[dim], start.const + covered.starts[0], covered.run)
+            for a, b in zip(covered.starts, covered.starts[1:], strict=False):
+                grain[dim] = gcd(grain[dim], b - a)
+            for loop, coef in start.terms:
+                if trips[loop] > 1:
+                    grain[dim] = gcd(grain[dim], coef)
+            high[dim] = max(high[dim], start.bounds(trips)[1] + covered.span)
+            widest[dim] = max(widest[dim], covered.run * len(covered.starts))
+    grain = [g or size for g, size in zip(grain, buffer.shape, strict=True)]
+    exact = True
+    while prod(ceil(w / g) for w, g in zip(widest, grain, strict=True)) > MAX_CELLS:
+        dim = max(range(rank), key=lambda d: widest[d] / grain[d])
+        grain[dim] = max(grain[dim] * 2, widest[dim] // MAX_CELLS)
+        exact = False
+    strides, step = [0] * rank, 1
+    for dim in reversed(range(rank)):
+        strides[dim] = step
+        step *= ceil(high[dim] / grain[dim]) + 1
+    row = _row_bytes(buffer, grain)
+    return Grid(tuple(grain), tuple(strides), exact, row * _share(buffer, grain), row)
+
+
+def _row_bytes(buffer: Buffer, grain: list[int]) -> int:
+    if buffer.space is Space.HBM:
+        return 0
+    sizes = [min(g, n) for d, (g, n) in enumerate(zip(grain, buffer.shape, strict=True)) if d != buffer.partition_axis]
+    return DTYPE_BYTES[buffer.dtype] * prod(sizes)
+
+
+def _share(buffer: Buffer, grain: list[int]) -> float:
+    """Share of its tile's addresses a cell keeps (of all partitions, also where the tile spans few).
+
+    A tile in PSUM keeps at least a bank.
+    """
+    axis = buffer.partition_axis
+    if axis < 0 or not buffer.elements:
+        return 0.0
+    partitions = buffer.shape[axis]
+    share = min(grain[axis], partitions) / partitions
+    if buffer.space is Space.PSUM:
+        share = max(1.0, PSUM_BANK_BYTES / (DTYPE_BYTES[buffer.dtype] * prod(buffer.shape[axis + 1 :])))
+    return share
+
+
+def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[int, int], ...]) -> CellAccess:
+    """The cells of ``access`` for each point of ``space`` (loops as (id, trips), outermost first)."""
+    bases = np.zeros(prod(trips for _, trips in space), dtype=np.int64)
+    offsets = [0]
+    indirect = {item.dim for item in access.indirect}
+    partial = bool(indirect)
+    for dim, (grain, stride) in enumerate(zip(grid.grain, grid.strides, strict=True)):
+        if dim in indirect:
+            offsets = [o + stride * i for o in offsets for i in range(ceil(buffer.shape[dim] / grain))]
+            continue
+        covered = extent(access, dim)
+        start = values(access.start[dim] + covered.starts[0], space)
+        aligned = grid.exact or not np.any(start % grain)
+        bases += (start // grain) * stride
+        first = covered.starts[0]
+        if grain == 1 and covered.run == 1:
+            cells = [s - first for s in covered.starts]
+        else:
+            slack = 0 if aligned else grain - 1
+            cells = sorted(
+                {
+                    cell
+                    for s in covered.starts
+                    for cell in range((s - first) // grain, (s - first + covered.run - 1 + slack) // grain + 1)
+                }
+            )
+            partial = partial or not aligned or covered.run % grain != 0
+        if cells != [0]:
+            offsets = [o + stride * cell for o in offsets for cell in cells]
+    return CellAccess(access.buffer, bases.tolist(), tuple(offsets), partial)
+
+
+def values(expression: Affine, space: tuple[tuple[int, int], ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    """An affine expression at each point of ``space``, in the order of execution."""
+    shape = tuple(trips for _, trips in space)
+    result = np.full(shape, expression.const, dtype=np.int64)
+    coefs = dict(expression.terms)
+    for axis, (loop, trips) in enumerate(space):
+        coef = coefs.get(loop)
+        if coef:
+            steps = np.arange(trips, dtype=np.int64) * coef
+            result += steps.reshape((-1,) + (1,) * (len(space) - axis - 1))
+    return result.reshape(-1)

@@ -1,0 +1,34 @@
+"""A timeline as a Chrome trace (JSON), which Perfetto opens: one track an engine, one slice an operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from acceld.nki.timing.sbuf_allocation import ENGINES
+from acceld.nki.timing.timeline import Timeline
+
+
+def chrome_trace(line: Timeline, *, max_slices: int = 200_000) -> dict[str, Any]:
+    """Trace events with times in microseconds. Empty of slices where the timeline was extended linearly."""
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": f"{line.chip} (simulated, {line.model})"}}
+    ]
+    for track, engine in enumerate(ENGINES):
+        events.append({"ph": "M", "pid": 1, "tid": track, "name": "thread_name", "args": {"name": engine.value}})
+        events.append({"ph": "M", "pid": 1, "tid": track, "name": "thread_sort_index", "args": {"sort_index": track}})
+    machine, times = line.machine, line.schedule
+    if machine is not None and times is not None:
+        events.extend(
+            {
+                "ph": "X",
+                "pid": 1,
+                "tid": machine.engine[number],
+                "name": machine.kind[number],
+                "cat": ENGINES[machine.engine[number]].value,
+                "ts": round(times.start_us[number], 4),
+                "dur": round(machine.busy_us[number], 4),
+                "args": {"line": machine.line[number]},
+            }
+            for number in range(min(len(machine.engine), max_slices))
+        )
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"bound": line.bound, "api": line.api}}

@@ -1,0 +1,25 @@
+"""The compiler of ``nki``: it runs what is written; nothing is merged, unplaced instructions go where documented.
+
+Unvalidated: no measured latencies of current kernels are public.
+"""
+
+from __future__ import annotations
+
+from acceld.nki.ir.program import Engine, Instruction
+from acceld.nki.timing.compiler_legacy import DEFAULT_ENGINES
+from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, CostModel
+
+
+def place(instruction: Instruction, model: CostModel) -> Engine:
+    """The engine that runs ``instruction``: the one it names, else the documented default.
+
+    Copies go to the vector engine, which handles 16-bit data up to four times faster.
+    """
+    op = instruction.op
+    if op in DMA_OPS:
+        return Engine.DMA
+    if op in FREE_OPS or op in REGISTER_OPS:
+        return Engine.SYNC
+    if instruction.engine is not Engine.UNKNOWN:
+        return instruction.engine
+    return DEFAULT_ENGINES.get(op, Engine.VECTOR)

@@ -1,0 +1,374 @@
+"""What one instruction costs: engine, busy time, array passes, FLOPs, DMA descriptors. From shapes alone.
+
+Formulas are the documented initiation intervals of NKI's legacy ISA reference (SDK 2.26), with N the elements of one
+partition, plus a fixed overhead for each instruction (:mod:`acceld.nki.timing.parameters`). An operation without a rule raises
+MissingRule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil, prod
+
+from acceld.chips import DMA_DESCRIPTOR_US, ChipSpec
+from acceld.nki.errors import MissingRule
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
+from acceld.nki.timing.parameters import TimelineParams
+
+DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose"})
+REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "register_alu"})
+FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
+NARROW = frozenset({"bfloat16", "float16"})
+MATMUL_COLUMNS = 512
+"""Columns of one matrix product: one bank of float32 results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One instruction's demands."""
+
+    engine: Engine
+    busy_us: float = 0.0
+    passes: int = 0
+    """Array passes (a float32 product takes two hardware instructions of two passes each)."""
+    flops: int = 0
+    """As neuron-profile counts them: 2 x rows x columns x elements, float32 products twice."""
+    transpose_flops: int = 0
+    bytes_moved: int = 0
+    """Bytes of a DMA transfer."""
+    descriptors: int = 0
+    row_bytes: int = 0
+    """Contiguous bytes of each descriptor."""
+    second_engine: Engine | None = None
+    """Engine of a copy the compiler adds (out of PSUM)."""
+    second_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Prices instructions on a chip. Raises MissingRule for an operation without a rule."""
+
+    chip: ChipSpec
+    params: TimelineParams
+    buffers: tuple[Buffer, ...]
+
+    def cost(
+        self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], *, handed_over: bool = False
+    ) -> Cost:
+        """Cost of ``instruction`` on ``engine``. ``shape`` is its iteration space inside the mask.
+
+        ``handed_over``: the compiler leaves a tensor-tensor's operand, or a broadcast's result, in PSUM.
+        """
+        op = instruction.op
+        if op in DMA_OPS:
+            return self._dma(instruction, shape)
+        if op in FREE_OPS or (op == "memset" and instruction.attr("lazy")):
+            return Cost(Engine.SYNC)
+        if op == "barrier":
+            return Cost(Engine.SYNC, busy_us=1.0)
+        if op in REGISTER_OPS:
+            return self._register(instruction)
+        if op in ("matmul", "matmul_mx"):
+            return self._matmul(instruction, shape)
+        if op == "transpose" and engine is Engine.TENSOR:
+            return self._transpose(instruction)
+        if op == "broadcast_partition":
+            return self._broadcast(instruction, shape, handed_over)
+        return Cost(engine, self._elementwise(instruction, engine, shape, handed_over))
+
+    def dtype(self, access: Access) -> str:
+        """The dtype an access reads or writes as."""
+        return access.dtype or self.buffers[access.buffer].dtype
+
+    def clock(self, engine: Engine) -> float:
+        """GHz of an engine."""
+        chip = self.chip
+        clocks = {
+            Engine.TENSOR: chip.tensor_ghz,
+            Engine.VECTOR: chip.vector_ghz,
+            Engine.SCALAR: chip.scalar_ghz,
+            Engine.GPSIMD: chip.gpsimd_ghz,
+        }
+        return clocks.get(engine, chip.base_ghz)
+
+    def copy_us(self, elements: int) -> float:
+        """Time the vector engine takes to copy ``elements`` of each partition."""
+        return self._vector_us(elements)
+
+    # DMA
+
+    def transfer_us(self, descriptors: int, row_bytes: int, itemsize: int = 4) -> float:
+        """Time all DMA engines together spend on one transfer of ``descriptors`` rows of ``row_bytes``.
+
+        Long rows saturate; those of elements of less than four bytes at a lower rate.
+        """
+        chip = self.chip
+        slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
+        one = DMA_DESCRIPTOR_US + row_bytes / chip.dma_wire_bytes_per_us
+        total = min(descriptors, chip.dma_engines) * chip.dma_transfer_us + descriptors * one
+        return max(total, descriptors * slower * row_bytes / chip.dma_long_row_bytes_per_us) / chip.dma_engines
+
+    def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
+        dst = instruction.dsts[0]
+        sources = [src for src in instruction.srcs if isinstance(src, Access)]
+        elements = prod(shape) if shape else dst.elements
+        if not elements:
+            return Cost(Engine.DMA)
+        row = self._row_bytes(dst, sources, shape)
+        itemsize = max(DTYPE_BYTES[self.dtype(a)] for a in (dst, *sources))
+        moved = elements * itemsize * max(1, len(sources))
+        descriptors = ceil(moved / max(row, 1))
+        busy = self.transfer_us(descriptors, row, itemsize)
+        if instruction.op == "dma_transpose":
+            busy *= 2.0 if self.chip.generation >= 3 else 8.0
+        if instruction.op == "dma_compute" or instruction.attr("rmw"):
+            busy *= 2.0
+        return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row)
+
+    def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
+        """Bytes a descriptor moves: contiguous at both ends, in the same order."""
+        row = min(contiguous_bytes(a, self.buffers[a.buffer], shape) for a in (dst, *sources))
+        return min([row, *(self._common_bytes(dst, source, shape) for source in sources)])
+
+    def _common_bytes(self, dst: Access, source: Access, shape: tuple[int, ...]) -> int:
+        """Bytes that lie side by side at both ends, in one direction."""
+        there, here = (_element_steps(a, self.buffers[a.buffer]) for a in (dst, source))
+        if len(there) == len(here):
+            counts = shape if len(shape) == len(dst.dims) else dst.shape
+            axes = list(zip(counts, there, here, strict=True))
+        else:
+            axes = _common_axes(zip(dst.shape, there, strict=True), zip(source.shape, here, strict=True))
+        axes = [axis for axis in axes if axis[0] > 1]
+        run = 1
+        while joined := [axis for axis in axes if abs(axis[1]) == run and axis[1] == axis[2]]:
+            axes.remove(joined[0])
+            run *= joined[0][0]
+        return run * min(DTYPE_BYTES[self.dtype(a)] for a in (dst, source))
+
+    def _register(self, instruction: Instruction) -> Cost:
+        """At least an initiation interval; what lies in HBM is transferred as well. No figure is published."""
+        busy = self.params.min_interval_cycles / self.chip.base_ghz / 1000
+        for access in instruction.accesses:
+            if self.buffers[access.buffer].space is Space.HBM:
+                busy += self.params.dma_latency_us
+        return Cost(Engine.SYNC, busy)
+
+    # tensor engine
+
+    def _passes_us(self, passes: float, columns: int) -> float:
+        cycles = max(columns, self.params.min_interval_cycles) + self.params.tensor_overhead_cycles
+        return passes * cycles / self.chip.tensor_ghz / 1000
+
+    def _matmul(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
+        stationary, moving = (src for src in instruction.srcs[:2] if isinstance(src, Access))
+        rows, columns, free = shape if len(shape) == 3 else matmul_shape(instruction)
+        wide = self.dtype(stationary) == "float32" or self.dtype(moving) == "float32"
+        passes = self.params.float32_passes if wide else 1
+        flops = 2 * rows * columns * free * (2 if wide else 1)
+        speed = 1.0
+        if instruction.op == "matmul_mx":
+            speed = 4.0
+        elif instruction.attr("perf_mode"):
+            speed = 2.0
+        pieces = ceil(free / MATMUL_COLUMNS)
+        busy = self._passes_us(passes, ceil(free / pieces)) * pieces / speed
+        transpose = flops if instruction.attr("transpose") else 0
+        return Cost(Engine.TENSOR, busy, passes=passes * pieces, flops=flops, transpose_flops=transpose)
+
+    def _transpose(self, instruction: Instruction) -> Cost:
+        data = _tile(instruction.srcs[0])
+        partitions, free = data.shape[0], prod(data.shape[1:])
+        wide = DTYPE_BYTES[self.dtype(data)] >= 4
+        passes = self.params.float32_passes if wide else 1
+        flops = 2 * partitions * free * partitions * (2 if wide else 1)
+        return Cost(Engine.TENSOR, self._passes_us(passes, partitions), passes, flops, flops)
+
+    def _broadcast(self, instruction: Instruction, shape: tuple[int, ...], handed_over: bool) -> Cost:
+        dst = instruction.dsts[0]
+        partitions, free = shape[0], prod(shape[1:])
+        wide = self.dtype(dst) == "float32"
+        passes = self.params.float32_passes if wide else 1
+        pieces = ceil(free / MATMUL_COLUMNS)
+        busy = self._passes_us(passes, min(free, MATMUL_COLUMNS)) * pieces
+        copies = self._scalar_us(ceil(free / pieces)) * pieces
+        in_psum = handed_over or self.buffers[dst.buffer].space is Space.PSUM
+        return Cost(
+            Engine.TENSOR,
+            busy,
+            passes * pieces,
+            2 * partitions * free,
+            second_engine=None if in_psum else Engine.SCALAR,
+            second_us=0.0 if in_psum else copies,
+        )
+
+    # element-wise engines
+
+    def _scalar_us(self, cycles: float) -> float:
+        cycles = max(cycles + self.params.scalar_overhead_cycles, self.params.min_interval_cycles)
+        return cycles / self.chip.scalar_ghz / 1000
+
+    def _vector_us(self, cycles: float) -> float:
+        cycles = max(cycles + self.params.vector_overhead_cycles, self.params.min_interval_cycles)
+        return cycles / self.chip.vector_ghz / 1000
+
+    def _elementwise(
+        self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], handed_over: bool
+    ) -> float:
+        elements = float(prod(shape[1:])) if shape else 1.0
+        cycles = self._cycles(instruction, engine, elements, handed_over)
+        if engine is Engine.SCALAR:
+            busy = self._scalar_us(cycles)
+            if len(instruction.dsts) > 1:
+                busy += self.params.min_interval_cycles / (1000 * self.chip.scalar_ghz)
+            return busy
+        if engine is Engine.GPSIMD:
+            return (self.params.gpsimd_start_cycles + cycles) / (1000 * self.chip.gpsimd_ghz)
+        if engine is Engine.VECTOR:
+            if len(instruction.dsts) > 1:
+                cycles += self.params.min_interval_cycles
+            return self._vector_us(cycles)
+        raise MissingRule(
+            f"no cost rule for {instruction.op} on the {engine.value} engine (line {instruction.line})",
+            hint="add one in acceld.nki.timing.cost",
+        )
+
+    def _cycles(self, instruction: Instruction, engine: Engine, n: float, handed_over: bool) -> float:
+        """Cycles beyond the fixed overhead, by operation (L-isa)."""
+        op = instruction.op
+        if engine is Engine.SCALAR and op in _SCALAR_OPS:
+            return n
+        if op in _VECTOR_SINGLE:
+            return n / self._narrow_gain(instruction, 4.0)
+        if op in ("tensor_tensor", "scalar_tensor_tensor", "select", "copy_predicated", "loop_reduce"):
+            if instruction.op == "tensor_tensor" and engine is Engine.GPSIMD:
+                return 2 * n
+            return self._two_operand_factor(instruction, handed_over) * n
+        if op == "reciprocal":
+            return self.params.reciprocal_factor * n
+        if op == "scan":
+            return 2 * n
+        if op == "tensor_reduce":
+            return n / 2 if self._all_narrow(instruction) and instruction.attr("op") in ("add", "max") else n
+        if op == "memset":
+            narrow = self.dtype(instruction.dsts[0]) in NARROW and instruction.srcs[0] == 0
+            return n / 2 if narrow else n
+        if op == "bn_aggr":
+            return 13 * n / 3
+        if op in _GPSIMD_RULES:
+            return _GPSIMD_RULES[op] * n
+        raise MissingRule(f"no cost rule for {op} (line {instruction.line})", hint="add one in acceld.nki.timing.cost")
+
+    def _two_operand_factor(self, instruction: Instruction, handed_over: bool) -> float:
+        tiles = [src for src in instruction.srcs if isinstance(src, Access) and prod(src.shape[1:]) > 1]
+        in_psum = [self.buffers[tile.buffer].space is Space.PSUM for tile in tiles]
+        if handed_over or any(in_psum) or len(tiles) < 2:
+            return 1.0
+        simple = instruction.attr("op") in ("add", "multiply", "subtract")
+        if self.chip.fast_16bit_vector:
+            return 0.5 if self._all_narrow(instruction) else 1.0
+        fast = simple and self._all_bfloat16(instruction) and self._neighbors(instruction)
+        return 1.0 if fast else 2.0
+
+    def _narrow_gain(self, instruction: Instruction, gain: float) -> float:
+        if not self.chip.fast_16bit_vector or instruction.op not in ("copy", "tensor_scalar"):
+            return 1.0
+        data = instruction.srcs[0]
+        if not isinstance(data, Access) or not self._all_narrow(instruction):
+            return 1.0
+        if any(self.buffers[a.buffer].space is Space.PSUM for a in (data, instruction.dsts[0])):
+            gain /= 2
+        return gain if self._neighbors(instruction) else gain / 2
+
+    def _neighbors(self, instruction: Instruction) -> bool:
+        """Whether the elements of each tile's innermost axis lie side by side."""
+        return all(_element_steps(a, self.buffers[a.buffer])[-1] == 1 for a in instruction.accesses if a.shape[-1] > 1)
+
+    def _all_narrow(self, instruction: Instruction) -> bool:
+        return all(self.dtype(a) in NARROW for a in instruction.accesses if prod(a.shape[1:]) > 1)
+
+    def _all_bfloat16(self, instruction: Instruction) -> bool:
+        return all(self.dtype(a) == "bfloat16" for a in instruction.accesses)
+
+
+_SCALAR_OPS = frozenset({"activation", "activate2", "copy", "tensor_scalar", "reciprocal", "loop_reduce", "memset"})
+_VECTOR_SINGLE = frozenset(
+    "copy tensor_scalar activation activate2 transpose shuffle bn_stats dropout range_select max8 find_index8 "
+    "match_replace8 tensor_scalar_cumulative exponential random".split()
+)
+_GPSIMD_RULES: dict[str, float] = {
+    "iota": 1.0,
+    "affine_select": 1.0,
+    "topk": 4.0,
+    "local_gather": 4.0,
+    "gather": 4.0,
+    "partition_reduce": 4.0,
+    "nonzero_with_count": 4.0,
+    "sequence_bounds": 4.0,
+    "quantize_mx": 0.25,
+}
+"""Cycles for each element; those of gathers, searches and partition_reduce are guesses, no figure is published."""
+
+
+def _tile(operand: Operand) -> Access:
+    assert isinstance(operand, Access)
+    return operand
+
+
+def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
+    """(K, M, N) of a matrix product."""
+    stationary, moving = _tile(instruction.srcs[0]), _tile(instruction.srcs[1])
+    return stationary.shape[0], prod(stationary.shape[1:]), prod(moving.shape[1:])
+
+
+def _element_steps(access: Access, buffer: Buffer) -> list[int]:
+    """How far apart neighbors along each tile axis lie, in elements; 0 across partitions and where that is not known,
+    or nothing moves."""
+    gathered = {item.axis for item in access.indirect if item.index is not None}
+    steps = [
+        sum(step * stride for step, stride in zip(dim.steps, buffer.strides, strict=True)) if dim.count > 1 else 0
+        for dim in access.dims
+    ]
+    steps = [0 if axis in gathered else step for axis, step in enumerate(steps)]
+    return steps if buffer.space is Space.HBM else [0, *steps[1:]]
+
+
+def _common_axes(one: Iterable[tuple[int, int]], two: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(count, step here, step there) of the axes that two tiles of other shapes share, from the innermost outwards.
+
+    Each tile is given as (count, step) of its axes; their elements correspond in row-major order.
+    """
+    left, right = ([axis for axis in tile if axis[0] != 1] for tile in (one, two))
+    found = []
+    while left and right:
+        (count, step), (other, stride) = left.pop(), right.pop()
+        shared = min(count, other)
+        if count % shared or other % shared:
+            break
+        found.append((shared, step, stride))
+        if count > shared:
+            left.append((count // shared, step * shared))
+        if other > shared:
+            right.append((other // shared, stride * shared))
+    return found
+
+
+def contiguous_bytes(access: Access, buffer: Buffer, shape: tuple[int, ...]) -> int:
+    """Contiguous bytes of each row of an access, cropped to ``shape``."""
+    counts = shape if len(shape) == len(access.dims) else access.shape
+    itemsize = DTYPE_BYTES[access.dtype or buffer.dtype]
+    strides = buffer.strides
+    moves = []
+    for position, (dim, count) in enumerate(zip(access.dims, counts, strict=True)):
+        if count == 1 or (buffer.space is not Space.HBM and position == 0):
+            continue
+        moves.append((abs(sum(step * stride for step, stride in zip(dim.steps, strides, strict=True))), count))
+    if any(item.index is not None for item in access.indirect):
+        moves = [move for move in moves if move[0] < max((m[0] for m in moves), default=0)] or moves
+    run = 1
+    for step, count in sorted(move for move in moves if move[0]):  # a step of 0 reads the same row again
+        if step != run:
+            break
+        run *= count
+    return run * itemsize

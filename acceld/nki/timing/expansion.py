@@ -1,0 +1,423 @@
+"""Instructions prepared for expansion: engine, cost and cells for every iteration of the loops around them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from acceld.nki.ir.def_use import reads_destination
+from acceld.nki.ir.operations import DTYPE_BYTES, OPS
+from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
+from acceld.nki.timing.buffer_pieces import CellAccess, Grid, cell_access, make_grids, values
+from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
+
+Engines = Callable[[Instruction, CostModel], Engine]
+"""Places an instruction on an engine."""
+
+UNSHARED = frozenset({"random", "memset", "barrier", "print", "dropout"}) | FREE_OPS | REGISTER_OPS
+"""Operations value numbering leaves alone."""
+
+_SKIPPED_LANE = 255
+
+
+@dataclass(slots=True)
+class Template:
+    """One instruction node and what each of its executions does."""
+
+    number: int
+    instruction: Instruction
+    engine: Engine
+    costs: list[Cost]
+    variants: list[int] | None
+    """Which of ``costs`` each execution has (-1: masked out); None where all have the first."""
+    reads: list[CellAccess]
+    writes: list[CellAccess]
+    input_bases: list[tuple[int, list[int]]]
+    """(buffer, linear element) of each execution, where cells do not tell elements apart: HBM that is never written,
+    and buffers cut coarser than their accesses."""
+    signature: int
+    """Equal for instructions that compute the same from the same values; -1 where they are never merged."""
+    accumulates: bool
+    executions: int
+    first: list[bool] | None
+    """loop_reduce: whether an execution is the first of its reduced loops."""
+
+    @property
+    def is_load(self) -> bool:
+        """Whether it moves HBM to SBUF."""
+        return self.instruction.op in DMA_OPS and not self.is_store
+
+    is_store: bool = False
+    traffic: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """SBUF bytes read and written, PSUM bytes read and written; of one partition."""
+    invariant_only: bool = False
+    """Inserted for a function of nki.language: merged only where its operands are from before the outermost loop."""
+    clears: bool = False
+    """A lazy memset: no instruction, the buffer is undefined again."""
+    merged_within: tuple[int, ...] = ()
+    """Loops in another iteration of which the same values are not found again."""
+    keeps: list[bool] | None = None
+    """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
+    positions: list[Sequence[object]] = field(default_factory=list)
+    """What each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A program ready for expansion."""
+
+    program: Program
+    templates: dict[int, Template]
+    """By identity of the instruction node."""
+    grids: Mapping[int, Grid]
+    trips: Mapping[int, int]
+    """Trips of each loop as expanded (cut short for extrapolation)."""
+
+
+def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[int, int]) -> Prepared:
+    """Templates of every instruction node; ``trips`` is how often each loop is expanded."""
+    nodes = [(node, loops) for node, loops in program.walk()]
+    written = {dst.buffer for node, _ in nodes for dst in node.dsts}
+    accesses: dict[int, list[Access]] = defaultdict(list)
+    full = {loop.id: loop.trips for loop in program.loops.values()}
+    for node, _ in nodes:
+        if node.op == "memset" and node.attr("lazy"):
+            for dst in node.dsts:
+                accesses[dst.buffer]  # the buffer needs a grid, but this access does not shape it
+            continue
+        for access in node.accesses:
+            if access.buffer in written:
+                accesses[access.buffer].append(access)
+    grids = make_grids(program.buffers, accesses, full)
+    handed = _handed_over(program, model, nodes, place)
+    varying = _varying(nodes)
+    interned: dict[object, int] = {}
+    costs: dict[object, Cost] = {}
+    templates: dict[int, Template] = {}
+    for number, (node, loops) in enumerate(nodes):
+        space = tuple((loop.id, trips[loop.id]) for loop in loops)
+        templates[number] = _template(
+            number, node, loops, space, program, model, place, grids, written, interned, costs, handed, varying
+        )
+    return Prepared(program, templates, grids, trips)
+
+
+def iteration_shape(node: Instruction) -> tuple[int, ...]:
+    """The instruction's iteration space without its mask."""
+    kind = OPS[node.op].space if node.op in OPS else "dst"
+    if kind == "kmn" and len(node.srcs) >= 2:
+        return matmul_shape(node)
+    if kind == "src" or not node.dsts:
+        data = next((src for src in node.srcs if isinstance(src, Access)), None)
+        return data.shape if data is not None else ()
+    return node.dsts[0].shape
+
+
+def _template(
+    number: int,
+    node: Instruction,
+    loops: tuple[Loop, ...],
+    space: tuple[tuple[int, int], ...],
+    program: Program,
+    model: CostModel,
+    place: Engines,
+    grids: Mapping[int, Grid],
+    written: set[int],
+    interned: dict[object, int],
+    cost_table: dict[object, Cost],
+    handed: set[int],
+    varying: Mapping[int, set[int]],
+) -> Template:
+    executions = prod(trips for _, trips in space)
+    clears = node.op == "memset" and bool(node.attr("lazy"))
+    if clears:
+        return Template(
+            number, node, Engine.SYNC, [Cost(Engine.SYNC)], None, [], [], [], -1, False, executions, None, clears=True
+        )
+    engine = place(node, model)
+    buffers = program.buffers
+    reads: list[CellAccess] = []
+    writes: list[CellAccess] = []
+    inputs: list[tuple[int, list[int]]] = []
+    layout: list[object] = []
+    for src in node.srcs:
+        if not isinstance(src, Access):
+            layout.append(src.coefs if isinstance(src, Pattern) else repr(src))
+            continue
+        if src.buffer in written:
+            cells = cell_access(src, buffers[src.buffer], grids[src.buffer], space)
+            reads.append(cells)
+            layout.append(_layout(src, model, grids[src.buffer], cells))
+            if not grids[src.buffer].exact:
+                linear = _linear(src, buffers[src.buffer].strides)
+                inputs.append((src.buffer, values(linear, space).tolist()))
+        else:
+            linear = _linear(src, buffers[src.buffer].strides)
+            inputs.append((src.buffer, values(linear, space).tolist()))
+            layout.append(_input_layout(src, model))
+    for access in node.accesses:
+        for item in access.indirect:
+            if item.index is not None and item.index.buffer in written:
+                index = item.index
+                reads.append(cell_access(index, buffers[index.buffer], grids[index.buffer], space))
+    for dst in node.dsts:
+        cells = cell_access(dst, buffers[dst.buffer], grids[dst.buffer], space)
+        writes.append(cells)
+        layout.append(_layout(dst, model, grids[dst.buffer], cells))
+    variants, shapes = shape_variants(node, space)
+    costs = []
+    for shape in shapes:
+        key = (
+            node.op,
+            node.attrs,
+            engine,
+            shape,
+            number in handed,
+            *(_cost_key(a, model) for a in node.accesses),
+            repr(node.srcs) if node.op == "memset" else "",
+        )
+        found = cost_table.get(key)
+        if found is None:
+            found = cost_table[key] = model.cost(node, engine, shape, handed_over=number in handed)
+        costs.append(found)
+    store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
+    partial = any(w.partial for w in writes)
+    accumulate = any(reads_destination(node, position) for position in range(len(node.dsts)))
+    first = _first(node, space)
+    signature, keeps = -1, _keeps(node, space)
+    shared = node.op not in UNSHARED and not store and node.attr("reduce_cmd") != "reduce"
+    if shared and not any(a.indirect for a in node.accesses):
+        attrs = tuple((k, v) for k, v in node.attrs if k not in ("loops", "hidden"))
+        key2 = (node.op, attrs, tuple(layout), node.pattern and node.pattern.coefs)
+        signature = interned.setdefault(key2, len(interned))
+    within: tuple[int, ...] = ()
+    if node.op in DMA_OPS and not store:
+        within = _merged_within(node, loops, model)
+    elif costs:  # a loop without iterations has none
+        within = _computed_within(node, engine, costs[0], model, varying)
+    return Template(
+        number, node, engine, costs, variants, reads, writes, inputs, signature,
+        accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
+        bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
+        merged_within=within,
+        positions=_positions(node, space, keeps),
+    )  # fmt: skip
+
+
+def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
+    """For each pattern of ``node`` its base in each execution; a mask's only where it cuts something off."""
+    patterns = [operand for operand in (*node.srcs, node.pattern) if isinstance(operand, Pattern)]
+    found: list[Sequence[object]] = [values(pattern.base, space).tolist() for pattern in patterns]
+    if cut is None:
+        return found
+    for pattern in node.mask:
+        bases = values(pattern.base, space).tolist()
+        found.append([(pattern.coefs, base) if cuts else None for base, cuts in zip(bases, cut, strict=True)])
+    return found
+
+
+def _merged_within(load: Instruction, loops: tuple[Loop, ...], model: CostModel) -> tuple[int, ...]:
+    """Loops of which ``load`` makes a new tile in every iteration, even one it has made before; () where SBUF holds all.
+
+    A tile declared inside a loop has room for one iteration. To have it again in the next iteration of a loop around,
+    the compiler needs room for the tiles of all iterations in between, which it makes where all the tiles of the load
+    fit SBUF (the weights of both kernels of NKIBench that load them in inner loops), and not where they do not (the
+    left operand of AWS's tiled product).
+    """
+    affines = [start for src in load.srcs if isinstance(src, Access) for start in src.start]
+    affines += [pattern.base for pattern in load.mask]
+    varies = {loop for affine in affines for loop, _ in affine.terms}
+    dst = load.dsts[0]
+    tile_bytes = prod(dst.shape[1:]) * DTYPE_BYTES[model.dtype(dst)]
+    if tile_bytes * prod(loop.trips for loop in loops if loop.id in varies) <= model.chip.sbuf_bytes_per_partition:
+        return ()
+    scope = model.buffers[dst.buffer].scope
+    inner = max((depth for depth, loop in enumerate(scope, start=1) if loop in varies), default=0)
+    return scope[:inner]
+
+
+def _varying(nodes: list[tuple[Instruction, tuple[Loop, ...]]]) -> dict[int, set[int]]:
+    """For each buffer the loops its contents depend on."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for node, _ in nodes:
+        loops = {loop for pattern in node.mask for loop, _ in pattern.base.terms}
+        for access in node.accesses:
+            loops |= {loop for start in access.start for loop, _ in start.terms}
+        for src in node.srcs:
+            if isinstance(src, Access):
+                loops |= found[src.buffer]
+        for dst in node.dsts:
+            found[dst.buffer] |= loops
+    return found
+
+
+def _computed_within(
+    node: Instruction, engine: Engine, cost: Cost, model: CostModel, varying: Mapping[int, set[int]]
+) -> tuple[int, ...]:
+    """Loops of which ``node`` computes its tile in every iteration, even one it has computed before.
+
+    A tile that changes in an inner loop is not kept for the next iteration of a loop around, where to compute it takes
+    less time than to start a transfer.
+    """
+    if engine not in (Engine.VECTOR, Engine.SCALAR) or cost.busy_us >= model.params.dma_latency_us or not node.dsts:
+        return ()
+    scope = model.buffers[node.dsts[0].buffer].scope
+    loops = varying.get(node.dsts[0].buffer, set())
+    inner = max((depth for depth, loop in enumerate(scope, start=1) if loop in loops), default=0)
+    return scope[:inner]
+
+
+def _writes_in_part(node: Instruction) -> bool:
+    """Whether the operation itself leaves elements of its destination as they were."""
+    if node.op == "shuffle":
+        lanes = node.attr("lanes")
+        return isinstance(lanes, tuple) and _SKIPPED_LANE in lanes
+    return node.op in ("copy_predicated", "match_replace8", "local_gather")
+
+
+def _traffic(node: Instruction, model: CostModel) -> tuple[int, int, int, int]:
+    if node.op in DMA_OPS:
+        return (0, 0, 0, 0)
+    moved = {Space.HBM: [0, 0], Space.SBUF: [0, 0], Space.PSUM: [0, 0]}
+    for side, accesses in enumerate(((src for src in node.srcs if isinstance(src, Access)), node.dsts)):
+        for access in accesses:
+            size = prod(access.shape[1:]) * DTYPE_BYTES[model.dtype(access)]
+            moved[model.buffers[access.buffer].space][side] += size
+    return (*moved[Space.SBUF], *moved[Space.PSUM])  # type: ignore[return-value]  # two and two
+
+
+def _cost_key(access: Access, model: CostModel) -> object:
+    buffer = model.buffers[access.buffer]
+    return (access.dims, buffer.space, buffer.shape if buffer.space is Space.HBM else (), model.dtype(access))
+
+
+def _linear(access: Access, strides: tuple[int, ...]) -> Affine:
+    total = access.start[0].scale(strides[0])
+    for start, stride in zip(access.start[1:], strides[1:], strict=True):
+        total = total + start.scale(stride)
+    return total
+
+
+def _layout(access: Access, model: CostModel, grid: Grid, cells: CellAccess) -> object:
+    buffer = model.buffers[access.buffer]
+    strides = buffer.strides
+    moves = tuple(
+        (dim.count, sum(s * t for s, t in zip(dim.steps, strides, strict=True)) if dim.count > 1 else 0)
+        for dim in access.dims
+    )
+    return (
+        moves,
+        model.dtype(access),
+        len(cells.offsets),
+        tuple(s.const % g for s, g in zip(access.start, grid.grain, strict=True)),
+    )
+
+
+def _input_layout(access: Access, model: CostModel) -> object:
+    strides = model.buffers[access.buffer].strides
+    moves = tuple((d.count, sum(s * t for s, t in zip(d.steps, strides, strict=True))) for d in access.dims)
+    return (moves, model.dtype(access))
+
+
+def shape_variants(
+    node: Instruction, space: tuple[tuple[int, int], ...]
+) -> tuple[list[int] | None, list[tuple[int, ...]]]:
+    """Which shape each execution has inside its mask, and the distinct shapes."""
+    shape = iteration_shape(node)
+    if not node.mask:
+        return None, [shape]
+    counts = [np.full(prod(t for _, t in space), size, dtype=np.int64) for size in shape]
+    for pattern in node.mask:
+        axes = [axis for axis, coef in enumerate(pattern.coefs) if coef and shape[axis] > 1]
+        base = values(pattern.base, space)
+        if not axes:
+            counts[0] = np.where(base >= 0, counts[0], 0)
+        elif len(axes) == 1:
+            coef, axis = pattern.coefs[axes[0]], axes[0]
+            inside = base // -coef + 1 if coef < 0 else shape[axis] + (base // coef).clip(max=0)
+            counts[axis] = np.minimum(counts[axis], inside.clip(0, shape[axis]))
+    table = np.stack(counts, axis=1) if counts else np.zeros((1, 0), dtype=np.int64)
+    distinct, which = np.unique(table, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    shapes = [tuple(int(x) for x in row) for row in distinct]
+    padded = node.op == "matmul"
+    empty = {i for i, row in enumerate(shapes) if 0 in row}
+    if padded:
+        shapes = [row if i in empty else shape for i, row in enumerate(shapes)]
+    if len(shapes) == 1 and not empty:
+        return None, shapes
+    return [-1 if i in empty else i for i in which.tolist()], [
+        shape if i in empty else row for i, row in enumerate(shapes)
+    ]
+
+
+def _keeps(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] | None:
+    if not node.mask:
+        return None
+    shape = iteration_shape(node)
+    cut = np.zeros(prod(trips for _, trips in space), dtype=bool)
+    for pattern in node.mask:
+        reach = sum(min(0, coef * (size - 1)) for coef, size in zip(pattern.coefs, shape, strict=False))
+        cut |= values(pattern.base, space) + reach < 0
+    return cut.tolist() if cut.any() else None
+
+
+def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] | None:
+    if node.op != "loop_reduce":
+        return None
+    reduced = node.attr("loops")
+    ids = set(reduced) if isinstance(reduced, tuple) else set()
+    shape = tuple(trips for _, trips in space)
+    mask = np.ones(shape, dtype=bool)
+    for axis, (loop, trips) in enumerate(space):
+        if loop in ids:
+            mask &= (np.arange(trips) == 0).reshape((-1,) + (1,) * (len(space) - axis - 1))
+    return [bool(x) for x in mask.reshape(-1)]
+
+
+def _handed_over(
+    program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
+) -> set[int]:
+    """What the legacy compiler leaves in PSUM: results without another reader that fit a bank, and who reads them.
+
+    Those of unplaced tensor_scalars on the scalar engine, and broadcasts to all partitions; in a sequential loop the
+    latter are copied to SBUF (the one measured kernel that has such a loop says so).
+    """
+    if model.params.small_operand_elements == 0:
+        return set()
+    writers: dict[int, list[int]] = defaultdict(list)
+    readers: dict[int, list[int]] = defaultdict(list)
+    for number, (node, _) in enumerate(nodes):
+        for dst in node.dsts:
+            writers[dst.buffer].append(number)
+        for src in node.srcs:
+            if isinstance(src, Access):
+                readers[src.buffer].append(number)
+    found = set()
+    for number, (node, _) in enumerate(nodes):
+        if node.op != "tensor_tensor":
+            continue
+        for src in node.srcs:
+            if not isinstance(src, Access) or len(readers[src.buffer]) != 1 or len(writers[src.buffer]) != 1:
+                continue
+            made = writers[src.buffer][0]
+            writer = nodes[made][0]
+            small = prod(src.shape[1:]) * 4 <= model.chip.psum_bank_bytes
+            scaled = (
+                writer.op == "tensor_scalar"
+                and writer.engine is Engine.UNKNOWN
+                and place(writer, model) is Engine.SCALAR
+            )
+            if small and scaled:
+                found.add(number)
+            elif (
+                small
+                and writer.op == "broadcast_partition"
+                and not any(loop.kind is LoopKind.SEQUENTIAL for loop in nodes[made][1])
+            ):
+                found |= {number, made}
+    return found

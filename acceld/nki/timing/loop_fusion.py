@@ -1,0 +1,191 @@
+"""Loop fusion, as the legacy compiler does it: a loop that makes values in SBUF and a later one that uses them.
+
+Two affine loops of equal trips become one where iteration i of the second touches, in every buffer either of them
+writes, only what iteration i of the first touches; loads that stand between them move ahead. Values then are used
+soon after they are made instead of being spilled in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from acceld.nki.ir.program import (
+    Access,
+    Affine,
+    Attr,
+    Indirect,
+    Instruction,
+    Loop,
+    LoopKind,
+    Node,
+    Operand,
+    Pattern,
+    Program,
+    Space,
+)
+from acceld.nki.timing.buffer_pieces import extent
+from acceld.nki.timing.cost import DMA_OPS
+
+MAX_PAIRS = 10_000
+"""Pairs of accesses compared for one buffer; loops with more stay apart."""
+
+
+def fuse(program: Program) -> Program:
+    """The same program with loops fused; the same object where none can be."""
+    fuser = _Fuser(program)
+    body = fuser.body(program.body)
+    if not fuser.renamed:
+        return program
+    buffers = tuple(replace(b, scope=tuple(fuser.final(loop) for loop in b.scope)) for b in program.buffers)
+    return replace(program, body=body, buffers=buffers)
+
+
+class _Fuser:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.trips = {number: loop.trips for number, loop in program.loops.items()}
+        self.renamed: dict[int, int] = {}
+
+    def final(self, loop: int) -> int:
+        """The loop that ``loop`` was fused into, or itself."""
+        while loop in self.renamed:
+            loop = self.renamed[loop]
+        return loop
+
+    def body(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """``nodes`` with what can be fused among them fused, innermost last."""
+        work = list(nodes)
+        at = 0
+        while at < len(work):
+            node = work[at]
+            found = self._partner(work, at) if isinstance(node, Loop) else None
+            if found is None:
+                at += 1
+                continue
+            first, second = work[at], work[found]
+            assert isinstance(first, Loop) and isinstance(second, Loop)
+            between = work[at + 1 : found]
+            self.renamed[second.id] = first.id
+            moved = tuple(_renamed(child, second.id, first.id) for child in second.body)
+            work[at : found + 1] = [*between, replace(first, body=(*first.body, *moved))]
+            at += len(between)
+        return tuple(replace(n, body=self.body(n.body)) if isinstance(n, Loop) else n for n in work)
+
+    def _partner(self, work: list[Node], at: int) -> int | None:
+        """Where a later sibling stands that ``work[at]`` can be fused with."""
+        first = work[at]
+        assert isinstance(first, Loop)
+        if first.kind is not LoopKind.AFFINE or first.trips < 2:
+            return None
+        made = {buffer for buffer in _written(first) if self.program.buffers[buffer].space is Space.SBUF}
+        touched = _touched(first)
+        for position in range(at + 1, len(work)):
+            node = work[position]
+            same = isinstance(node, Loop) and node.kind is LoopKind.AFFINE and node.trips == first.trips
+            if same and isinstance(node, Loop) and made & _touched(node) and self._legal(first, node):
+                return position
+            if not _only_loads(node) or _touched(node) & _written(first) or _written(node) & touched:
+                return None
+        return None
+
+    def _legal(self, first: Loop, second: Loop) -> bool:
+        shared = (_written(first) & _touched(second)) | (_touched(first) & _written(second))
+        for buffer in shared:
+            mine = {access for access in _accesses(first) if access.buffer == buffer}
+            theirs = {access for access in _accesses(second) if access.buffer == buffer}
+            if len(mine) * len(theirs) > MAX_PAIRS:
+                return False
+            if not all(self._same_iteration(a, first.id, b, second.id) for a in mine for b in theirs):
+                return False
+        return True
+
+    def _same_iteration(self, a: Access, loop_a: int, b: Access, loop_b: int) -> bool:
+        """Whether the two can meet in one element only where both loops are in the same iteration."""
+        if a.indirect or b.indirect:
+            return False
+        for dim, (start_a, start_b) in enumerate(zip(a.start, b.start, strict=True)):
+            coef = dict(start_a.terms).get(loop_a, 0)
+            if coef <= 0 or dict(start_b.terms).get(loop_b, 0) != coef:
+                continue
+            low_a, high_a = self._reach(a, dim, loop_a)
+            low_b, high_b = self._reach(b, dim, loop_b)
+            if max(high_a, high_b) - min(low_a, low_b) < coef:
+                return True
+        return False
+
+    def _reach(self, access: Access, dim: int, without: int) -> tuple[int, int]:
+        start = access.start[dim]
+        rest = Affine(start.const, tuple(term for term in start.terms if term[0] != without))
+        low, high = rest.bounds(self.trips)
+        covered = extent(access, dim)
+        return low + covered.starts[0], high + covered.starts[-1] + covered.run - 1
+
+
+def _instructions(node: Node) -> Iterator[Instruction]:
+    if isinstance(node, Loop):
+        for child in node.body:
+            yield from _instructions(child)
+    else:
+        yield node
+
+
+def _accesses(node: Node) -> Iterator[Access]:
+    for instruction in _instructions(node):
+        yield from instruction.accesses
+
+
+def _touched(node: Node) -> set[int]:
+    return {access.buffer for access in _accesses(node)}
+
+
+def _written(node: Node) -> set[int]:
+    return {dst.buffer for instruction in _instructions(node) for dst in instruction.dsts}
+
+
+def _only_loads(node: Node) -> bool:
+    return all(instruction.op in DMA_OPS for instruction in _instructions(node))
+
+
+def _renamed(node: Node, old: int, new: int) -> Node:
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_renamed(child, old, new) for child in node.body))
+    names = {old: new}
+    attrs = tuple((key, _loops(value, names) if key == "loops" else value) for key, value in node.attrs)
+    return replace(
+        node,
+        dsts=tuple(_access(dst, names) for dst in node.dsts),
+        srcs=tuple(_operand(src, names) for src in node.srcs),
+        attrs=attrs,
+        mask=tuple(_pattern(item, names) for item in node.mask),
+        pattern=None if node.pattern is None else _pattern(node.pattern, names),
+    )
+
+
+def _loops(value: Attr, names: Mapping[int, int]) -> Attr:
+    if not isinstance(value, tuple):
+        return value
+    return tuple(names.get(loop, loop) for loop in value if isinstance(loop, int))
+
+
+def _affine(expression: Affine, names: Mapping[int, int]) -> Affine:
+    return Affine(expression.const, tuple(sorted((names.get(loop, loop), coef) for loop, coef in expression.terms)))
+
+
+def _pattern(pattern: Pattern, names: Mapping[int, int]) -> Pattern:
+    return replace(pattern, base=_affine(pattern.base, names))
+
+
+def _operand(operand: Operand, names: Mapping[int, int]) -> Operand:
+    if isinstance(operand, Access):
+        return _access(operand, names)
+    return _pattern(operand, names) if isinstance(operand, Pattern) else operand
+
+
+def _access(access: Access, names: Mapping[int, int]) -> Access:
+    indirect = tuple(_indirect(item, names) for item in access.indirect)
+    return replace(access, start=tuple(_affine(s, names) for s in access.start), indirect=indirect)
+
+
+def _indirect(item: Indirect, names: Mapping[int, int]) -> Indirect:
+    return item if item.index is None else replace(item, index=_access(item.index, names))

@@ -1,0 +1,392 @@
+"""How long a program takes and why: the simulator's performance model.
+
+``timeline(program)`` never touches data. It prices every instruction (:mod:`acceld.nki.timing.cost`), unrolls the loops and
+numbers values (:mod:`acceld.nki.timing.value_numbering`), plans SBUF and spills (:mod:`acceld.nki.timing.sbuf_allocation`) and schedules engines
+and DMA (:mod:`acceld.nki.timing.list_schedule`). Very long programs are unrolled in part, twice, and extended linearly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from math import prod
+from typing import Any
+
+from acceld.chips import ChipSpec, chip_spec
+from acceld.nki.ir.program import Loop, LoopKind, Node, Program
+from acceld.nki.timing import compiler_current, compiler_legacy, uncertainty
+from acceld.nki.timing.cost import CostModel
+from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
+from acceld.nki.timing.list_schedule import Schedule, schedule
+from acceld.nki.timing.loop_fusion import fuse
+from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
+from acceld.nki.timing.sbuf_allocation import ENGINES, Machine, plan
+from acceld.nki.timing.value_numbering import expand
+
+MAX_EVENTS = 200_000
+"""Executions unrolled in full; longer programs are extended from two shorter ones."""
+MOST_EVENTS = 500_000
+"""Executions that can be unrolled in full within a minute or two."""
+
+DATA_DEPENDENT = "data_dependent"
+"""What a program is bound by whose trips are known only at run time, and the kind of its prediction."""
+
+FIGURE_CLASS: Mapping[str, str] = {
+    "latency_us": "predicted",
+    "engines": "modelled",
+    "hbm_read_bytes": "modelled",
+    "hbm_write_bytes": "modelled",
+    "sbuf_read_bytes": "modelled",
+    "sbuf_write_bytes": "modelled",
+    "psum_read_bytes": "modelled",
+    "psum_write_bytes": "modelled",
+    "spill_save_bytes": "modelled",
+    "spill_reload_bytes": "modelled",
+    "hardware_flops": "modelled",
+    "transpose_flops": "modelled",
+    "sbuf_peak_bytes_per_partition": "modelled",
+    "psum_peak_banks": "modelled",
+    "pe_passes": "exact",
+    "instructions": "exact",
+    "written_read_bytes": "exact",
+    "written_write_bytes": "exact",
+    "dma_descriptors": "exact",
+}
+"""exact: follows from the program; modelled: assumes what the compiler does; predicted: assumes a schedule as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathStep:
+    """A stretch of the critical path."""
+
+    line: int
+    engine: str
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class DearLine:
+    """A line of the kernel and what it costs an engine."""
+
+    line: int
+    engine: str
+    busy_us: float
+    share: float
+    """Of the latency, 0-1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What the model says about one program. Counters have neuron-profile's names and ways of counting."""
+
+    chip: str
+    api: str
+    model: str
+    latency_us: float | None
+    engines: Mapping[str, float]
+    """Busy microseconds by engine."""
+    hbm_read_bytes: int
+    hbm_write_bytes: int
+    sbuf_read_bytes: int
+    sbuf_write_bytes: int
+    psum_read_bytes: int
+    psum_write_bytes: int
+    spill_save_bytes: int
+    spill_reload_bytes: int
+    hardware_flops: int
+    transpose_flops: int
+    instructions: Mapping[str, int]
+    """As written, by engine."""
+    written_read_bytes: int
+    """Bytes all loads ask for, before the compiler merges or repeats any."""
+    written_write_bytes: int
+    dma_descriptors: Mapping[int, int]
+    """Number of rows by contiguous bytes, as written."""
+    sbuf_peak_bytes_per_partition: int
+    psum_peak_banks: int
+    pe_passes: int
+    critical_path: tuple[PathStep, ...]
+    dearest_lines: tuple[DearLine, ...]
+    bound: str
+    """What it waits for, in a few words; ``data_dependent`` where there is no latency."""
+    warnings: tuple[str, ...]
+    prediction: uncertainty.Prediction
+    data_dependent: bool
+    extrapolated: bool
+    params: TimelineParams
+    machine: Machine | None = field(default=None, repr=False, compare=False)
+    """The machine operations, for a trace; None where the timeline was extended."""
+    schedule: Schedule | None = field(default=None, repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the operations, as JSON-able data."""
+        data = {
+            name: getattr(self, name)
+            for name in self.__slots__
+            if name not in ("machine", "schedule", "prediction", "params", "critical_path", "dearest_lines")
+        }
+        data["engines"] = dict(self.engines)
+        data["instructions"] = dict(self.instructions)
+        data["dma_descriptors"] = {str(size): count for size, count in sorted(self.dma_descriptors.items())}
+        data["warnings"] = list(self.warnings)
+        data["critical_path"] = [asdict(step) for step in self.critical_path]
+        data["dearest_lines"] = [asdict(line) for line in self.dearest_lines]
+        data["prediction"] = {
+            "class": self.prediction.kind,
+            "interval": self.prediction.interval_percent,
+            "paired_band": {str(k): v for k, v in uncertainty.PAIRED_PERCENT.items()},
+            "validated_on": self.prediction.validated_on,
+        }
+        data["figure_class"] = dict(FIGURE_CLASS)
+        data["params"] = self.params.to_json()
+        data["params_version"] = PARAMS_VERSION
+        return data
+
+
+def timeline(program: Program, params: TimelineParams | None = None, *, max_events: int | None = None) -> Timeline:
+    """Time ``program`` on its chip with its API's compiler model (or with ``params``).
+
+    Beyond ``max_events`` executions (:data:`MAX_EVENTS` if not given) the figures are extended from the first of them: a guess that a program whose
+    later iterations do more work than its first ones proves wrong.
+
+    Raises MissingRule for an operation without a cost rule. A program with loops whose trip count is known only at
+    run time has ``latency_us`` None and every other figure for one trip of each of them, unless
+    ``params.dynamic_trips`` says what to assume.
+    """
+    chip = chip_spec(program.chip)
+    max_events = max_events or MAX_EVENTS
+    if params is None:
+        params = default_params(program.api, program.chip)
+    if params.fuse_loops:
+        program = fuse(program)
+    model = CostModel(chip, params, program.buffers)
+    loops = program.loops
+    dynamic = [loop for loop in loops.values() if loop.kind is LoopKind.DYNAMIC]
+    full = {number: loop.trips for number, loop in loops.items()}
+    for loop in dynamic:
+        full[loop.id] = min(loop.trips, 1 if params.dynamic_trips is None else params.dynamic_trips)
+    total = _executions(program.body, full)
+    if total <= max_events:
+        run = _run(program, model, full)
+        figures = run.figures
+    else:
+        short = _shorter(program, full, max_events // 3)
+        longer = {
+            number: min(full[number], 2 * trips) if trips < full[number] else trips for number, trips in short.items()
+        }
+        first, run = _run(program, model, short), _run(program, model, longer)
+        counts = _executions(program.body, short), _executions(program.body, longer)
+        figures = _extended(first.figures, run.figures, (total - counts[0]) / max(1, counts[1] - counts[0]))
+    return _assemble(program, chip, params, run, figures, full, bool(dynamic), total > max_events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    prepared: Prepared
+    machine: Machine
+    schedule: Schedule
+    figures: dict[str, float]
+
+
+def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:
+    params = model.params
+    legacy = params.model == "compiler_legacy"
+    compiler = compiler_legacy if legacy else compiler_current
+    prepared = prepare(program, model, compiler.place, trips)
+    stream = expand(prepared, numbering=params.value_numbering)
+    machine = plan(stream, model, params, model.chip)
+    times = schedule(machine, params)
+    return _Run(prepared, machine, times, _figures(machine, times))
+
+
+def _figures(machine: Machine, times: Schedule) -> dict[str, float]:
+    busy = [0.0] * len(ENGINES)
+    for engine, us in zip(machine.engine, machine.busy_us, strict=True):
+        busy[engine] += us
+    figures = {f"busy.{engine.value}": us for engine, us in zip(ENGINES, busy, strict=True)}
+    for name in (
+        "hbm_read_bytes", "hbm_write_bytes", "spill_save_bytes", "spill_reload_bytes", "flops", "transpose_flops",
+        "passes", "sbuf_read_bytes", "sbuf_write_bytes", "psum_read_bytes", "psum_write_bytes",
+    ):  # fmt: skip
+        figures[name] = float(getattr(machine, name))
+    figures["total_us"] = times.total_us
+    return figures
+
+
+def _extended(first: dict[str, float], second: dict[str, float], steps: float) -> dict[str, float]:
+    """Each figure, taken as linear in the number of executions."""
+    return {name: max(second[name], value + (second[name] - value) * steps) for name, value in first.items()}
+
+
+def _executions(body: tuple[Node, ...], trips: Mapping[int, int]) -> int:
+    return sum(trips[n.id] * _executions(n.body, trips) if isinstance(n, Loop) else 1 for n in body)
+
+
+def _shorter(program: Program, full: Mapping[int, int], budget: int) -> dict[int, int]:
+    """Trips cut from the outermost loops inwards until the program has at most ``budget`` executions, or none is left."""
+    trips = dict(full)
+    level: tuple[Node, ...] = program.body
+    while _executions(program.body, trips) > budget:
+        found = [node for node in level if isinstance(node, Loop)]
+        if not found:
+            break
+        ratio = budget / _executions(program.body, trips)
+        for loop in found:
+            if trips[loop.id] > 4:
+                trips[loop.id] = max(2, int(trips[loop.id] * ratio))
+        level = tuple(child for loop in found for child in loop.body)
+    return trips
+
+
+def _assemble(
+    program: Program,
+    chip: ChipSpec,
+    params: TimelineParams,
+    run: _Run,
+    figures: dict[str, float],
+    full: Mapping[int, int],
+    dynamic: bool,
+    extended: bool,
+) -> Timeline:
+    latency = figures["total_us"] * params.latency_scale + params.kernel_start_us + params.kernel_end_us
+    known = not dynamic or params.dynamic_trips is not None
+    written = _as_written(program, run.prepared, CostModel(chip, params, program.buffers), full)
+    engines = {engine.value: figures[f"busy.{engine.value}"] for engine in ENGINES}
+    indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
+    dtypes = frozenset(b.dtype for b in program.buffers if b.dtype not in ("int32", "uint32", "uint8", "bool"))
+    return Timeline(
+        chip=chip.name,
+        api=program.api,
+        model=params.model,
+        latency_us=latency if known else None,
+        engines=engines,
+        hbm_read_bytes=round(figures["hbm_read_bytes"]),
+        hbm_write_bytes=round(figures["hbm_write_bytes"]),
+        sbuf_read_bytes=round(figures["sbuf_read_bytes"]),
+        sbuf_write_bytes=round(figures["sbuf_write_bytes"]),
+        psum_read_bytes=round(figures["psum_read_bytes"]),
+        psum_write_bytes=round(figures["psum_write_bytes"]),
+        spill_save_bytes=round(figures["spill_save_bytes"]),
+        spill_reload_bytes=round(figures["spill_reload_bytes"]),
+        hardware_flops=round(figures["flops"]),
+        transpose_flops=round(figures["transpose_flops"]),
+        instructions=written.instructions,
+        written_read_bytes=written.read_bytes,
+        written_write_bytes=written.write_bytes,
+        dma_descriptors=written.descriptors,
+        sbuf_peak_bytes_per_partition=round(run.machine.sbuf_peak),
+        psum_peak_banks=-(-round(run.machine.psum_peak) // chip.psum_bank_bytes),
+        pe_passes=written.passes,
+        critical_path=_critical_path(run.machine, run.schedule),
+        dearest_lines=_dearest(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
+        bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
+        warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
+        prediction=uncertainty.prediction(
+            api=program.api, chip=chip.name, dtypes=dtypes, dynamic=dynamic or indirect, has_latency=known
+        ),
+        data_dependent=dynamic,
+        extrapolated=extended,
+        params=params,
+        machine=None if extended else run.machine,
+        schedule=None if extended else run.schedule,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    instructions: dict[str, int]
+    read_bytes: int
+    write_bytes: int
+    descriptors: dict[int, int]
+    passes: int
+
+
+def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Mapping[int, int]) -> _Written:
+    """Exact counts of the program before any compiler touches it."""
+    counts: dict[str, int] = defaultdict(int)
+    rows: Counter[int] = Counter()
+    read = write = passes = 0
+    for number, (_, loops) in enumerate(program.walk()):
+        template = prepared.templates[number]
+        if template.clears:
+            continue
+        times = prod(full[loop.id] for loop in loops)
+        costs, variants = template.costs, template.variants
+        if variants is not None and times != template.executions:
+            space = tuple((loop.id, full[loop.id]) for loop in loops)
+            variants, shapes = shape_variants(template.instruction, space)
+            costs = [model.cost(template.instruction, template.engine, shape) for shape in shapes]
+        for variant, repeats in (Counter(variants) if variants is not None else {0: times}).items():
+            if variant < 0:
+                continue
+            cost = costs[variant]
+            counts[cost.engine.value] += repeats
+            passes += cost.passes * repeats
+            if cost.bytes_moved:
+                rows[cost.row_bytes] += cost.descriptors * repeats
+                if template.is_store:
+                    write += cost.bytes_moved * repeats
+                else:
+                    read += cost.bytes_moved * repeats
+    return _Written(dict(sorted(counts.items())), read, write, dict(sorted(rows.items())), passes)
+
+
+def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
+    """Time on the chain of operations that ends last, by line and engine, dearest first."""
+    if not times.end_us:
+        return ()
+    at = max(range(len(times.end_us)), key=lambda i: times.end_us[i])
+    spent: dict[tuple[int, str], float] = defaultdict(float)
+    until = times.end_us[at]
+    while at >= 0:
+        begin = times.start_us[at]
+        spent[machine.line[at], ENGINES[machine.engine[at]].value] += max(0.0, until - begin)
+        until = min(until, begin)
+        at = times.cause[at]
+    steps = sorted(spent.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(PathStep(line, engine, us) for (line, engine), us in steps[:20])
+
+
+def _dearest(machine: Machine, scale: float, latency: float) -> tuple[DearLine, ...]:
+    spent: dict[tuple[int, int], float] = defaultdict(float)
+    for line, engine, us in zip(machine.line, machine.engine, machine.busy_us, strict=True):
+        spent[line, engine] += us
+    top = sorted(spent.items(), key=lambda item: (-item[1], item[0]))[:10]
+    return tuple(DearLine(line, ENGINES[e].value, us * scale, us * scale / latency) for (line, e), us in top)
+
+
+def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]) -> str:
+    """Why it takes this long, in a few words."""
+    name = max(engines, key=lambda engine: engines[engine])
+    percent = round(100 * engines[name] / latency)
+    label = "DMA" if name == "dma" else name
+    text = f"{label} {percent} %"
+    if percent < 60:
+        second = sorted(engines, key=lambda engine: -engines[engine])[1]
+        other = "DMA" if second == "dma" else second
+        text = f"waiting: {text}, {other} {round(100 * engines[second] / latency)} %"
+    if name == "dma" and rows:
+        common = max(rows, key=lambda size: rows[size] * max(size, 512))
+        text += f", {common} B rows"
+    return text
+
+
+def _one_trip(program: Program, params: TimelineParams) -> tuple[str, ...]:
+    lines = sorted({loop.line for loop in program.loops.values() if loop.kind is LoopKind.DYNAMIC})
+    if not lines or params.dynamic_trips is not None:
+        return ()
+    where = ", ".join(map(str, lines))
+    return (f"line {where}: trips known at run time only; every figure is for one trip of such a loop",)
+
+
+def _warnings(program: Program, machine: Machine, rows: Mapping[int, int], extended: bool) -> tuple[str, ...]:
+    found = [f"line {notice.line}: {notice.text}" for notice in program.notices]
+    for line, size in sorted(machine.spilled_lines.items(), key=lambda item: -item[1])[:5]:
+        found.append(f"line {line}: {size / 1e6:.1f} MB do not fit SBUF and are spilled to HBM")
+    small = sum(count for size, count in rows.items() if size < 512)
+    if small > 0.1 * max(1, sum(rows.values())):
+        found.append(f"{small} DMA rows are shorter than 512 B (shortest {min(rows)} B)")
+    if extended:
+        found.append("very many executions: figures are extended linearly from a part of them")
+    return tuple(found)

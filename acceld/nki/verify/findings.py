@@ -1,0 +1,51 @@
+"""Collecting findings."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.ir.program import Access, Buffer, Program
+
+MAX_FINDINGS = 50
+
+
+class TooMany(Exception):
+    """Enough was found, or the deadline has passed; what was found stands."""
+
+
+@dataclass
+class Report:
+    """Findings of one verification, one for each rule, line and message.
+
+    ``noted`` counts all of them, equal ones too: a check that finds what was found before has found something.
+    """
+
+    program: Program
+    deadline: float
+    findings: dict[tuple[str, int, str], LegalityError] = field(default_factory=dict)
+    noted: int = 0
+
+    def add(self, rule: str, line: int, message: str, hint: str = "") -> None:
+        """Note a finding. TooMany once there are enough of them."""
+        self.noted += 1
+        self.findings.setdefault((rule, line, message), LegalityError(message, rule=rule, line=line, hint=hint))
+        if len(self.findings) >= MAX_FINDINGS:
+            raise TooMany
+
+    def tick(self) -> None:
+        """TooMany after the deadline, with a finding that says so."""
+        if time.monotonic() > self.deadline:
+            self.add("verify_deadline", 0, "the program is too large to be verified within its deadline")
+            raise TooMany
+
+    def buffer(self, access: Access) -> Buffer:
+        """The buffer an access is of."""
+        return self.program.buffers[access.buffer]
+
+    def name(self, access: Access) -> str:
+        """How messages call the tile of an access."""
+        buffer = self.buffer(access)
+        shape = ", ".join(str(n) for n in access.shape)
+        return f"{buffer.name or f'buffer {buffer.id}'}[{shape}]"

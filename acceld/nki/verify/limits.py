@@ -1,0 +1,64 @@
+"""What an API and a chip allow; figures of chips are in :mod:`acceld.chips`.
+
+Sources: *isa* is the ``nki.isa`` reference, *mig* the migration guide of block dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from acceld.chips import API_CHIPS, CHIPS, ChipSpec
+from acceld.errors import UsageError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """What a program may do. ``strict`` adds what documentation demands but compilers are known to accept."""
+
+    api: str
+    chip: ChipSpec
+    strict: bool = False
+
+    @property
+    def legacy(self) -> bool:
+        """True for ``neuronxcc.nki``."""
+        return self.api == "nki_legacy"
+
+    @property
+    def block_dimensions(self) -> bool:
+        """On-chip tensors may have them: refused from SDK 2.25 on, tolerated by earlier compilers (mig)."""
+        return self.legacy and not self.strict
+
+    @property
+    def psum_starts_on_bank(self) -> bool:
+        """PSUM tensors start on a bank (mig); neuronxcc allows an offset in it."""
+        return not self.legacy
+
+    @property
+    def accumulates_on_any_value(self) -> bool:
+        """A product may add to memset data: not on v2 and v3 (isa, nc_matmul), but neuronxcc does it for nl.zeros."""
+        return self.legacy or self.chip.generation >= 4
+
+    @property
+    def same_base_partition(self) -> bool:
+        """Both tiles of tensor_tensor start on one partition (isa); AWS's own kernels do not keep to it."""
+        return self.legacy and self.strict
+
+
+def rulebook(api: str, chip: str, strict: bool = False) -> RuleBook:
+    """Return the rules of ``api`` on ``chip``. UsageError naming both where they do not go together."""
+    if api not in API_CHIPS:
+        raise UsageError(
+            f"no rule book for API {api!r}", hint=did_you_mean(api, API_CHIPS) or f"one of {', '.join(API_CHIPS)}"
+        )
+    if chip not in CHIPS:
+        raise UsageError(
+            f"no rule book for chip {chip!r}", hint=did_you_mean(chip, CHIPS) or f"one of {', '.join(CHIPS)}"
+        )
+    if chip not in API_CHIPS[api]:
+        raise UsageError(
+            f"API {api} does not support chip {chip}",
+            hint=f"{api} runs on {', '.join(API_CHIPS[api])}; chip {chip} takes "
+            f"{', '.join(name for name, chips in API_CHIPS.items() if chip in chips)}",
+        )
+    return RuleBook(api, CHIPS[chip], strict)

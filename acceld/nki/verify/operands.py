@@ -1,0 +1,261 @@
+"""What each operation takes: engines, memories, types, shapes."""
+
+from __future__ import annotations
+
+from math import prod
+
+from acceld.nki.ir.def_use import reduce_loops
+from acceld.nki.ir.numerics import BITWISE, PACKED_DTYPES
+from acceld.nki.ir.operations import INTEGER_DTYPES, OPS, Kind, Memory, Trait, having
+from acceld.nki.ir.program import Access, Engine, Instruction, Loop, Space
+from acceld.nki.ir.spaces import free_elements, iteration_space
+from acceld.nki.verify.findings import Report
+from acceld.nki.verify.limits import RuleBook
+from acceld.nki.verify.operations import Checker, Operations
+
+_TWO_TILES, _ELEMENTWISE, _PACKED = having(Trait.TWO_TILES), having(Trait.ELEMENTWISE), having(Trait.PACKED)
+_ACROSS = having(Trait.ACROSS)
+
+
+class Operands(Checker):
+    """Checks what an instruction's operands are, not where they lie."""
+
+    def __init__(self, report: Report, rules: RuleBook) -> None:
+        super().__init__(report, rules)
+        self._fine: set[object] = set()
+        self._operations = Operations(report, rules)
+
+    def check(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
+        """All rules of the operation."""
+        if instruction.op == "loop_reduce":
+            self._loop_reduce(instruction, loops)
+        self._same_base(instruction)
+        key = self._signature(instruction)
+        if key in self._fine:
+            return
+        before = self.report.noted
+        self._engine(instruction)
+        self._memories(instruction)
+        self._scalars(instruction)
+        self._shapes(instruction)
+        self._types(instruction)
+        self._operations.check(instruction)
+        if self.report.noted == before:
+            self._fine.add(key)
+
+    def _signature(self, instruction: Instruction) -> object:
+        tiles = tuple(
+            (operand.shape, self._dtype(operand), self._space(operand), self._base(operand))
+            if isinstance(operand, Access)
+            else type(operand)
+            for operand in (*instruction.srcs, *instruction.dsts)
+        )
+        masks = tuple(pattern.coefs for pattern in instruction.mask)
+        return instruction.op, instruction.engine, tiles, instruction.attrs, masks
+
+    def _loop_reduce(self, instruction: Instruction, loops: tuple[Loop, ...]) -> None:
+        around = {loop.id for loop in loops}
+        if not reduce_loops(instruction) or not set(reduce_loops(instruction)) <= around:
+            self._add("local_scope", instruction, "loop_reduce over a loop that is not around it", "name an open loop")
+
+    def _same_base(self, instruction: Instruction) -> None:
+        """Two tiles of one SBUF tensor start at one partition; tensors of their own are placed by the compiler."""
+        if not self.rules.legacy or instruction.op not in _TWO_TILES:
+            return
+        tiles = [instruction.srcs[number] for number in OPS[instruction.op].sources_of(Kind.TILE)]
+        left, right = (tile if isinstance(tile, Access) else None for tile in tiles)
+        if left is None or right is None or left.buffer != right.buffer or self._space(left) is not Space.SBUF:
+            return
+        bases = [self._base(left), self._base(right)]
+        if bases[0] != bases[1] and not any(base is not None and base.terms for base in bases):
+            self._add(
+                "base_partition",
+                instruction,
+                f"the tiles of {instruction.op} start at partitions {' and '.join(str(b.const) for b in bases if b)} of one tensor",
+                "copy one of them with nl.copy first, or load them to tensors of their own",
+            )
+
+    def _engine(self, instruction: Instruction) -> None:
+        op, engine = instruction.op, instruction.engine
+        allowed = OPS[op].engines
+        if allowed and engine is not Engine.UNKNOWN and engine not in allowed:
+            self._add(
+                "engine",
+                instruction,
+                f"{op} does not run on the {engine.value} engine",
+                f"it runs on {', '.join(sorted(one.value for one in allowed))}",
+            )
+        first = OPS[op].generation
+        if self.rules.chip.generation < first:
+            self._add(
+                "chip",
+                instruction,
+                f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older one",
+                "trace it for a later chip, or write it with other instructions",
+            )
+        if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.chip.generation < 3:
+            self._add(
+                "engine",
+                instruction,
+                f"the scalar engine of {self.rules.chip.name} has no tensor_scalar",
+                "use nisa.activation, or leave the engine open",
+            )
+        names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
+        if engine in (Engine.SCALAR, Engine.GPSIMD) and any(name in BITWISE for name in names):
+            self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
+        if engine is Engine.VECTOR and "power" in names:
+            self._add("engine", instruction, "power runs on GpSimd only", "use engine=nisa.gpsimd_engine")
+        if op == "activation" and self.rules.chip.generation == 2:
+            reduce_op = instruction.attr("reduce_op")
+            if reduce_op not in (None, "add"):
+                self._add(
+                    "engine", instruction, f"the scalar engine folds with add only, not {reduce_op}", "reduce apart"
+                )
+
+    def _memories(self, instruction: Instruction) -> None:
+        op = instruction.op
+        spec = OPS[op]
+        if spec.memory is Memory.ANY:
+            if instruction.engine is Engine.GPSIMD:
+                self._no_psum(instruction)
+            return
+        for places, accesses in ((spec.srcs, instruction.srcs), (spec.dsts, instruction.dsts)):
+            for place, operand in zip(places, accesses, strict=False):
+                if not isinstance(operand, Access):
+                    continue
+                space = self._space(operand)
+                allowed = self._allowed(instruction, place.name)
+                if space not in allowed:
+                    self._add(
+                        "address_space",
+                        instruction,
+                        f"Expected operand '{place.name}' of '{op}' to be in address space "
+                        f"'{' or '.join(one.value for one in allowed)}', but got a tile in '{space.value}' instead.",
+                        _WAY.get((space, allowed[0]), ""),
+                    )
+        if instruction.engine is Engine.GPSIMD and spec.memory is not Memory.DMA:
+            self._no_psum(instruction)
+        tiles = [instruction.srcs[number] for number in spec.sources_of(Kind.TILE)] if op in _TWO_TILES else []
+        if len(tiles) == 2 and all(isinstance(tile, Access) and self._space(tile) is Space.PSUM for tile in tiles):
+            self._add("psum_operands", instruction, f"both tiles of {op} are in PSUM", "copy one of them to SBUF first")
+
+    def _no_psum(self, instruction: Instruction) -> None:
+        if any(self._space(access) is Space.PSUM for access in instruction.accesses):
+            self._add(
+                "address_space", instruction, f"GpSimd can not access PSUM ({instruction.op})", "copy it to SBUF first"
+            )
+
+    def _allowed(self, instruction: Instruction, name: str) -> tuple[Space, ...]:
+        memory = OPS[instruction.op].memory
+        tensor = instruction.op == "transpose" and instruction.engine is Engine.TENSOR
+        if memory is Memory.PRODUCT or tensor:
+            return (Space.PSUM,) if name == "dst" else (Space.SBUF,)
+        return {Memory.DMA: (Space.SBUF, Space.HBM), Memory.SBUF: (Space.SBUF,)}.get(memory, (Space.SBUF, Space.PSUM))
+
+    def _scalars(self, instruction: Instruction) -> None:
+        data = instruction.srcs[0] if instruction.srcs else None
+        if not isinstance(data, Access):
+            return
+        for number in OPS[instruction.op].sources_of(Kind.SCALAR):
+            if number >= len(instruction.srcs):
+                continue
+            operand = instruction.srcs[number]
+            if not isinstance(operand, Access):
+                continue
+            partitions = operand.shape[0] if operand.shape else 1
+            if free_elements(operand.shape) != 1 or partitions != data.shape[0]:
+                self._add(
+                    "operand_shape",
+                    instruction,
+                    f"operand {number} of {instruction.op} is {self.report.name(operand)}; a number or one element "
+                    f"for each of {data.shape[0]} partitions is wanted",
+                    "reduce or slice it to one column; for two full tiles use tensor_tensor",
+                )
+            dtype = self._dtype(operand)
+            if self.rules.strict and dtype != "float32" and instruction.op != "activation":
+                self._add("dtype", instruction, f"a per-partition operand must be float32, not {dtype}", "cast it")
+
+    def _shapes(self, instruction: Instruction) -> None:
+        space = iteration_space(instruction)
+        if not instruction.dsts or instruction.op not in _ELEMENTWISE:
+            self._masks(instruction, all(found is not None for found in space.dsts))
+            return
+        scalars = OPS[instruction.op].sources_of(Kind.SCALAR)
+        target = instruction.dsts[0]
+        aligned = True
+        for number, (operand, found) in enumerate(zip(instruction.srcs, space.srcs, strict=True)):
+            if not isinstance(operand, Access) or number in scalars:
+                continue
+            on_chip = Space.HBM not in (self._space(operand), self._space(target))
+            crosses = on_chip and operand.shape[:1] != target.shape[:1] and instruction.op not in _ACROSS
+            if found is not None and not crosses:
+                continue
+            aligned = False
+            if crosses:
+                self._add(
+                    "partition_mismatch",
+                    instruction,
+                    f"number of partitions (dimension 0 size of a tile) mismatch in parameters "
+                    f"({self.report.name(operand)}, {self.report.name(target)}) of '{instruction.op}'",
+                    "slice both to the same partitions",
+                )
+            elif prod(operand.shape) != prod(target.shape):
+                self._add(
+                    "operand_shape",
+                    instruction,
+                    f"shapes of {self.report.name(operand)} and {self.report.name(target)} do not agree in "
+                    f"'{instruction.op}'",
+                    "give both the same number of elements",
+                )
+        if len(instruction.dsts) > 1:
+            result = instruction.dsts[1]
+            if target.shape and (result.shape[:1] != target.shape[:1] or free_elements(result.shape) != 1):
+                self._add(
+                    "operand_shape",
+                    instruction,
+                    f"reduce_res is {self.report.name(result)}; one element a partition is wanted",
+                    "declare it with shape (partitions, 1)",
+                )
+        self._masks(instruction, aligned)
+
+    def _masks(self, instruction: Instruction, aligned: bool) -> None:
+        if instruction.mask and not aligned:
+            self._add("mask", instruction, f"{instruction.op} with a mask needs operands of one shape")
+
+    def _types(self, instruction: Instruction) -> None:
+        op = instruction.op
+        bits = [name for name in map(instruction.attr, ("op", "op0", "op1")) if name in BITWISE or _is_bits(name)]
+        arithmetic = [
+            name
+            for name in map(instruction.attr, ("op", "op0", "op1"))
+            if name is not None and name not in bits and name != "bypass"
+        ]
+        if bits and arithmetic and op != "scan":
+            self._add(
+                "op_mix",
+                instruction,
+                f"{op} mixes bit operation {bits[0]} with {arithmetic[0]}",
+                "use two instructions",
+            )
+        for access in instruction.accesses:
+            dtype = self._dtype(access)
+            if bits and dtype not in INTEGER_DTYPES:
+                self._add(
+                    "dtype", instruction, f"{bits[0]} needs integers, {self.report.name(access)} is {dtype}", "cast it"
+                )
+                break
+            if dtype in PACKED_DTYPES and op not in _PACKED:
+                self._add("dtype", instruction, f"{op} can not compute on {dtype}")
+                break
+
+
+_WAY: dict[tuple[Space, Space], str] = {
+    (Space.HBM, Space.SBUF): "load it to SBUF first",
+    (Space.PSUM, Space.SBUF): "copy it from PSUM to SBUF first",
+    (Space.SBUF, Space.PSUM): "the tensor engine writes to PSUM; copy from there to SBUF",
+    (Space.HBM, Space.PSUM): "the tensor engine writes to PSUM; copy from there to SBUF, then store",
+}
+
+
+def _is_bits(name: object) -> bool:
+    return isinstance(name, str) and (name.startswith("bitwise_") or name.endswith("_shift"))

@@ -1,0 +1,383 @@
+"""Rules of single operations: products, transposes, reductions, statistics, searches, gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from acceld.chips import BN_STATS_ELEMENTS, MAX8_ELEMENTS, STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
+from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
+from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Space
+from acceld.nki.ir.spaces import free_elements, iteration_space, reduced_axes
+from acceld.nki.verify.findings import Report
+from acceld.nki.verify.limits import RuleBook
+
+_GATHER_SIZES = (1, 2, 4, 8, 16, 32)
+
+
+class Checker:
+    """What every check of an instruction needs."""
+
+    def __init__(self, report: Report, rules: RuleBook) -> None:
+        self.report, self.rules = report, rules
+
+    def _dtype(self, access: Access) -> str:
+        return access.dtype or self.report.buffer(access).dtype
+
+    def _space(self, access: Access) -> Space:
+        return self.report.buffer(access).space
+
+    def _base(self, access: Access) -> Affine | None:
+        buffer = self.report.buffer(access)
+        return access.start[buffer.partition_axis] if buffer.space is not Space.HBM else None
+
+    def _add(self, rule: str, instruction: Instruction, message: str, hint: str = "") -> None:
+        self.report.add(rule, instruction.line, message, hint)
+
+
+class Operations(Checker):
+    """Checks an instruction against what its operation alone demands."""
+
+    def __init__(self, report: Report, rules: RuleBook) -> None:
+        super().__init__(report, rules)
+        self._special: dict[str, Callable[[Instruction], None]] = {
+            "matmul": self._matmul,
+            "matmul_mx": self._matmul,
+            "transpose": self._transpose,
+            "bitcast": self._bitcast,
+            "tensor_tensor": self._tensor_tensor,
+            "tensor_reduce": self._tensor_reduce,
+            "partition_reduce": self._partition_reduce,
+            "bn_stats": self._bn_stats,
+            "bn_aggr": self._bn_aggr,
+            "max8": self._eight,
+            "find_index8": self._eight,
+            "match_replace8": self._eight,
+            "local_gather": self._local_gather,
+            "gather": self._gather,
+            "shuffle": self._shuffle,
+            "dma_transpose": self._dma_transpose,
+        }
+
+    def check(self, instruction: Instruction) -> None:
+        """The rules of ``instruction.op``, if it has any of its own."""
+        special = self._special.get(instruction.op)
+        if special is not None:
+            special(instruction)
+
+    def _bitcast(self, instruction: Instruction) -> None:
+        src, dst = instruction.srcs[0], instruction.dsts[0]
+        if not isinstance(src, Access):
+            return
+        sizes = [free_elements(one.shape) * DTYPE_BYTES[self._dtype(one)] for one in (src, dst)]
+        if src.shape[:1] != dst.shape[:1] or sizes[0] != sizes[1]:
+            self._add("shape", instruction, f"{sizes[0]} bytes of each partition read as {sizes[1]}")
+        if self._space(src) is not self._space(dst) or self._space(src) is Space.HBM:
+            spaces = f"{self._space(src).value} and {self._space(dst).value}"
+            self._add("address_space", instruction, f"a view moves nothing, but lies in {spaces}", "copy the tile")
+        strides = [self.report.buffer(one).strides for one in (src, dst)]
+        steps = [
+            sum(step * stride for step, stride in zip(one.dims[-1].steps, along, strict=True))
+            for one, along in zip((src, dst), strides, strict=True)
+            if len(one.dims) > 1 and one.shape[-1] > 1
+        ]
+        if any(step != 1 for step in steps):
+            self._add("access_pattern", instruction, "a view reads elements that are no neighbors", "copy the tile")
+
+    def _matmul(self, instruction: Instruction) -> None:
+        stationary, moving = instruction.srcs[0], instruction.srcs[1]
+        dst = instruction.dsts[0]
+        if not isinstance(stationary, Access) or not isinstance(moving, Access):
+            return
+        k, m, n = stationary.shape[0] if stationary.shape else 0, 0, 0
+        m, n = free_elements(stationary.shape), free_elements(moving.shape)
+        if moving.shape[:1] != stationary.shape[:1]:
+            self._add(
+                "partition_mismatch",
+                instruction,
+                f"number of partitions (dimension 0 size of a tile) mismatch in parameters "
+                f"(stationary{list(stationary.shape)}, moving{list(moving.shape)}) of 'nc_matmul'",
+                "both operands hold the contraction dimension on the partitions",
+            )
+        for size, limit, name in (
+            (k, self.rules.chip.partitions, "the contraction dimension"),
+            (m, STATIONARY_COLUMNS, "the stationary operand's free size"),
+            (n, self._moving_limit(dst), "the moving operand's free size"),
+        ):
+            if size > limit:
+                self._add(
+                    "matmul_shape",
+                    instruction,
+                    f"{name} {size} of 'nc_matmul' exceed architecture limitation of {limit}",
+                    "use smaller tiles",
+                )
+        if (dst.shape[0] if dst.shape else 0, free_elements(dst.shape)) != (m, n):
+            self._add(
+                "matmul_shape",
+                instruction,
+                f"the result of [{k}, {m}] and [{k}, {n}] is [{m}, {n}], not {list(dst.shape)}",
+                "give dst the shape (M, N)",
+            )
+        self._bank(instruction, dst, n)
+        self._product_types(instruction, stationary, moving, dst)
+        self._array_tiles(instruction, k, m)
+
+    def _moving_limit(self, dst: Access) -> int:
+        if self.rules.chip.generation < 4:
+            return self.rules.chip.moving_columns
+        return self.rules.chip.moving_columns * (4 // DTYPE_BYTES[self._dtype(dst)])
+
+    def _bank(self, instruction: Instruction, dst: Access, n: int) -> None:
+        size = n * DTYPE_BYTES[self._dtype(dst)]
+        bank = self.rules.chip.product_row_bytes
+        if size > bank:
+            self._add(
+                "psum_bank",
+                instruction,
+                f"a product's row takes {size} bytes of PSUM; a bank holds {bank}",
+                "use a narrower moving operand",
+            )
+            return
+        buffer = self.report.buffer(dst)
+        if buffer.space is not Space.PSUM:
+            return
+        offset = Affine()
+        item = DTYPE_BYTES[buffer.dtype]
+        for d in range(buffer.partition_axis + 1, len(buffer.shape)):
+            offset = offset + dst.start[d].scale(buffer.strides[d] * item)
+        if not offset.terms and n and any(dim.count > 1 for dim in dst.dims[1:]):
+            last = offset.const + _reach(dst, buffer.strides, buffer.partition_axis) * item + item - 1
+            if offset.const // bank != last // bank:
+                self._add(
+                    "psum_bank",
+                    instruction,
+                    f"{self.report.name(dst)} lies in two PSUM banks",
+                    f"start the tile on a multiple of {bank} bytes",
+                )
+
+    def _product_types(self, instruction: Instruction, stationary: Access, moving: Access, dst: Access) -> None:
+        if instruction.op == "matmul_mx":
+            return
+        kinds = [self._dtype(stationary), self._dtype(moving)]
+        if instruction.attr("perf_mode"):
+            self._performance_mode(instruction, kinds)
+        for kind in kinds:
+            if kind in INTEGER_DTYPES:
+                self._add("dtype", instruction, f"the tensor engine does not multiply {kind}", "cast it to bfloat16")
+                return
+        wide = [kind in ("float32", "tfloat32") for kind in kinds]
+        if wide[0] != wide[1]:
+            self._add(
+                "dtype",
+                instruction,
+                f"operands of 'nc_matmul' are {kinds[0]} and {kinds[1]}: both or none must be float32",
+                "cast one of them",
+            )
+        result = self._dtype(dst)
+        narrow = instruction.attr("transpose") and result == kinds[0]
+        if result != "float32" and not narrow and not (self.rules.chip.generation >= 4 and result == "bfloat16"):
+            self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
+
+    def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
+        """isa nc_matmul: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles."""
+        size = instruction.attr("tile_size")
+        if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:
+            self._add("perf_mode", instruction, f"{instruction.attr('perf_mode')} is no mode of {self.rules.chip.name}")
+        elif any(not kind.startswith("float8") for kind in kinds):
+            self._add("perf_mode", instruction, f"double_row multiplies float8, not {kinds[0]} and {kinds[1]}", "cast")
+        elif isinstance(size, tuple) and len(size) == 2 and size[1] != 128:
+            self._add("perf_mode", instruction, "double_row can not be combined with column tiles", "use 128 columns")
+
+    def _array_tiles(self, instruction: Instruction, k: int, m: int) -> None:
+        position, size = instruction.attr("tile_position"), instruction.attr("tile_size")
+        if not position and not size:
+            return
+        wrong = ""
+        if not isinstance(position, tuple) or not isinstance(size, tuple) or len(position) != 2 or len(size) != 2:
+            wrong = "tile_position and tile_size come together, as (row, column)"
+        else:
+            for start, length in zip(position, size, strict=True):
+                if (
+                    not isinstance(start, int)
+                    or not isinstance(length, int)
+                    or length not in (32, 64, 128)
+                    or start % length
+                    or not 0 <= start < 128
+                ):
+                    wrong = f"position {position} and size {size} do not tile the array"
+            if not wrong and self.rules.chip.generation == 2 and size == (32, 32):
+                wrong = "row and column size can not both be 32 on trn1"
+            if not wrong and (k > int(size[0]) or m > int(size[1])):
+                wrong = f"operands of {k} rows and {m} columns do not fit a tile of {size}"
+        if wrong:
+            self._add("tile_position", instruction, wrong, "sizes are 32, 64 or 128 and positions their multiples")
+
+    def _transpose(self, instruction: Instruction) -> None:
+        src, dst = instruction.srcs[0], instruction.dsts[0]
+        if not isinstance(src, Access):
+            return
+        limit = VECTOR_TRANSPOSE if instruction.engine is Engine.VECTOR else TENSOR_TRANSPOSE
+        rows, columns = src.shape[0] if src.shape else 0, free_elements(src.shape)
+        if len(src.shape) != 2 or len(dst.shape) != 2 or dst.shape != (columns, rows):
+            self._add(
+                "operand_shape",
+                instruction,
+                f"the transpose of {list(src.shape)} is [{columns}, {rows}], not {list(dst.shape)}",
+                "give dst the shape (F, P)",
+            )
+        for dimension, size in enumerate((rows, columns)):
+            if size > limit:
+                self._add(
+                    "transpose_shape",
+                    instruction,
+                    f"size of dimension {dimension} in '{self.report.name(src)}' of 'transpose' exceed architecture "
+                    f"limitation of {limit}",
+                    "use smaller tiles",
+                )
+
+    def _tensor_tensor(self, instruction: Instruction) -> None:
+        one, two = instruction.srcs
+        if not self.rules.same_base_partition or not isinstance(one, Access) or not isinstance(two, Access):
+            return
+        if self._space(one) is not Space.SBUF or self._space(two) is not Space.SBUF or one.shape[0] == 1:
+            return
+        first, second = self._base(one), self._base(two)
+        if first != second:
+            self._add(
+                "base_partition",
+                instruction,
+                "the two tiles of tensor_tensor start on different partitions",
+                "copy one of them to a tile of its own first",
+            )
+
+    def _tensor_reduce(self, instruction: Instruction) -> None:
+        data, dst = instruction.srcs[0], instruction.dsts[0]
+        if not isinstance(data, Access):
+            return
+        axes, rank = reduced_axes(instruction), len(data.shape)
+        wide = [axis for axis in range(rank) if axis in axes or (data.shape[axis] > 1 and axis)]
+        if not axes or axes[0] < 1 or axes[-1] >= rank:
+            self._add(
+                "reduce_axis",
+                instruction,
+                f"tensor_reduce over axes {list(axes)} of {self.report.name(data)}",
+                "free axes are 1 and up; partitions need partition_reduce or a product with ones",
+            )
+        elif wide[-len(axes) :] != list(axes):
+            self._add(
+                "reduce_axis",
+                instruction,
+                f"tensor_reduce over axes {list(axes)} of {self.report.name(data)}: only the last free axes can be "
+                "reduced",
+                "reorder the axes of the view",
+            )
+        if iteration_space(instruction).dsts[0] is None:
+            kept = [n for axis, n in enumerate(data.shape) if axis not in axes]
+            self._add("operand_shape", instruction, f"the result has shape {kept}, not {list(dst.shape)}", "change dst")
+
+    def _partition_reduce(self, instruction: Instruction) -> None:
+        data, dst = instruction.srcs[0], instruction.dsts[0]
+        if isinstance(data, Access) and (
+            dst.shape[:1] != (1,) or free_elements(dst.shape) != free_elements(data.shape)
+        ):
+            self._add(
+                "operand_shape",
+                instruction,
+                f"the result of {self.report.name(data)} is one partition of {free_elements(data.shape)} elements",
+                "give dst one partition",
+            )
+
+    def _bn_stats(self, instruction: Instruction) -> None:
+        self._free(instruction, 1, BN_STATS_ELEMENTS)
+        self._result(instruction, 6)
+
+    def _bn_aggr(self, instruction: Instruction) -> None:
+        data = instruction.srcs[0]
+        if isinstance(data, Access) and (free_elements(data.shape) % 3 or not free_elements(data.shape)):
+            self._add("free_size", instruction, f"bn_aggr takes triples, not {free_elements(data.shape)} elements")
+        self._result(instruction, 2)
+
+    def _eight(self, instruction: Instruction) -> None:
+        self._free(instruction, *MAX8_ELEMENTS)
+        if instruction.op != "max8":
+            values = instruction.srcs[1]
+            if isinstance(values, Access) and free_elements(values.shape) != 8:
+                self._add("free_size", instruction, f"{instruction.op} looks for eight values a partition")
+        data = instruction.srcs[0]
+        if instruction.op == "match_replace8" and isinstance(data, Access):
+            self._result(instruction, free_elements(data.shape))
+        else:
+            self._result(instruction, 8)
+
+    def _free(self, instruction: Instruction, least: int, most: int) -> None:
+        data = instruction.srcs[0]
+        if isinstance(data, Access) and not least <= free_elements(data.shape) <= most:
+            self._add(
+                "free_size",
+                instruction,
+                f"{instruction.op} takes {least} to {most} elements a partition, not {free_elements(data.shape)}",
+                "split the tile",
+            )
+
+    def _result(self, instruction: Instruction, size: int) -> None:
+        data, dst = instruction.srcs[0], instruction.dsts[0]
+        if isinstance(data, Access) and (dst.shape[:1] != data.shape[:1] or free_elements(dst.shape) != size):
+            self._add(
+                "operand_shape",
+                instruction,
+                f"{instruction.op} writes {size} elements to each partition of {list(data.shape)}, dst is "
+                f"{self.report.name(dst)}",
+                "change dst",
+            )
+
+    def _local_gather(self, instruction: Instruction) -> None:
+        data, index = instruction.srcs
+        if not isinstance(data, Access) or not isinstance(index, Access):
+            return
+        if data.shape[0] % 16 or index.shape[0] != data.shape[0]:
+            self._add("partition_group", instruction, "local_gather works on groups of sixteen partitions")
+        if self._dtype(index) != "uint16":
+            self._add("dtype", instruction, f"indices of local_gather are uint16, not {self._dtype(index)}", "cast")
+        if instruction.attr("elements_per_index", 1) not in (None, *_GATHER_SIZES):
+            self._add("free_size", instruction, f"elements for each index must be one of {_GATHER_SIZES}")
+
+    def _gather(self, instruction: Instruction) -> None:
+        data, index = instruction.srcs
+        if not isinstance(data, Access) or not isinstance(index, Access):
+            return
+        dst = instruction.dsts[0]
+        if data.shape[:1] != dst.shape[:1] or prod(index.shape) != prod(dst.shape):
+            self._add("operand_shape", instruction, "gather needs one index for each element of dst")
+        if self._dtype(index) not in INTEGER_DTYPES:
+            self._add("dtype", instruction, f"indices are integers, not {self._dtype(index)}", "cast them")
+
+    def _shuffle(self, instruction: Instruction) -> None:
+        src, dst, lanes = instruction.srcs[0], instruction.dsts[0], instruction.attr("lanes")
+        if not isinstance(src, Access) or not isinstance(lanes, tuple):
+            return
+        numbers = [lane for lane in lanes if isinstance(lane, int) and (0 <= lane < 32 or lane == 255)]
+        if len(lanes) != 32 or len(numbers) != 32:
+            self._add("shuffle_lanes", instruction, "a shuffle has 32 lanes of 0 to 31, or 255 for none")
+            return
+        if src.shape[1:] != dst.shape[1:]:
+            self._add("operand_shape", instruction, "src and dst of a shuffle have equally many elements a partition")
+        used = [(p // 32 * 32 + numbers[p % 32]) for p in range(dst.shape[0]) if numbers[p % 32] != 255]
+        if max(used, default=0) >= src.shape[0]:
+            self._add("shuffle_lanes", instruction, "a lane lies outside of the source's partitions")
+
+    def _dma_transpose(self, instruction: Instruction) -> None:
+        space = iteration_space(instruction)
+        if space.srcs[0] is None or any(
+            operand.shape[axis] != space.shape[target]
+            for operand in instruction.srcs[:1]
+            if isinstance(operand, Access)
+            for axis, target in enumerate(space.srcs[0])
+        ):
+            self._add("operand_shape", instruction, "dst does not have the transposed shape of src", "check axes")
+
+
+def _reach(dst: Access, strides: tuple[int, ...], partition_axis: int) -> int:
+    return sum(
+        (dim.count - 1) * sum(step * strides[d] for d, step in enumerate(dim.steps) if d > partition_axis)
+        for dim in dst.dims[1:]
+    )

@@ -1,0 +1,265 @@
+"""Values over time: scope of buffers, reads of what nobody wrote, and iterations that overwrite each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from acceld.nki.ir.def_use import Use, accumulation, is_product, reads_destination, reduce_loops
+from acceld.nki.ir.numerics import COMMUTATIVE_OPS
+from acceld.nki.ir.operations import REDUCE_OPS
+from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Role, Space
+from acceld.nki.ir.regions import Box, box, coefficient
+from acceld.nki.verify.findings import Report
+from acceld.nki.verify.limits import RuleBook
+
+_PAIRS = 4096
+_ELEMENTS = 1 << 18
+_BUDGET = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    use: Use
+    order: int
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+class State:
+    """Checks the uses of one buffer after another."""
+
+    def __init__(self, report: Report, rules: RuleBook, loops: Mapping[int, Loop]) -> None:
+        self.report = report
+        self.rules = rules
+        self.loops = loops
+        self.trips = {number: loop.trips for number, loop in loops.items()}
+        self.budget = _BUDGET
+
+    def check(self, buffer: Buffer, uses: Sequence[Use]) -> None:
+        """All rules on ``uses``, the accesses of ``buffer`` in program order."""
+        self.report.tick()
+        scoped = [use for use in uses if self._in_scope(buffer, use)]
+        if buffer.role in (Role.INPUT, Role.CONSTANT):
+            self._not_written(buffer, scoped)
+        if buffer.role in (Role.OUTPUT, Role.SCRATCH):
+            self._defined(buffer, scoped)
+        if buffer.space is Space.PSUM and not self.rules.accumulates_on_any_value:
+            self._accumulation_starts(scoped)
+        self._dependencies(buffer, scoped)
+
+    def outputs(self, uses: Mapping[int, Sequence[Use]]) -> None:
+        """Each output is written somewhere."""
+        for number in self.report.program.outputs:
+            buffer = self.report.program.buffers[number]
+            written = buffer.role is Role.INPUT or any(use.writes for use in uses.get(number, ()))
+            if buffer.elements and not written:
+                self.report.add(
+                    "undefined_output",
+                    buffer.line,
+                    f"output {buffer.name or number} is never written",
+                    "store the result before returning it",
+                )
+
+    def _in_scope(self, buffer: Buffer, use: Use) -> bool:
+        around = {loop.id for loop in use.loops}
+        if set(buffer.scope) <= around:
+            return True
+        self.report.add(
+            "local_scope",
+            use.instruction.line,
+            f"Local variable '{buffer.name or buffer.id}' is referenced outside of its parent scope",
+            "declare it before the loop",
+        )
+        return False
+
+    def _not_written(self, buffer: Buffer, uses: Sequence[Use]) -> None:
+        if buffer.role is Role.INPUT and buffer.written_input:
+            return
+        for use in uses:
+            if use.writes:
+                self.report.add(
+                    "input_written",
+                    use.instruction.line,
+                    f"{buffer.role.value} {buffer.name or buffer.id} is written",
+                    "write to an output of its own, or return the argument to update it in place",
+                )
+
+    def _bounds(self, access: Access) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        buffer = self.report.buffer(access)
+        if access.indirect:
+            return (0,) * len(buffer.shape), tuple(size - 1 for size in buffer.shape)
+        region = box(access)
+        lows, highs = [], []
+        for start, extent in zip(region.starts, region.extents, strict=True):
+            low, high = start.bounds(self.trips)
+            lows.append(low)
+            highs.append(high + extent - 1)
+        return tuple(lows), tuple(highs)
+
+    def _defined(self, buffer: Buffer, uses: Sequence[Use]) -> None:
+        """Refuses a read that no write can precede: a sound approximation of undefined reads."""
+        writes = [
+            _Write(use, order, *self._bounds(use.access))
+            for order, use in enumerate(uses)
+            if use.writes and (not _needs_value(use) or use.reduce_loops)
+        ]
+        reads = [(order, use) for order, use in enumerate(uses) if _needs_value(use)]
+        if not reads:
+            return
+        exact = len(writes) * len(reads) <= _PAIRS
+        first = min((write.order for write in writes), default=None)
+        for order, use in reads:
+            if any(dim.count == 0 for dim in use.access.dims) or use.instruction.op in ("print", "barrier"):
+                continue
+            low, high = self._bounds(use.access)
+            if exact:
+                fine = any(self._may_precede(buffer, write, order, use, low, high) for write in writes)
+            else:
+                fine = first is not None and (first < order or any(loop.id not in buffer.scope for loop in use.loops))
+            if not fine:
+                self.report.add(
+                    "undefined_read",
+                    use.instruction.line,
+                    f"{self.report.name(use.access)} is read by {use.instruction.op} but never written before",
+                    "write or initialize it first",
+                )
+
+    def _accumulation_starts(self, uses: Sequence[Use]) -> None:
+        """An accumulation group starts with a product that overwrites, not with a fill or a copy."""
+        writes = [use for use in uses if use.writes]
+        adding = [use for use in writes if _needs_value(use) and is_product(use.instruction)]
+        started = any(is_product(use.instruction) and not _needs_value(use) for use in writes)
+        filled = any(not is_product(use.instruction) for use in writes)
+        if adding and filled and not started:
+            self.report.add(
+                "psum_accumulate",
+                adding[0].instruction.line,
+                "a product is accumulated on data that no product wrote, which is undefined on this chip",
+                "write the first product with accumulate=False",
+            )
+
+    def _may_precede(
+        self, buffer: Buffer, write: _Write, order: int, read: Use, low: tuple[int, ...], high: tuple[int, ...]
+    ) -> bool:
+        if any(most < least for least, most in zip(low, write.high, strict=True)) or any(
+            most < least for least, most in zip(write.low, high, strict=True)
+        ):
+            return False
+        if write.order < order:
+            return True
+        together = {loop.id for loop in read.loops} & {loop.id for loop in write.use.loops}
+        return any(self.trips[loop] > 1 for loop in together - set(buffer.scope))
+
+    def _dependencies(self, buffer: Buffer, uses: Sequence[Use]) -> None:
+        for number, use in enumerate(uses):
+            if number % 64 == 0:
+                self.report.tick()
+            if not use.writes or use.indirect or use.access.elements == 0:
+                continue
+            affine = [
+                loop
+                for loop in use.loops
+                if loop.kind is LoopKind.AFFINE and loop.trips > 1 and loop.id not in buffer.scope
+            ]
+            if not affine or _accumulates(use.instruction, use.access):
+                continue
+            folded = set(reduce_loops(use.instruction)) if use.reduce_loops else set()
+            guarded = {loop for pattern in use.instruction.mask for loop, _ in pattern.base.terms}
+            free = [loop for loop in affine if loop.id not in folded]
+            missing = [
+                loop
+                for loop in free
+                if loop.id not in guarded and not any(coefficient(start, loop.id) for start in use.access.start)
+            ]
+            if missing:
+                names = ", ".join(loop.name or f"i{loop.id}" for loop in missing)
+                self._overlap(use, f"missing indices in the dst access: {names}")
+                continue
+            region = box(use.access)
+            unproved = [loop for loop in free if loop.id not in guarded and not self._separate(region, loop, use)]
+            if unproved and not guarded and not folded and self._collides(buffer, use, unproved):
+                names = ", ".join(loop.name or f"i{loop.id}" for loop in unproved)
+                self._overlap(use, f"iterations of {names} write the same elements")
+
+    def _overlap(self, use: Use, what: str) -> None:
+        self.report.add(
+            "output_dependency",
+            use.instruction.line,
+            f"Unexpected output dependencies, {what} (writing {self.report.name(use.access)})",
+            "index the destination with the loop variable, or use nl.sequential_range",
+        )
+
+    def _separate(self, region: Box, loop: Loop, use: Use) -> bool:
+        """Whether iterations of ``loop`` write apart by the place value of one dimension."""
+        others = [other for other in use.loops if other.id != loop.id]
+        for start, extent in zip(region.starts, region.extents, strict=True):
+            coef = abs(coefficient(start, loop.id))
+            if not coef:
+                continue
+            reach, larger = extent, []
+            for other in others:
+                size = abs(coefficient(start, other.id))
+                if size > coef:
+                    larger.append((size, other.trips))
+                elif size:
+                    reach += size * max(0, other.trips - 1)
+            if coef < reach:
+                continue
+            reach += coef * max(0, loop.trips - 1)
+            apart = True
+            for size, trips in sorted(larger):
+                apart = apart and size >= reach
+                reach += size * max(0, trips - 1)
+            if apart:
+                return True
+        return False
+
+    def _collides(self, buffer: Buffer, use: Use, loops: Sequence[Loop]) -> bool:
+        """Whether two iterations of ``loops`` surely write one element, by counting; False where that is too long."""
+        total = use.access.elements
+        for loop in loops:
+            total *= loop.trips
+        if total > _ELEMENTS or total > self.budget:
+            return False
+        self.budget -= total
+        flat = np.zeros(1, np.int64)
+        for loop in loops:
+            step = sum(
+                coefficient(start, loop.id) * stride
+                for start, stride in zip(use.access.start, buffer.strides, strict=True)
+            )
+            flat = (flat[:, None] + np.arange(loop.trips, dtype=np.int64) * step).reshape(-1)
+        tile = np.zeros(1, np.int64)
+        for dim in use.access.dims:
+            step = sum(s * stride for s, stride in zip(dim.steps, buffer.strides, strict=True))
+            tile = (tile[:, None] + np.arange(dim.count, dtype=np.int64) * step).reshape(-1)
+        tile = np.unique(tile)
+        every = (flat[:, None] + tile).reshape(-1)
+        return bool(np.unique(every).size != every.size)
+
+
+def _needs_value(use: Use) -> bool:
+    """Whether the use needs what was there before; an 'auto' product starts its group itself."""
+    if not use.reads:
+        return False
+    if use.writes and is_product(use.instruction):
+        return accumulation(use.instruction) == "yes"
+    return True
+
+
+def _accumulates(instruction: Instruction, dst: Access) -> bool:
+    """Whether the write folds into what was there, in any order."""
+    if is_product(instruction):
+        return accumulation(instruction) != "no"
+    if any(reads_destination(instruction, number) for number, one in enumerate(instruction.dsts) if one == dst):
+        return True
+    if instruction.op == "copy_predicated" or instruction.op in ("random", "dropout"):
+        return instruction.op == "copy_predicated"
+    if dst not in instruction.srcs:
+        return False
+    ops = [instruction.attr(key) for key in ("op", "op0", "op1")]
+    used = [op for op in ops if isinstance(op, str)]
+    return bool(used) and all(op in COMMUTATIVE_OPS or op in REDUCE_OPS or op == "bypass" for op in used)

@@ -1,0 +1,145 @@
+"""What the search asks of a proposer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
+
+NO_PLAN = "straight from the kernel"
+"""Title of what stands where a plan would, in a run without planner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is optimized, as far as a proposer may know it."""
+
+    workload: str
+    description: str
+    reference_source: str
+    arguments: tuple[str, ...]
+    """One line an argument: name, shape, dtype."""
+    chip: str
+    api: str
+    sdk: str = ""
+    tags: tuple[str, ...] = ()
+    tolerance: float | None = None
+    dtype: str = ""
+    """Dtypes of its arrays, such as ``float32`` or ``bfloat16+float32``."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """Ask for plan number ``index`` for one parent: one call, one plan."""
+
+    problem: Problem
+    run: int
+    iteration: int
+    parent: Candidate
+    place: int
+    """The parent's place in the beam, from 0."""
+    index: int
+    seed: int
+    insights: tuple[Insight, ...] = ()
+    hints: tuple[str, ...] = ()
+    """What a person told the planner."""
+    notes: tuple[str, ...] = ()
+    """What the search tells it, such as plans that repeat."""
+    earlier: tuple[Plan, ...] = ()
+    """Plans made for the same source in earlier iterations: a proposer goes on where they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRequest:
+    """Ask for attempt number ``index`` at one plan."""
+
+    problem: Problem
+    plan: Plan
+    parent: Candidate
+    index: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRequest:
+    """Ask for a first kernel from the reference alone; from step 1 on, for its repair."""
+
+    problem: Problem
+    run: int
+    blank: Kernel
+    """A kernel without text: API, entry and file name of what is asked for."""
+    index: int
+    step: int
+    seed: int
+    earlier: tuple[tuple[str, Evaluation], ...] = ()
+    """This attempt's own earlier texts and verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixRequest:
+    """Ask for a repair of a failed candidate."""
+
+    problem: Problem
+    plan: Plan
+    parent: Candidate
+    failed: Candidate
+    evaluation: Evaluation
+    step: int
+    """From 1 to fixer_steps."""
+    earlier: tuple[tuple[str, Evaluation], ...] = ()
+    """The fixer's own earlier tries: text and verdict."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RewritePair:
+    """A slow -> fast pair to distil an insight from."""
+
+    slow: Candidate
+    fast: Candidate
+    speedup: float
+    positive: bool
+    """True: the child is the fast one."""
+    plan: Plan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """Ask for one insight."""
+
+    problem: Problem
+    run: int
+    iteration: int
+    rewrite: RewritePair
+    seed: int = 0
+
+
+class Proposer(Protocol):
+    """Fills the roles. Expected failures (a model that answers nothing) are values: no plan, no code, None.
+
+    BudgetError and CredentialError end the run; other LLMErrors have been retried and recorded below.
+    """
+
+    name: str
+    abilities: Abilities
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """The text of a first kernel, or None where this proposer writes none or the model gave no code."""
+        ...
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """The plan (id 0), or None where this proposer has no further one for the parent."""
+        ...
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """The attempt, or None where the plan has no further variant."""
+        ...
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        """A repaired kernel, or None where this proposer does not repair."""
+        ...
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        """An insight, or None where this proposer does not teach or the model had none."""
+        ...

@@ -1,0 +1,151 @@
+"""Evaluations, failures and insights as the lines a prompt shows."""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from acceld.chips import CHIPS
+from acceld.figures import duration, percent
+from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
+from acceld.proposers.llm.fencing import LOG_CHARS, capped
+
+COUNTERS: Mapping[str, str] = {
+    "hbm_read_bytes": "bytes read from HBM",
+    "hbm_write_bytes": "bytes written to HBM",
+    "sbuf_read_bytes": "bytes read from SBUF",
+    "sbuf_write_bytes": "bytes written to SBUF",
+    "psum_read_bytes": "bytes read from PSUM",
+    "psum_write_bytes": "bytes written to PSUM",
+    "spill_save_bytes": "bytes spilled",
+    "spill_reload_bytes": "spilled bytes read back",
+    "hardware_flops": "floating-point operations executed",
+    "transpose_flops": "of these for transposes",
+    "peak_flops_bandwidth_ratio": "operations a byte at which the chip is balanced",
+    "mm_arithmetic_intensity": "operations a byte of the matrix products",
+    "hfu_estimated_percent": "estimated use of the matrix engine, percent",
+    "scalar_engine_active_time_percent": "scalar engine busy, percent",
+    "vector_engine_active_time_percent": "vector engine busy, percent",
+    "gpsimd_engine_active_time_percent": "gpsimd engine busy, percent",
+}
+"""neuron-profile's counters that planners see, with the latency the seventeen of AccelOpt (arXiv 2511.15915)."""
+
+ENGINES: Mapping[str, str] = {
+    "scalar_engine_active_time_percent": "scalar",
+    "vector_engine_active_time_percent": "vector",
+    "gpsimd_engine_active_time_percent": "gpsimd",
+}
+
+
+TITLE_CHARS = 80
+TRIED = 40
+"""Earlier plans that a planner is told of, at most."""
+
+
+def profile_lines(profile: Profile | None, seed: int | None = None) -> str:
+    """One line a counter, in an order drawn from ``seed``: the same facts, another emphasis for each planner."""
+    if profile is None:
+        return "(no profile)"
+    lines = [f"latency: {duration(profile.latency_us)}"]
+    derived = _derived(profile)
+    for name, meaning in COUNTERS.items():
+        value = profile.counters.get(name, derived.get(name))
+        if value is not None:
+            lines.append(f"{name} ({meaning}): {value:.6g}")
+    if seed is not None:
+        random.Random(seed).shuffle(lines)
+    return "\n".join(lines)
+
+
+def _derived(profile: Profile) -> dict[str, float]:
+    """Counters that follow from others, as neuron-profile defines them (AWS Neuron documentation, profile schema)."""
+    found: dict[str, float] = {}
+    latency_us, counters = profile.latency_us, profile.counters
+    if latency_us:
+        busy = {engine.lower(): us for engine, us in profile.engines_us.items()}
+        found |= {name: 100.0 * busy[engine] / latency_us for name, engine in ENGINES.items() if engine in busy}
+    flops = counters.get("hardware_flops")
+    moved = counters.get("hbm_read_bytes", 0.0) + counters.get("hbm_write_bytes", 0.0)
+    if flops is not None and moved:
+        found["mm_arithmetic_intensity"] = (flops - counters.get("transpose_flops", 0.0)) / moved
+    chip = CHIPS.get(profile.chip)
+    if chip is not None:
+        peak_flops_per_us = chip.matmul_tflops["bfloat16"] * 1e6
+        found["peak_flops_bandwidth_ratio"] = peak_flops_per_us / chip.hbm_bytes_per_us
+        if flops is not None and latency_us:
+            found["hfu_estimated_percent"] = 100.0 * flops / (peak_flops_per_us * latency_us)
+    return found
+
+
+def standing(evaluation: Evaluation | None) -> str:
+    """How good the kernel is and what bounds it."""
+    profile = evaluation.profile if evaluation else None
+    if evaluation is None or profile is None:
+        return "It has not been timed."
+    how = "by simulation of" if profile.source is Source.SIMULATED else "measured on"
+    text = f"It takes {duration(profile.latency_us)}, {how} {profile.chip}"
+    if evaluation.percent_of_peak is not None:
+        text += f": {percent(evaluation.percent_of_peak)} of the peak that its declared work allows"
+    if evaluation.percent_of_attainable is not None:
+        text += f", {percent(evaluation.percent_of_attainable)} of what the chip can physically attain"
+    return f"{text}. What bounds it: {profile.bound}." if profile.bound else f"{text}."
+
+
+def failure_lines(evaluation: Evaluation, source: str) -> str:
+    """Why a candidate failed: the rule, what it says, the line it points at, and the end of the log."""
+    lines: list[str] = []
+    failure = evaluation.failure
+    if failure is not None:
+        lines.append(f"rule: {failure.rule}")
+        lines.append(f"message: {failure.message}")
+        text = source.splitlines()
+        if 0 < failure.line <= len(text):
+            lines.append(f"at line {failure.line}: {text[failure.line - 1].strip()}")
+        if failure.hint:
+            lines.append(f"what the rule asks for: {failure.hint}")
+    if evaluation.correctness is not None:
+        wrong = [check for check in evaluation.correctness.checks if not check.passed]
+        for check in wrong[:5]:
+            figure = (
+                "" if check.rel_l2 is None else f": relative L2 error {check.rel_l2:.3g}, allowed {check.tolerance}"
+            )
+            lines.append(f"failed check {check.name}{figure} {check.detail}".rstrip())
+    if evaluation.log:
+        lines.append("end of the log:\n" + capped(evaluation.log, LOG_CHARS))
+    return "\n".join(lines) or "(nothing more is known)"
+
+
+def difference(before: str, after: str, label: str = "kernel") -> str:
+    """A unified diff."""
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), f"{label} before", f"{label} after", lineterm=""
+    )
+    return "\n".join(lines) or "(no difference)"
+
+
+def tried_lines(plans: Sequence[Plan]) -> str:
+    """Titles of earlier plans, newest last, each once with how often it came up."""
+    titles = Counter(plan.title or plan.text[:TITLE_CHARS] for plan in plans)
+    lines = [f"- {title}" + (f" ({count} times)" if count > 1 else "") for title, count in titles.items()]
+    return "\n".join(lines[-TRIED:])
+
+
+def insight_lines(insights: Sequence[Insight], seed: int) -> str:
+    """Insights with their numbers, in an order drawn from ``seed``."""
+    order = list(insights)
+    random.Random(seed).shuffle(order)
+    return "\n\n".join(_insight(insight) for insight in order)
+
+
+def _insight(insight: Insight) -> str:
+    where = ", ".join(part for part in (insight.chip, insight.bound) if part)
+    sign = "made a kernel" if insight.kind is InsightKind.POSITIVE else "undone by mistake: the fast form was"
+    head = f"i{insight.id} {insight.title} [{sign} {insight.speedup:.2f} times as fast; {where}]"
+    parts = [head, insight.strategy]
+    if insight.slow:
+        parts.append(f"slow:\n{insight.slow}")
+    if insight.fast:
+        parts.append(f"fast:\n{insight.fast}")
+    return "\n".join(parts)

@@ -1,0 +1,172 @@
+"""Prompt files: loaded from folders, checked, and rendered strictly.
+
+A file is TOML front matter between ``+++`` lines, a system text, a line ``<!-- user -->`` and a user text. Placeholders
+are ``{{name}}``; those in the text, those the front matter lists and those a caller gives must be the same, else
+PromptError. Rendering is one pass, so braces in what is put in stay as they are.
+
+``prompts/<api>/<name>.md`` wins over ``prompts/shared/<name>.md``, and a user's folder over acceld's own.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from acceld.errors import PromptError, did_you_mean
+from acceld.proposers.llm.fencing import Data, delimiter, fenced
+
+SHARED = "shared"
+NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first")
+APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
+USER_MARK = "<!-- user -->"
+
+_PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
+_BRACES = re.compile(r"\{\{.*?\}\}|\{\{|\}\}")
+_BLANK_LINES = re.compile(r"\n{3,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered prompt."""
+
+    system: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """One file as it was read; its placeholders are those of its text."""
+
+    path: Path
+    settings: Mapping[str, str]
+    placeholders: frozenset[str]
+    system: str
+    user: str
+
+    @classmethod
+    def load(cls, path: Path) -> PromptFile:
+        """:raises PromptError: the file is malformed, or its placeholders are not those it lists."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PromptError(f"{path}: {error}") from error
+        head, body = _split(path, text)
+        listed = head.pop("placeholders", None)
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise PromptError(f"{path}: the front matter must list its placeholders", hint='placeholders = ["problem"]')
+        strange = [braces for braces in _BRACES.findall(body) if not _PLACEHOLDER.fullmatch(braces)]
+        if strange:
+            raise PromptError(f"{path}: {strange[0]!r} is no placeholder", hint="write {{lower_case_name}}")
+        _match(path, set(listed), set(_PLACEHOLDER.findall(body)), "its text")
+        system, _, user = body.partition(USER_MARK)
+        settings = {name: str(value) for name, value in head.items()}
+        return cls(path, settings, frozenset(listed), system.strip(), user.strip())
+
+    def render(self, values: Mapping[str, str | Data], secret: bytes = b"") -> Prompt:
+        """Put the values in, data fenced.
+
+        The system text's delimiter depends on the data in it alone, so it stays the same while the user text changes
+        and a provider's prompt cache holds.
+
+        :raises PromptError: a value is missing or nobody asked for it.
+        """
+        _match(self.path, set(self.placeholders), set(values), "what it is given")
+
+        def put_in(template: str) -> str:
+            names = dict.fromkeys(_PLACEHOLDER.findall(template))
+            data = {name: value for name in names if isinstance(value := values[name], Data)}
+            mark = delimiter(secret, data.values())
+            for name in names:
+                if not values[name]:
+                    template = template.replace(f"\n{{{{{name}}}}}\n", "\n")
+            template = _BLANK_LINES.sub("\n\n", template)
+
+            def text_of(name: str) -> str:
+                value = values[name]
+                return fenced(value, mark) if isinstance(value, Data) else value
+
+            return _PLACEHOLDER.sub(lambda found: text_of(found.group(1)), template)
+
+        return Prompt(put_in(self.system), put_in(self.user))
+
+
+class PromptLibrary:
+    """The prompts of one or more folders, the first that has a file winning."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = tuple(folders)
+        self._loaded: dict[tuple[str, str], PromptFile] = {}
+        self._newer: PromptLibrary | None = None
+        self._iteration = 0
+
+    def offer(self, newer: PromptLibrary) -> None:
+        """Use what ``newer`` has loaded from the next iteration on."""
+        self._newer = newer
+
+    def begin(self, iteration: int) -> None:
+        """An iteration begins: what was offered since the last one is taken over whole."""
+        if iteration != self._iteration and self._newer is not None:
+            self._folders, self._loaded, self._newer = self._newer._folders, dict(self._newer._loaded), None
+        self._iteration = iteration
+
+    def get(self, api: str, name: str) -> PromptFile:
+        """The file for one API. :raises PromptError: there is none, or it is malformed."""
+        if (api, name) not in self._loaded:
+            self._loaded[api, name] = PromptFile.load(self._find(api, name))
+        return self._loaded[api, name]
+
+    def language(self, api: str) -> PromptFile:
+        """The few lines on the language itself, with its ``name`` and code ``fence``."""
+        found = self.get(api, "language")
+        missing = {"name", "fence"} - set(found.settings)
+        if missing:
+            raise PromptError(f"{found.path}: the front matter lacks {', '.join(sorted(missing))}")
+        return found
+
+    def check(self, apis: Iterable[str] = APIS) -> list[str]:
+        """What is wrong with the prompts of these APIs, a line each; empty where all is well."""
+        problems: list[str] = []
+        for api in apis:
+            for name in NAMES:
+                try:
+                    self.get(api, name)
+                except PromptError as error:
+                    problems.append(str(error))
+            try:
+                self.language(api)
+            except PromptError as error:
+                problems.append(str(error))
+        return list(dict.fromkeys(problems))
+
+    def _find(self, api: str, name: str) -> Path:
+        places = [folder / part / f"{name}.md" for folder in self._folders for part in (api, SHARED)]
+        for place in places:
+            if place.is_file():
+                return place
+        known = {path.parent.name for folder in self._folders for path in folder.glob("*/language.md")}
+        raise PromptError(
+            f"there is no prompt {name!r} for {api!r}: looked for {', '.join(map(str, places))}",
+            hint=did_you_mean(api, known) if api not in known else "",
+        )
+
+
+def _split(path: Path, text: str) -> tuple[dict[str, object], str]:
+    parts = text.split("+++\n", 2)
+    if len(parts) != 3 or parts[0].strip():
+        raise PromptError(f"{path}: front matter between two lines of +++ is missing")
+    try:
+        return tomllib.loads(parts[1]), parts[2]
+    except tomllib.TOMLDecodeError as error:
+        raise PromptError(f"{path}: front matter: {error}") from error
+
+
+def _match(path: Path, listed: set[str], other: set[str], where: str) -> None:
+    for name in sorted(listed ^ other):
+        if name in listed:
+            raise PromptError(
+                f"{path}: placeholder {name!r} is listed but not in {where}", hint=did_you_mean(name, other)
+            )
+        raise PromptError(f"{path}: {name!r} is in {where} but not listed", hint=did_you_mean(name, listed))

@@ -1,0 +1,326 @@
+"""The roles filled by models: planner, executor, fixer, summarizer.
+
+What is the same for all plans of one parent stands first in the prompt, so that a provider's cache holds; what differs
+(the order of the counters and insights, what has been tried, the number of the proposal) stands last and gives variety
+to models that take no sampling parameters. Every draw comes from the request's seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Final
+
+from acceld.errors import CredentialError
+from acceld.llm.calls import RoleBudgetError
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role
+from acceld.llm.errors import (
+    LLMEmpty,
+    LLMError,
+    LLMInterrupted,
+    LLMRateLimited,
+    LLMTimedOut,
+    LLMUnavailable,
+    LLMUnknownModel,
+)
+from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, Plan
+from acceld.proposers.interface import (
+    NO_PLAN,
+    AttemptRequest,
+    FirstRequest,
+    FixRequest,
+    PlanRequest,
+    Problem,
+    SummaryRequest,
+)
+from acceld.proposers.llm.extraction import extract_kernel, parse_insight, parse_plan
+from acceld.proposers.llm.fencing import LOG_CHARS, NOTE_CHARS, Data
+from acceld.proposers.llm.presentation import (
+    difference,
+    failure_lines,
+    insight_lines,
+    profile_lines,
+    standing,
+    tried_lines,
+)
+from acceld.proposers.llm.prompts import Prompt, PromptLibrary
+from acceld.proposers.llm.roles import RoleTable
+
+WARM_S: Final = 5.0
+"""How long calls wait for the first with the same prompt; by then the provider has read it."""
+
+HOPELESS: Final = 6
+"""So many failed calls in a row without a single answer end the run: something is set up wrongly."""
+
+SEED_BITS: Final = 0x7FFF_FFFF
+
+Values = dict[str, str | Data]
+Tags = dict[str, int | str]
+
+
+class LLMProposer:
+    """Fills the four roles with models.
+
+    BudgetError, CredentialError and an unknown model go up; any other failed call is a missing plan, an attempt
+    without code, no repair, or no insight, and has been written down.
+    """
+
+    name = "llm"
+    abilities = PROPOSERS[name]
+
+    def __init__(
+        self,
+        client: LLMClient,
+        roles: RoleTable,
+        prompts: PromptLibrary,
+        *,
+        plans: int,
+        fixer_steps: int = 0,
+        planner: bool = True,
+    ) -> None:
+        """``plans`` is N; without ``planner`` the executor works straight from the kernel."""
+        self._client = client
+        self._roles = roles
+        self._prompts = prompts
+        self._plans = plans
+        self._fixer_steps = fixer_steps
+        self._planner = planner
+        self._warming: dict[str, asyncio.Event] = {}
+        self._failed_in_a_row = 0
+        self._answered = False
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """One plan; None where the models gave none."""
+        self._prompts.begin(request.iteration)
+        if not self._planner:
+            return self._no_plan(request)
+        problem, parent = request.problem, request.parent
+        values = self._problem_values(problem, parent.kernel)
+        del values["fence"]
+        profile = parent.evaluation.profile if parent.evaluation else None
+        values |= {
+            "standing": standing(parent.evaluation),
+            "profile": profile_lines(profile, request.seed),
+            "insights": _optional(
+                "Insights from earlier rewrites of kernels:", "insights", insight_lines(request.insights, request.seed)
+            ),
+            "notes": "\n".join(request.notes),
+            "hints": _optional("A person who watches this search says:", "hints", "\n".join(request.hints)),
+            "tried": _optional(
+                "Already proposed for this kernel, so propose something else:",
+                "earlier proposals",
+                tried_lines(request.earlier),
+            ),
+            "plan_number": str(request.index + 1),
+            "plan_count": str(self._plans),
+        }
+        tags: Tags = {"run": request.run, "iteration": request.iteration, "parent": parent.id, "index": request.index}
+        completion = await self._ask("planner", problem.api, values, request.seed, tags)
+        parsed = parse_plan(completion.text) if isinstance(completion, Completion) else None
+        if parsed is None or not isinstance(completion, Completion):
+            return None
+        return Plan(
+            run=request.run,
+            iteration=request.iteration,
+            parent=parent.id,
+            index=request.index,
+            text=parsed.text,
+            title=parsed.title,
+            change_class=parsed.change_class,
+            insights=tuple(insight.id for insight in request.insights),
+            data={"cited": list(parsed.cited), "model": completion.model},
+        )
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """A first kernel from the reference; None where the model gave no code or repairs have no money left."""
+        values = self._problem_values(request.problem, request.blank)
+        del values["parent"]
+        earlier = [
+            f"version {number}: {verdict.status}\n{failure_lines(verdict, text)}\n\n{text}"
+            for number, (text, verdict) in enumerate(request.earlier, 1)
+        ]
+        values |= {
+            "earlier": _optional("Your earlier versions, which failed:", "earlier versions", "\n\n".join(earlier)),
+            "attempt_number": str(request.index + 1),
+        }
+        tags: Tags = {"run": request.run, "iteration": 0, "attempt": request.index, "step": request.step}
+        role: Role = "fixer" if request.step else "executor"
+        api, blank = request.problem.api, request.blank
+        try:
+            text, _ = await self._kernel(role, api, values, request.seed, tags, blank, name="first")
+        except RoleBudgetError:
+            return None
+        return text
+
+    def _no_plan(self, request: PlanRequest) -> Plan:
+        """What stands where a plan would: the executor decides itself what to change."""
+        text = (
+            "There is no plan. Decide yourself what makes this kernel faster, and write it.\n"
+            f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer a thought that is not "
+            "everybody's first."
+        )
+        return Plan(request.run, request.iteration, request.parent.id, request.index, text, NO_PLAN)
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """One kernel for a plan; an attempt without code says why."""
+        plan, parent = request.plan, request.parent
+        values = self._problem_values(request.problem, parent.kernel)
+        values |= {
+            "plan": Data("plan", plan.text, LOG_CHARS),
+            "attempt_number": str(request.index + 1),
+        }
+        tags = _tags(plan, attempt=request.index)
+        text, reason = await self._kernel("executor", request.problem.api, values, request.seed, tags, parent.kernel)
+        return Attempt(plan=plan.id, index=request.index, text=text, reason=reason)
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        """A repaired kernel; None where repairs have used up their own budget."""
+        plan, parent, failed = request.plan, request.parent, request.failed
+        values = self._problem_values(request.problem, parent.kernel)
+        earlier = [
+            f"try {number}: {verdict.status}\n{failure_lines(verdict, text)}\n{difference(parent.kernel.text, text)}"
+            for number, (text, verdict) in enumerate(request.earlier, 1)
+        ]
+        values |= {
+            "plan": Data("plan", plan.text, LOG_CHARS),
+            "failed": Data("failing kernel", failed.kernel.text),
+            "diff": Data("difference", difference(parent.kernel.text, failed.kernel.text), LOG_CHARS),
+            "status": request.evaluation.status.value,
+            "failure": Data("failure", failure_lines(request.evaluation, failed.kernel.text), 2 * LOG_CHARS),
+            "earlier": _optional("Repairs tried before, which failed too:", "earlier tries", "\n\n".join(earlier)),
+            "step": str(request.step),
+            "steps": str(max(self._fixer_steps, request.step)),
+        }
+        attempt = failed.order[2]
+        tags = _tags(plan, attempt=attempt, step=request.step)
+        try:
+            text, reason = await self._kernel("fixer", request.problem.api, values, request.seed, tags, parent.kernel)
+        except RoleBudgetError:
+            return None
+        return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        """What a rewrite teaches; None where the model finds nothing."""
+        pair = request.rewrite
+        slow, fast = pair.slow, pair.fast
+        values: Values = {
+            "chip": request.problem.chip,
+            "speedup": f"{pair.speedup:.3f}",
+            "slow": Data("slower kernel", slow.kernel.text),
+            "fast": Data("faster kernel", fast.kernel.text),
+            "diff": Data("difference", difference(slow.kernel.text, fast.kernel.text), 2 * LOG_CHARS),
+            "slow_profile": profile_lines(slow.evaluation.profile if slow.evaluation else None),
+            "fast_profile": profile_lines(fast.evaluation.profile if fast.evaluation else None),
+        }
+        tags: Tags = {"run": request.run, "iteration": request.iteration, "slow": slow.id, "fast": fast.id}
+        completion = await self._ask("summarizer", request.problem.api, values, request.seed, tags)
+        parsed = parse_insight(completion.text) if isinstance(completion, Completion) else None
+        if parsed is None:
+            return None
+        kind = InsightKind.POSITIVE if pair.positive else InsightKind.NEGATIVE
+        return Insight(parsed.title, parsed.strategy, parsed.slow, parsed.fast, pair.speedup, kind)
+
+    def _problem_values(self, problem: Problem, kernel: Kernel) -> Values:
+        """What the prompts of planner, executor and fixer say first."""
+        language = self._prompts.language(problem.api)
+        limit = "float32 rounding" if problem.tolerance is None else f"{problem.tolerance:g}"
+        return {
+            "language_name": language.settings["name"],
+            "language": language.system,
+            "fence": language.settings["fence"],
+            "chip": problem.chip,
+            "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
+            "arguments": Data("arguments", "\n".join(problem.arguments), NOTE_CHARS),
+            "tolerance": f"its relative L2 error against a float64 evaluation is at most {limit}",
+            "parent": Data("kernel", kernel.text),
+        }
+
+    async def _kernel(
+        self, role: Role, api: str, values: Values, seed: int, tags: Tags, kernel: Kernel, *, name: str = ""
+    ) -> tuple[str | None, str]:
+        """A kernel's text, or None and why; asks once more where an answer holds none."""
+        answer = await self._ask(role, api, values, seed, tags, name=name)
+        if isinstance(answer, LLMEmpty | LLMInterrupted):
+            tags = tags | {"reask": 1}
+            answer = await self._ask(role, api, values, seed, tags, name=name)
+        if isinstance(answer, LLMError):
+            return None, answer.message
+        found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length")
+        if found.text is not None or "reask" in tags:
+            return found.text, found.reason
+        again: Values = {
+            "fence": str(values["fence"]),
+            "problem_with_answer": found.reason,
+            "answer": Data("answer", answer.text),
+        }
+        second = await self._ask(role, api, again, seed, tags | {"reask": 1}, name="reask")
+        if isinstance(second, LLMError):
+            return None, found.reason
+        found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length")
+        return found.text, found.reason
+
+    async def _ask(
+        self, role: Role, api: str, values: Values, seed: int, tags: Tags, *, name: str = ""
+    ) -> Completion | LLMError:
+        """One answer, from the model the seed draws or, where that one is down, from another of the role."""
+        prompt = self._prompts.get(api, name or role).render(values, str(tags["run"]).encode())
+        models = self._roles.of(role)
+        failure: LLMError = LLMUnavailable(f"the {role} has no model")
+        for model in models.order(seed):
+            request = CompletionRequest(
+                role=role,
+                model=model,
+                system=prompt.system,
+                user=prompt.user,
+                max_output_tokens=models.max_output_tokens,
+                temperature=models.temperature,
+                seed=seed & SEED_BITS,
+                tags=tags,
+                batch=models.batch,
+            )
+            try:
+                completion = await self._warmed(request, prompt)
+            except (CredentialError, LLMUnknownModel):
+                raise
+            except LLMError as error:
+                failure = error
+                self._count(error)
+                if not isinstance(error, LLMUnavailable | LLMRateLimited | LLMTimedOut):
+                    break
+            else:
+                self._answered, self._failed_in_a_row = True, 0
+                return completion
+        return failure
+
+    def _count(self, error: LLMError) -> None:
+        """:raises LLMError: nothing has ever worked, so going on would only look like a search."""
+        self._failed_in_a_row += 1
+        if not self._answered and self._failed_in_a_row >= HOPELESS:
+            raise error
+
+    async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:
+        """The answer; the first call with a system text goes ahead of the others with the same, to fill the cache."""
+        if request.batch or request.model not in self._roles.warmed:
+            return await self._client.complete(request)
+        key = hashlib.sha256(f"{request.model}\0{prompt.system}".encode("utf-8", "surrogatepass")).hexdigest()
+        if key in self._warming:
+            try:
+                async with asyncio.timeout(WARM_S):
+                    await self._warming[key].wait()
+            except TimeoutError:
+                pass
+            return await self._client.complete(request)
+        warm = self._warming[key] = asyncio.Event()
+        try:
+            return await self._client.complete(request)
+        finally:
+            warm.set()
+
+
+def _tags(plan: Plan, **more: int) -> Tags:
+    return {"run": plan.run, "iteration": plan.iteration, "parent": plan.parent, "plan": plan.id, **more}
+
+
+def _optional(introduction: str, label: str, text: str) -> str | Data:
+    """The text as data under its introduction, or nothing at all."""
+    return Data(f"{label}: {introduction}", text, 12 * NOTE_CHARS) if text else ""

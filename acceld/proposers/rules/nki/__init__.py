@@ -1,0 +1,1 @@
+"""Rewrite rules for NKI kernels, both APIs."""

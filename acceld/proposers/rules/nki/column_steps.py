@@ -1,0 +1,209 @@
+"""Whether the iterations of a loop are steps over the columns of tiles, each element-wise on columns of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import libcst as cst
+
+from acceld.proposers.rules.nki.source.affine import Affine
+from acceld.proposers.rules.nki.source.building import names_in
+from acceld.proposers.rules.nki.source.nests import accesses
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import BINARY, TRANSFERS, UNARY, Access, Dim, Loop, Statement
+
+OPERATIONS = frozenset(
+    "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy load store dma_copy "
+    "scalar_tensor_tensor".split()
+) | frozenset(BINARY + UNARY)
+"""What works element by element, whatever the number of columns."""
+_SCALARS = frozenset(["operand0", "operand1", "bias", "scale"])
+"""Arguments that may be one number a partition."""
+
+
+@dataclass
+class ColumnSteps:
+    """A loop whose iterations are steps over columns, with all that changes when a step becomes larger."""
+
+    loop: Loop
+    trips: int
+    columns: int
+    """Of one step."""
+    tiles: set[str]
+    """Buffers declared in the loop, one step wide."""
+    slots: set[str] = field(default_factory=set)
+    """Buffers declared before it, with a place for each step."""
+    accesses: list[Access] = field(default_factory=list)
+    """Those with indices."""
+    operations: int = 0
+    transfers: int = 0
+    psum: bool = False
+
+    @property
+    def instructions(self) -> int:
+        return max(1, self.operations + self.transfers)
+
+
+class _Part(Enum):
+    """What an access touches, seen from one step ``c`` of 512 columns to the next."""
+
+    STEP = auto()
+    """The step's columns of something wider: ``x[p, 512 * c + f]``."""
+    SLOT = auto()
+    """All columns of the step's place: ``half[c, p, f]``."""
+    ALL = auto()
+    """Always the same, as wide as a step: ``tile[p, f]``."""
+    SAME = auto()
+    """Always the same, of another width: ``scale[p, 0]``."""
+
+
+def column_steps(kernel: KernelModule, loop: Loop) -> ColumnSteps | str:
+    """The loop's steps, or why it has none that could be larger."""
+    where = f"line {loop.line}:"
+    if loop.trips is None or loop.trips < 2 or loop.kind == "range":
+        return f"{where} the number of iterations is not known"
+    statements = [item for item in loop.items if isinstance(item, Statement)]
+    if len(statements) < len(loop.items):
+        return f"{where} there is a loop inside"
+    ops = [s for s in statements if s.kind == "op"]
+    for statement in statements:
+        if statement.kind == "other" or (statement in ops and (statement.op not in OPERATIONS or statement.augmented)):
+            return f"line {statement.line}: this is not element-wise"
+        if statement.kind == "alias" and any(name.value == loop.variable for name in names_in(statement.node)):
+            return f"line {statement.line}: an index name depends on the loop"
+    columns = _columns(ops, loop)
+    if columns is None:
+        return f"{where} the columns of a step are not known"
+    tiles = {s.target.name for s in statements if s.kind == "declaration" and s.target is not None}
+    own = tiles | {s.target.name for s in ops if s.target is not None and s.target.dims is None}
+    steps = ColumnSteps(loop, loop.trips, columns, tiles)
+    for statement in ops:
+        problem = _add(kernel, steps, statement, own)
+        if problem:
+            return f"line {statement.line}: {problem}"
+    problem = _buffers(kernel, steps, own)
+    return f"{where} {problem}" if problem else steps
+
+
+def _columns(ops: Sequence[Statement], loop: Loop) -> int | None:
+    """Columns of one step: the coefficient of the loop variable in an index with a range or slice."""
+    found = set()
+    for dim in (dim for statement in ops for access in accesses(statement) for dim in access.dims or ()):
+        if dim.form is None:
+            return None
+        coefficient = dim.form.coefficient(loop.variable)
+        if coefficient and (dim.extent is not None or dim.form.ranges):
+            found.add(coefficient)
+    return found.pop() if len(found) == 1 else None
+
+
+def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: set[str]) -> str:
+    """Notes what of the statement changes with the step; says why it can not, or nothing.
+
+    ``own`` are names whose values live no longer than an iteration.
+    """
+    if len(statement.mentions) != len(statement.reads):
+        return "an operand is an expression"
+    if statement.op in TRANSFERS:
+        steps.transfers += 1
+    else:
+        steps.operations += 1
+    if kernel.mask(statement) and not _only_rows(kernel, steps.loop, statement.args["mask"]):
+        return "the mask depends on the columns"
+    scalars = {id(access.node) for name, access in statement.reads.items() if name in _SCALARS}
+    for access in accesses(statement):
+        if access.name in kernel.ambiguous:
+            return f"{access.name} may have another name"
+        steps.psum |= kernel.space_of(access.name) == "psum"
+        part = _Part.SAME if access.dims is None else _part(steps, access.dims)
+        if part is None:
+            return f"an index of {access.name} is not a plain step"
+        scalar = part is _Part.SAME and id(access.node) in scalars
+        if part in (_Part.ALL, _Part.SAME) and access.name not in own and not scalar:
+            return f"{access.name} is the same in every step"
+        if part is _Part.SLOT:
+            if access.name not in kernel.buffers:
+                return f"{access.name} is not declared here"
+            steps.slots.add(access.name)
+        if access.dims is not None:
+            steps.accesses.append(access)
+    return ""
+
+
+def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bool:
+    """Whether a mask compares row numbers, so that it is the same for every column."""
+    if not isinstance(mask, cst.Comparison) or len(mask.comparisons) != 1:
+        return False
+    sides = [kernel.affine(side) for side in (mask.left, mask.comparisons[0].comparator)]
+    return all(
+        side is not None and loop.variable not in side.variables and all(symbol.axis == 0 for symbol in side.ranges)
+        for side in sides
+    )
+
+
+def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
+    """What an access touches; None where an index is something else."""
+    *places, last = dims
+    if not places:
+        return None  # its one index may be the partitions
+    moving = 0
+    for dim in places:
+        coefficient = None if dim.form is None else dim.form.coefficient(steps.loop.variable)
+        if dim.form is None or coefficient is None:
+            return None
+        if coefficient:
+            if coefficient != 1 or dim.form.constant or len(dim.form.terms) > 1 or dim.extent is not None:
+                return None
+            moving += 1
+    if last.form is None:
+        return None
+    coefficient = last.form.coefficient(steps.loop.variable)
+    if coefficient:
+        in_steps = coefficient == steps.columns and is_step_wide(last, steps.columns) and not moving
+        return _Part.STEP if in_steps else None
+    if coefficient is None or moving > 1:
+        return None
+    ranges = [symbol.extent for symbol in last.form.ranges]
+    every = last.full or ranges == [steps.columns] or (last.extent == steps.columns and last.form == Affine())
+    if moving:
+        return _Part.SLOT if every else None
+    return _Part.ALL if every else _Part.SAME
+
+
+def is_step_wide(dim: Dim, columns: int) -> bool:
+    """Whether an index runs over ``columns`` neighboring elements, by a slice or by a range."""
+    assert dim.form is not None
+    ranges = [(symbol.extent, coefficient) for symbol, coefficient in dim.form.terms if symbol.is_range]
+    return ranges == [(columns, 1)] or (dim.extent == columns and not ranges)
+
+
+def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
+    """Why a buffer can not become wider; empty where all can."""
+    loop = steps.loop
+    for name in steps.slots | steps.tiles:
+        shape = kernel.buffers[name].declaration.args.get("shape")
+        if not isinstance(shape, cst.Tuple | cst.List):
+            return f"the shape of {name} is not written out"
+    for name in steps.slots:
+        if any(s.parent is not loop for s in (*kernel.writers(name), *kernel.readers(name))):
+            return f"{name} is also used elsewhere, tile by tile"
+        if kernel.buffers[name].shape[-1] != steps.columns:
+            return f"{name} is not {steps.columns} columns wide"
+        indices = [access.dims for access in steps.accesses if access.name == name]
+        if {_slot(dims, loop) for dims in indices} != {place := _slot(indices[0], loop)}:
+            return f"{name} has its steps in different places"
+        if place is None or kernel.buffers[name].shape[place] != loop.trips:
+            return f"{name} has no place for each step"
+    for name in own:
+        if any(s.parent is not loop for s in kernel.readers(name)):
+            return f"{name} is used after the loop"
+        if name in steps.tiles and kernel.buffers[name].shape[-1] not in (steps.columns, 1):
+            return f"{name} is not {steps.columns} columns wide"
+    return ""
+
+
+def _slot(dims: Sequence[Dim] | None, loop: Loop) -> int | None:
+    """Which index is the step's number."""
+    return next((i for i, dim in enumerate(dims or ()) if dim.form and dim.form.coefficient(loop.variable) == 1), None)

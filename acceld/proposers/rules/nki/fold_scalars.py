@@ -1,0 +1,218 @@
+"""Scales, offsets and multiplications move into a neighboring instruction that does them for free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from acceld.model import Profile
+from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Statement
+from acceld.proposers.rules.profiles import busy_share
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_COMMUTATIVE = ("add", "multiply", "maximum", "max", "minimum", "min")
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """``first`` disappears; ``second`` becomes ``op`` with ``arguments``."""
+
+    name: str
+    first: Statement
+    second: Statement
+    op: str
+    arguments: dict[str, str]
+    what: str
+    benefit: float
+
+
+class FoldScalars(Rule):
+    """Two tensor_scalar in one, a scale in an activation, tensor_scalar and tensor_tensor in one, a quotient."""
+
+    name = "fold_scalars"
+    reason = (
+        "tensor_scalar does two operations in one pass at the cost of one, activation multiplies by its scale and adds "
+        "its bias for free, and scalar_tensor_tensor costs what tensor_tensor costs."
+    )
+    source = "nki.isa: costs of tensor_scalar, activation and scalar_tensor_tensor"
+    apis = frozenset({"nki_legacy", "nki"})
+    change_class = "fusion"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every pair."""
+        # tensor_scalar may run on either engine, what it is folded into only on the vector engine.
+        vector_bound = busy_share(profile, "vector") > busy_share(profile, "scalar")
+        for statement in kernel.statements:
+            for fold in _folds(kernel, statement):
+                lessened = vector_bound and fold.op == "scalar_tensor_tensor"
+                yield self.found(
+                    fold.second.line,
+                    partial(_folded, kernel, fold),
+                    Variant(fold.name),
+                    precondition=f"line {fold.first.line} has no other reader, and the masks agree",
+                    plan=f"Lines {fold.first.line} and {fold.second.line}: {fold.what}. One pass over the tile "
+                    "disappears.",
+                    benefit=0.3 * fold.benefit if lessened else fold.benefit,
+                    gain_percent=(0.0, 12.0),
+                    key=f"{fold.first.line}",
+                )
+
+
+def _folded(kernel: KernelModule, fold: _Fold, _: Variant) -> str:
+    """One instruction in place of two."""
+    return replaced(kernel, [fold.first], {fold.second: operation(kernel, fold.second, fold.op, fold.arguments)})
+
+
+def _folds(kernel: KernelModule, second: Statement) -> list[_Fold]:
+    if second.kind != "op" or second.augmented:
+        return []
+    found: list[_Fold] = []
+    for name, access in second.reads.items():
+        first = kernel.producer(second, access)
+        if first is None or not kernel.only_reader(first, second) or kernel.mask(first) != kernel.mask(second):
+            continue
+        if sum(other.name == access.name for other in second.mentions) != 1 or _changed_between(kernel, first, second):
+            continue
+        if _narrow(kernel, first):
+            continue
+        quotient = _into_quotient(kernel, first, second, name)
+        if quotient is not None:
+            found.append(quotient)
+        scalar = _scalar(kernel, first)
+        if scalar is None:
+            continue
+        makers = (_two_scalars, _into_activation, _into_tensor_tensor)
+        folds = [make(kernel, first, second, scalar, name) for make in makers]
+        found += [fold for fold in folds if fold is not None]
+    return found
+
+
+def _changed_between(kernel: KernelModule, first: Statement, second: Statement) -> bool:
+    """Whether an operand of ``first`` is written between the two."""
+    names = {access.name for access in first.mentions}
+    return bool(names & kernel.ambiguous) or any(
+        s.target is not None and s.target.name in names and first.start < s.start < second.start
+        for s in kernel.statements
+        if s.kind != "declaration"
+    )
+
+
+def _narrow(kernel: KernelModule, statement: Statement) -> bool:
+    """Whether a result is rounded to a narrower type, which a fold would skip."""
+    dtype = kernel.text_of(statement, "dtype")
+    return bool(dtype) and not dtype.endswith("float32")
+
+
+@dataclass(frozen=True)
+class _Scalar:
+    """``data op operand``, or the reverse."""
+
+    data: str
+    op: str
+    operand: str
+    reverse: bool
+
+    def before(self, language: str, op: str, operand: str, *, reverse: bool) -> dict[str, str]:
+        """Arguments of an instruction that does this first, and then ``op`` with another operand."""
+        return {
+            "data": self.data,
+            "op0": f"{language}.{self.op}",
+            "operand0": self.operand,
+            "reverse0": "True" if self.reverse else "",
+            "op1": f"{language}.{op}",
+            "operand1": operand,
+            "reverse1": "True" if reverse else "",
+        }
+
+
+def _scalar(kernel: KernelModule, statement: Statement) -> _Scalar | None:
+    """The one operation with a number or a per-partition operand that a statement does."""
+    if statement.op == "tensor_scalar" and "op1" not in statement.args and "data" in statement.reads:
+        operand = statement.args.get("operand0")
+        if operand is None:
+            return None
+        access = kernel.access(operand)
+        if access is not None and not _column(kernel, statement, "operand0"):
+            return None
+        reverse = kernel.text_of(statement, "reverse0") == "True"
+        op = kernel.opname(statement.args.get("op0"))
+        return _Scalar(
+            kernel.text(statement.args["data"]), op, kernel.text(operand), reverse and op not in _COMMUTATIVE
+        )
+    if statement.op in ("multiply", "add", "subtract") and "x" in statement.reads and "y" in statement.args:
+        scalar = kernel.number(statement.args["y"]) is not None or _column(kernel, statement, "y")
+        if scalar and not _column(kernel, statement, "x"):
+            return _Scalar(kernel.text(statement.args["x"]), statement.op, kernel.text(statement.args["y"]), False)
+    return None
+
+
+def _column(kernel: KernelModule, statement: Statement, argument: str) -> bool:
+    access = statement.reads.get(argument)
+    shape = kernel.extents(access) if access is not None else None
+    return shape is not None and len(shape) == 2 and shape[1] == 1
+
+
+def _two_scalars(kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str) -> _Fold | None:
+    after = _scalar(kernel, second)
+    if after is None or name not in ("data", "x"):
+        return None
+    arguments = scalar.before(prefix(kernel, "language"), after.op, after.operand, reverse=after.reverse)
+    what = f"do {scalar.op} and {after.op} as the two operations of one tensor_scalar"
+    return _Fold("tensor_scalar", first, second, "tensor_scalar", arguments, what, 0.12)
+
+
+def _into_activation(
+    kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str
+) -> _Fold | None:
+    if second.op not in ("activation", "activation_reduce") or name != "data" or scalar.op != "multiply":
+        return None
+    if kernel.number(second.args.get("scale")) not in (None, 1.0):
+        return None
+    arguments = {key: kernel.text(value) for key, value in second.args.items() if key not in ("mask", "dtype")}
+    arguments |= {"data": scalar.data, "scale": scalar.operand}
+    what = "multiply as the scale of the activation"
+    return _Fold("activation_scale", first, second, second.op, arguments, what, 0.15)
+
+
+def _into_tensor_tensor(
+    kernel: KernelModule, first: Statement, second: Statement, scalar: _Scalar, name: str
+) -> _Fold | None:
+    pair = kernel.binary(second)
+    beside = pair.other(name) if pair is not None else None
+    other = second.args.get(beside) if beside is not None else None
+    if pair is None or beside is None or other is None or kernel.access(other) is None:
+        return None
+    if pair.op not in ("add", "subtract", "multiply", "maximum") or _column(kernel, second, beside):
+        return None
+    from_right = pair.op == "subtract" and name == pair.right
+    arguments = scalar.before(prefix(kernel, "language"), pair.op, kernel.text(other), reverse=from_right)
+    what = f"do {scalar.op} and {pair.op} in one scalar_tensor_tensor"
+    return _Fold("scalar_tensor_tensor", first, second, "scalar_tensor_tensor", arguments, what, 0.2)
+
+
+def _into_quotient(kernel: KernelModule, first: Statement, second: Statement, name: str) -> _Fold | None:
+    """A product with a reciprocal: the quotient."""
+    operand = first.args.get("data") or first.args.get("x")
+    if first.op != "reciprocal" or operand is None or kernel.access(operand) is None:
+        return None
+    pair = kernel.binary(second)
+    beside = pair.other(name) if pair is not None and pair.op == "multiply" else None
+    other = second.args.get(beside) if beside is not None else None
+    if beside is None or other is None or kernel.access(other) is None:
+        return None
+    if _column(kernel, second, name) or _column(kernel, second, beside):
+        return None
+    arguments = {
+        "data1": kernel.text(other),
+        "data2": kernel.text(operand),
+        "op": f"{prefix(kernel, 'language')}.divide",
+    }
+    return _Fold(
+        "divide", first, second, "tensor_tensor", arguments, "divide instead of multiplying by a reciprocal", 0.2
+    )
+
+
+RULE = FoldScalars()

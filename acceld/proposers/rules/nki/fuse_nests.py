@@ -1,0 +1,360 @@
+"""Two loop nests that hand a buffer over become one, so that the buffer need not outlive an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from acceld.model import Profile
+from acceld.proposers.rules.nki.source.building import (
+    STEP,
+    comments,
+    depends_on,
+    emitted,
+    header,
+    names_in,
+    read,
+    written,
+)
+from acceld.proposers.rules.nki.source.nests import after_line, around, first_line, inside
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.splitting import split_loop
+from acceld.proposers.rules.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten
+from acceld.proposers.rules.profiles import spilled
+from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+
+_DEEPEST = 4
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A nest taken apart by a loop variable: what does not depend on it, and the rest without its loop."""
+
+    before: tuple[_Node, ...]
+    inside: tuple[_Node, ...]
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A statement, or a loop header with new contents."""
+
+    item: Item
+    contents: tuple[_Node, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Fusion:
+    first: Loop
+    second: Loop
+    variable: Loop
+    """The loop of the first nest that becomes the common one."""
+    between: tuple[Item, ...]
+    split: _Split
+    buffers: tuple[str, ...]
+    factor: int = 1
+    """How many iterations of the second nest belong to one of the common loop."""
+
+
+class FuseNests(Rule):
+    """Producer nest and consumer nest under one loop."""
+
+    name = "fuse_nests"
+    reason = (
+        "On-chip memory holds 192 KiB a partition on trn1. What a nest produces for a later nest must survive the whole "
+        "nest; beyond that size the compiler spills it to HBM and reloads it, at the DMA rate."
+    )
+    source = "AWS NKI architecture guide: SBUF size; neuron-profile spill_save_bytes and spill_reload_bytes"
+    apis = frozenset({"nki_legacy"})
+    change_class = "spill"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every pair of nests."""
+        spills = spilled(profile)
+        for fusion in _fusions(kernel):
+            first, second = fusion.first, fusion.second
+            names = ", ".join(fusion.buffers)
+            yield self.found(
+                second.line,
+                partial(_fused_deep, kernel, fusion),
+                Variant("deep", {"depth": _DEEPEST}),
+                Variant("all but the innermost", {"depth": _DEEPEST, "less": 1}),
+                Variant("outer", {"depth": 1}),
+                precondition=f"iteration {second.variable} of the second nest reads of {names} only what iteration "
+                f"{fusion.variable.variable} of the first wrote; the loops are parallel",
+                plan=f"The nest at line {first.line} fills {names} completely before the nest at line {second.line} reads "
+                f"it. Make {fusion.variable.variable} the outer loop of both, so that a part is consumed as soon as it is "
+                "made: live ranges shrink, and with them spills and reloads.",
+                benefit=0.6 if spills else 0.25,
+                gain_percent=(5.0, 50.0) if spills else (0.0, 15.0),
+                key=f"{first.line}",
+            )
+
+
+def _fused_deep(kernel: KernelModule, fusion: _Fusion, variant: Variant) -> str:
+    """Fuse, then fuse again inside the common loop as deep as the variant says.
+
+    With ``less``, the innermost of the fused loops stay apart: then an engine works on the next part while another
+    finishes the last, which it can not where every part goes through both nests at once.
+    """
+    source, common = _fused(*_even(kernel, fusion))
+    sources = [source]
+    for _ in range(int(variant.parameters["depth"]) - 1):
+        current = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+        deeper = [one for one in _fusions(current) if any(loop.line == common for loop in around(one.first))]
+        if not deeper:
+            break
+        source, common = _fused(*_even(current, deeper[0]))
+        sources.append(source)
+    return sources[max(0, len(sources) - 1 - int(variant.parameters.get("less", 0)))]
+
+
+def _bodies(kernel: KernelModule) -> list[list[Item]]:
+    return [kernel.items, *(loop.items for loop in kernel.loops)]
+
+
+def _fusions(kernel: KernelModule) -> list[_Fusion]:
+    found = []
+    for body in _bodies(kernel):
+        loops = [(i, item) for i, item in enumerate(body) if isinstance(item, Loop)]
+        for number, (i, first) in enumerate(loops):
+            for j, second in loops[number + 1 :]:
+                fusion = _fusion(kernel, first, second, tuple(body[i + 1 : j]))
+                if fusion is not None:
+                    found.append(fusion)
+    return found
+
+
+def _fusion(kernel: KernelModule, first: Loop, second: Loop, between: tuple[Item, ...]) -> _Fusion | None:
+    shared = tuple(sorted(written([first]) & read([second])))
+    if kernel.ambiguous & {*shared, *written([first, second])}:
+        return None
+    if not shared or second.kind != "affine_range":
+        return None
+    if written([second]) & (read([first]) | written([first])) or _opaque([first, second, *between]):
+        return None
+    pairs = _handovers(kernel, first, second, shared)
+    if not pairs or second.trips is None:
+        return None
+    for loop in (first, *first.loops()):
+        if loop.kind != "affine_range" or not loop.trips or second.trips % loop.trips:
+            continue
+        factor = second.trips // loop.trips
+        if factor > 1 and (loop is not first or not _divisible(second)):
+            continue
+        if not all(_matched(write, load, loop, second, factor) for write, load in pairs):
+            continue
+        split = _split(kernel, first, loop)
+        if split is None:
+            continue
+        if read(between) & _made(split.inside) or written(between) & (written([first]) | read([first])):
+            continue
+        return _Fusion(first, second, loop, between, split, shared, factor)
+    return None
+
+
+def _opaque(items: Sequence[Item]) -> bool:
+    return any(statement.kind == "other" for statement in flatten(items))
+
+
+@dataclass(frozen=True)
+class _Use:
+    """An access with the lengths of the loops around it."""
+
+    access: Access
+    trips: Mapping[str, int | None]
+
+
+def _handovers(
+    kernel: KernelModule, first: Loop, second: Loop, shared: Sequence[str]
+) -> list[tuple[_Use, _Use]] | None:
+    """Every (write, read) of the shared buffers; None where one is not a plain access of a declared buffer."""
+    pairs = []
+    for name in shared:
+        if name not in kernel.buffers:
+            return None
+        writes = [
+            _use(s, s.target)
+            for s in first.statements()
+            if s.target is not None and s.target.name == name and s.kind == "op"
+        ]
+        reads = [_use(s, a) for s in second.statements() for a in s.mentions if a.name == name]
+        pairs += [(write, one) for write in writes for one in reads]
+    return pairs
+
+
+def _use(statement: Statement, access: Access) -> _Use:
+    return _Use(access, {loop.variable: loop.trips for loop in around(statement)})
+
+
+def _divisible(loop: Loop) -> bool:
+    """Whether a loop can go by groups: no reduction names its variable."""
+    reductions = [s.args["loop_indices"] for s in loop.statements() if "loop_indices" in s.args]
+    return loop.trips != 1 and not any(n.value == loop.variable for node in reductions for n in names_in(node))
+
+
+def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:
+    """Whether a part that an iteration writes is read only in the iterations of the second loop that belong to it.
+
+    True where some index of both is a multiple of the common variable plus a rest that is smaller than that multiple.
+    """
+    dims = write.access.dims, load.access.dims
+    if dims[0] is None or dims[1] is None or len(dims[0]) != len(dims[1]):
+        return False
+    for a, b in zip(dims[0], dims[1], strict=True):
+        if a.form is None or b.form is None:
+            continue
+        step, other = a.form.coefficient(ours.variable), b.form.coefficient(theirs.variable)
+        if not step or not other or step < 0 or other * factor != step:
+            continue
+        first, second = _reach(a, ours.variable, write.trips), _reach(b, theirs.variable, load.trips)
+        if first is None or second is None:
+            continue
+        second = (second[0], second[1] + other * (factor - 1))
+        if max(first[1], second[1]) - min(first[0], second[0]) < step:
+            return True
+    return False
+
+
+def _reach(dim: Dim, without: str, trips: Mapping[str, int | None]) -> tuple[int, int] | None:
+    """Least and greatest value of an index, one variable at zero; None where a loop's length is not known."""
+    assert dim.form is not None
+    low = high = dim.form.constant
+    for symbol, coefficient in dim.form.terms:
+        if symbol.variable == without:
+            continue
+        count = symbol.extent if symbol.is_range else trips.get(symbol.name)
+        if count is None:
+            return None
+        span = coefficient * (count - 1)
+        low, high = low + min(0, span), high + max(0, span)
+    return low, high + (dim.extent or 1) - 1
+
+
+def _split(kernel: KernelModule, nest: Loop, loop: Loop) -> _Split | None:
+    """``nest`` without ``loop``, or None where that could change what is computed."""
+    variable = loop.variable
+    if any(one is not loop and one.variable == variable for one in (nest, *nest.loops())):
+        return None
+    split = _take_apart([nest], loop, frozenset({variable}))
+    made_inside = _made(split.inside)
+    for node, variables in _leaves_with_loops(split.before, ()):
+        statement = node.item
+        assert isinstance(statement, Statement)
+        if statement.kind == "marker":
+            continue
+        if {access.name for access in statement.mentions} & made_inside or statement.augmented:
+            return None
+        if statement.op == "loop_reduce" or statement.target is None:
+            return None
+        names = statement.target.variables
+        if names is None or statement.target.name not in kernel.buffers:
+            return None
+        if not set(variables) <= set(names) or statement.kind == "declaration":
+            return None
+        if inside(kernel.buffers[statement.target.name].declaration, nest):
+            return None
+    return split
+
+
+def _take_apart(items: Sequence[Item], loop: Loop, variables: frozenset[str]) -> _Split:
+    before: list[_Node] = []
+    inside: list[_Node] = []
+    for item in items:
+        if isinstance(item, Statement):
+            dependent = depends_on(item, variables) or item.kind in ("declaration", "marker")
+            (inside if dependent else before).append(_Node(item))
+            continue
+        inner = _take_apart(item.items, loop, _local(item.items, variables))
+        if item is loop:
+            before += inner.before
+            inside += inner.inside
+            continue
+        if _substance(inner.before):
+            before.append(_Node(item, inner.before))
+        if _substance(inner.inside):
+            inside.append(_Node(item, inner.inside))
+    return _Split(tuple(before), tuple(inside))
+
+
+def _local(items: Sequence[Item], variables: frozenset[str]) -> frozenset[str]:
+    """``variables`` and the names of tiles in ``items`` that are made from them."""
+    names = set(variables)
+    for statement in (item for item in items if isinstance(item, Statement)):
+        target = statement.target
+        if target is None:
+            continue
+        if statement.kind == "declaration" or (target.dims is None and depends_on(statement, frozenset(names))):
+            names.add(target.name)
+    return frozenset(names)
+
+
+def _substance(nodes: Sequence[_Node]) -> bool:
+    return any(isinstance(node.item, Statement) and node.item.kind != "marker" for node in _leaves(nodes))
+
+
+def _made(nodes: Sequence[_Node]) -> set[str]:
+    """Names that statements in ``nodes`` write or declare."""
+    return {node.item.target.name for node in _leaves(nodes) if isinstance(node.item, Statement) and node.item.target}
+
+
+def _leaves(nodes: Sequence[_Node]) -> list[_Node]:
+    return [node for node, _ in _leaves_with_loops(nodes, ())]
+
+
+def _leaves_with_loops(nodes: Sequence[_Node], around: tuple[str, ...]) -> list[tuple[_Node, tuple[str, ...]]]:
+    found = []
+    for node in nodes:
+        if isinstance(node.item, Loop):
+            found += _leaves_with_loops(node.contents, (*around, node.item.variable))
+        else:
+            found.append((node, around))
+    return found
+
+
+def _even(kernel: KernelModule, fusion: _Fusion) -> tuple[KernelModule, _Fusion]:
+    """The same fusion with as many iterations of the second nest's loop as of the common one."""
+    if fusion.factor == 1:
+        return kernel, fusion
+    source = split_loop(kernel, fusion.second, fusion.factor)
+    even = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    for one in _fusions(even):
+        if (one.first.line, one.second.line, one.factor) == (fusion.first.line, fusion.second.line, 1):
+            return even, one
+    raise RuleRefused(f"line {fusion.second.line}: the nests can not be fused")
+
+
+def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
+    """The new source, and the line of the common loop."""
+    first, second = fusion.first, fusion.second
+    indent = first.indent
+    renames = {second.variable: fusion.variable.variable} if second.variable != fusion.variable.variable else {}
+    if renames and any(loop.variable == fusion.variable.variable for loop in second.loops()):
+        raise RuleRefused(f"line {second.line}: the name {fusion.variable.variable} is taken in the second nest")
+    head = _written(kernel, fusion.split.before, indent) + emitted(kernel, fusion.between, indent)
+    body = (
+        comments(kernel, fusion.variable, indent)
+        + f"{indent}{header(kernel, fusion.variable)}\n"
+        + _written(kernel, fusion.split.inside, indent + STEP, fusion.variable.variable)
+        + comments(kernel, second, indent + STEP)
+        + emitted(kernel, second.items, indent + STEP, renames, fusion.variable.variable)
+    )
+    start, end = first_line(kernel, first), after_line(kernel, second)
+    source = kernel.source[:start] + head + body + kernel.source[end:]
+    line = source[: start + len(head)].count("\n") + 1 + comments(kernel, fusion.variable, indent).count("\n")
+    return source, line
+
+
+def _written(kernel: KernelModule, nodes: Sequence[_Node], indent: str, around: str = "") -> str:
+    pieces = []
+    for node in nodes:
+        if isinstance(node.item, Loop):
+            pieces.append(comments(kernel, node.item, indent))
+            pieces.append(f"{indent}{header(kernel, node.item)}\n")
+            pieces.append(_written(kernel, node.contents, indent + STEP, node.item.variable))
+        else:
+            pieces.append(emitted(kernel, [node.item], indent, None, around))
+    return "".join(pieces)
+
+
+RULE = FuseNests()

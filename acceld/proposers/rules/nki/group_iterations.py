@@ -1,0 +1,250 @@
+"""The inner of two parallel loops goes by groups, and its groups become the outer loop: reuse that fits SBUF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits, reindent
+from acceld.proposers.rules.nki.hoist_work import hoisted
+from acceld.proposers.rules.nki.source.building import STEP, fresh, names_in
+from acceld.proposers.rules.nki.source.invariants import same_values
+from acceld.proposers.rules.nki.source.nests import (
+    SBUF_BYTES,
+    after_line,
+    all_accesses,
+    inside,
+    kept_bytes,
+    line_start,
+    substance,
+)
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.splitting import Split, substitute
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, flatten
+from acceld.proposers.rules.profiles import reloads
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """``for outer: preparation; for inner: body``."""
+
+    outer: Loop
+    inner: Loop
+    preparation: tuple[Item, ...]
+    prepared_bytes: int
+    """What the preparation of one outer iteration keeps, of each partition."""
+    row_bytes: int
+    """What one inner iteration uses that is the same for every outer iteration."""
+    groups: tuple[int, ...]
+    """Sizes worth trying, best first."""
+
+
+class GroupIterations(Rule):
+    """``for a: for b`` becomes ``for group of b: for a: for b in group``."""
+
+    name = "group_iterations"
+    reason = (
+        "On-chip memory holds 192 KiB a partition on trn1. What an inner loop goes through for every outer iteration is "
+        "loaded or made again each time where it does not fit; a group of it that fits stays for all outer iterations."
+    )
+    source = (
+        "AWS NKI architecture guide: SBUF size; NKI matrix multiplication tutorial: blocking of the free dimensions"
+    )
+    apis = frozenset({"nki_legacy"})
+    change_class = "loop_order"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every nest whose inner loop goes through more than fits, and those that can not be regrouped."""
+        again = reloads(profile)
+        for outer, inner in _pairs(kernel):
+            nest = _nest(kernel, outer, inner)
+            if isinstance(nest, str):
+                yield self.refused(outer.line, nest, f"Make groups of {inner.variable} the outer loop", inner.variable)
+            elif nest is not None:
+                total, groups = nest.row_bytes * (inner.trips or 1), " or ".join(map(str, nest.groups))
+                yield self.found(
+                    outer.line,
+                    partial(_regrouped, kernel, nest),
+                    *(Variant(f"groups of {size}", {"size": size}) for size in nest.groups),
+                    precondition=f"both loops are parallel, what is made in {outer.variable} before {inner.variable} "
+                    "depends on inputs only, and nothing is carried from one iteration to the next",
+                    plan=f"Every iteration of {outer.variable} goes through all {inner.trips} iterations of "
+                    f"{inner.variable}, which together use {total >> 10} KiB a partition besides the "
+                    f"{nest.prepared_bytes >> 10} KiB of {outer.variable}: more than SBUF holds. Take {inner.variable} in "
+                    f"groups of {groups} and make the groups the outer loop, so that a group stays on chip for all "
+                    f"iterations of {outer.variable}.",
+                    benefit=0.5 if again else 0.2,
+                    gain_percent=(5.0, 40.0) if again else (0.0, 20.0),
+                    key=inner.variable,
+                )
+
+
+def _regrouped(kernel: KernelModule, nest: _Nest, variant: Variant) -> str:
+    """Groups of the variant's size outermost; what then does not depend on the middle loop moves before it."""
+    source, line = _grouped(kernel, nest, int(variant.parameters["size"]))
+    regrouped = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    return hoisted(regrouped, next(loop for loop in regrouped.loops if loop.line == line))
+
+
+def _pairs(kernel: KernelModule) -> list[tuple[Loop, Loop]]:
+    """Loops that end in another loop."""
+    found = []
+    for outer in kernel.loops:
+        items = [item for item in outer.items if substance([item])]
+        if items and isinstance(items[-1], Loop):
+            found.append((outer, items[-1]))
+    return found
+
+
+def _nest(kernel: KernelModule, outer: Loop, inner: Loop) -> _Nest | str | None:
+    """The nest, why it can not be regrouped, or None where nothing would be gained."""
+    if outer.trips is None or inner.trips is None or inner.trips < 4 or outer.trips < 2:
+        return None
+    preparation = tuple(outer.items[: outer.items.index(inner)])
+    prepared = [
+        (s, s.target)
+        for s in flatten(preparation)
+        if s.kind == "op" and s.target is not None and kernel.space_of(s.target.name) == "sbuf"
+    ]
+    prepared_bytes = kept_bytes(kernel, prepared, outer)
+    row_bytes = kept_bytes(kernel, _reused(kernel, outer, inner), inner)
+    if not row_bytes or prepared_bytes is None or prepared_bytes + row_bytes * inner.trips <= SBUF_BYTES:
+        return None
+    obstacle = _obstacle(kernel, outer, inner, preparation)
+    if obstacle:
+        return obstacle
+    sizes = [size for size in range(2, inner.trips) if inner.trips % size == 0 and size * row_bytes <= SBUF_BYTES]
+    if not sizes:
+        return f"line {inner.line}: no group of {inner.variable} fits; one iteration takes {row_bytes >> 10} KiB"
+    fitting = [size for size in sizes if prepared_bytes + size * row_bytes <= SBUF_BYTES]
+    groups = [*reversed(fitting), *(size for size in sizes if size not in fitting)][:3]
+    return _Nest(outer, inner, preparation, prepared_bytes, row_bytes, tuple(groups))
+
+
+def _reused(kernel: KernelModule, outer: Loop, inner: Loop) -> list[tuple[Statement, Access]]:
+    """Reads in the inner loop of SBUF tiles that depend on the inner variable only."""
+    same = same_values(kernel, outer)
+    written = {s.target.name for s in outer.statements() if s.target is not None and s.kind == "op"}
+    made = {s.target.name for s in same if s.target is not None and inside(s, inner)}
+    found = []
+    for statement in inner.statements():
+        if statement.kind != "op" or statement in same:
+            continue
+        for access in statement.mentions:
+            if kernel.space_of(access.name) != "sbuf" or access.variables is None:
+                continue
+            if access.name in written:
+                if access.name in made and all(w in same for w in kernel.writers(access.name)):
+                    found.append((statement, access))
+            elif inner.variable in access.variables and outer.variable not in access.variables:
+                found.append((statement, access))
+    return found
+
+
+def _obstacle(kernel: KernelModule, outer: Loop, inner: Loop, preparation: Sequence[Item]) -> str:
+    """Why groups of the inner loop can not come outermost; empty where they can."""
+    for loop in (outer, inner):
+        if loop.kind != "affine_range":
+            return f"line {loop.line}: {loop.variable} is a {loop.kind}, whose iterations may depend on each other"
+    for loop in outer.loops():
+        used = {name.value for name in names_in(loop.node.iter)}
+        if {outer.variable, inner.variable} & used or (loop is not inner and loop.variable == inner.variable):
+            return f"line {loop.line}: the loop over {loop.variable} depends on the nest's variables"
+    for statement in outer.statements():
+        if statement.kind == "other":
+            return f"line {statement.line}: this statement is not understood"
+        if kernel.ambiguous & {access.name for access in statement.mentions}:
+            return f"line {statement.line}: a tile may have another name"
+    written = {s.target.name for s in inner.statements() if s.target is not None and s.kind == "op"}
+    for statement in flatten(preparation):
+        problem = _unrepeatable(kernel, outer, statement, written)
+        if problem:
+            return f"line {statement.line}: {problem}"
+    for statement in inner.statements():
+        problem = _carried(kernel, outer, inner, statement) if statement.kind == "op" else ""
+        if problem:
+            return f"line {statement.line}: {problem}"
+    return ""
+
+
+def _unrepeatable(kernel: KernelModule, outer: Loop, statement: Statement, written: set[str]) -> str:
+    """Why a statement before the inner loop can not be done again for every group."""
+    target = statement.target
+    if statement.kind != "op" or target is None:
+        return ""
+    if statement.op == "store" or kernel.space_of(target.name) == "hbm":
+        return "the store would be repeated for every group"
+    if statement.augmented or statement.op == "loop_reduce":
+        return f"{target.name} is a running sum, which a repetition would add to"
+    if written & {target.name, *(access.name for access in statement.mentions)}:
+        return "it uses what the inner loop writes"
+    found = all_accesses(kernel, target.name)
+    if found is None or not all(inside(one, outer) for one, _ in found):
+        return f"{target.name} is also used outside of the loops"
+    return ""
+
+
+def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statement) -> str:
+    """Why a statement of the inner loop depends on the order of iterations."""
+    target = statement.target
+    if target is None:
+        return ""
+    name = target.name
+    if kernel.space_of(name) == "hbm":
+        return (
+            f"{name} is read in the loops that write it"
+            if any(inside(reader, outer) for reader in kernel.readers(name))
+            else ""
+        )
+    if statement.op == "loop_reduce" and any(
+        node.value == inner.variable for node in names_in(statement.args.get("loop_indices", statement.node))
+    ):
+        return f"{name} is reduced over {inner.variable}"
+    declaration = kernel.buffers[name].declaration if name in kernel.buffers else None
+    if declaration is None or inside(declaration, inner):
+        used = [*kernel.readers(name), *kernel.writers(name)]
+        return "" if all(inside(one, inner) for one in used) else f"{name} is used outside of {inner.variable}'s loop"
+    names = target.variables
+    needed = (
+        {inner.variable} if statement.augmented or statement.op == "loop_reduce" else {inner.variable, outer.variable}
+    )
+    if inside(declaration, outer):
+        needed = {inner.variable}
+    if names is None or not needed <= set(names):
+        return f"{name} has no place for every iteration of {' and '.join(sorted(needed))}"
+    return ""
+
+
+def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
+    """The source with groups outermost, and the line of the middle loop."""
+    outer, inner = nest.outer, nest.inner
+    group, member = fresh(kernel, f"{inner.variable}_group"), fresh(kernel, f"{inner.variable}_in_group")
+    edits = Edits(kernel.source)
+    count = kernel.text(inner.node.iter).rsplit("(", 1)[0]
+    edits.replace(*kernel.span(inner.node.target), member)
+    assert isinstance(inner.node.iter, cst.Call)
+    edits.replace(*kernel.span(inner.node.iter.args[0].value), str(size))
+    substitute(kernel, inner, Split(inner.variable, group, member, size), edits)
+    made = {s.target.name for s in flatten(nest.preparation) if s.target is not None and s.kind == "op"}
+    moved = [
+        buffer.declaration
+        for name, buffer in kernel.buffers.items()
+        if name in made and not inside(buffer.declaration, outer)
+    ]
+    for declaration in moved:
+        edits.replace(declaration.start - len(declaration.indent), after_line(kernel, declaration), "")
+    before, block, after = edits.apply_around(line_start(kernel, outer), after_line(kernel, outer))
+    indent = outer.indent + STEP
+    head = f"{outer.indent}for {group} in {count}({(inner.trips or 1) // size}):\n"
+    for declaration in moved:
+        text = kernel.source[declaration.start : declaration.end]
+        head += indent + reindent(text, declaration.indent, indent) + "\n"
+    return before + head + reindent(block, outer.indent, indent) + after, (before + head).count("\n") + 1
+
+
+RULE = GroupIterations()

@@ -1,0 +1,379 @@
+"""Products that could be made transposed, and what lies between them and the transposes that would not be needed then.
+
+A tile of ``blocks`` blocks of 128 columns is transposed block by block, and ``blocks`` tiles in neighboring places have
+as many blocks in all as they have places. So block ``b`` of place ``a`` may hold what block ``a`` of place ``b`` held,
+transposed: tiles, loops and element-wise work stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.nki.source.nests import all_accesses, around, inside
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import BINARY, UNARY, Access, Dim, Loop, Statement
+
+BLOCK = 128
+"""Partitions of a tile, and columns of a stationary operand."""
+_WIDEST_MOVING = 512
+_NISA = "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy".split()
+_ELEMENTWISE = frozenset([*_NISA, *BINARY, *UNARY])
+_ON_CHIP = ("sbuf", "psum")
+
+
+@dataclass(frozen=True)
+class Product:
+    """``nc_matmul(stationary, moving)`` whose operands can change places."""
+
+    statement: Statement
+    stationary: Access
+    moving: Access
+    slot: Loop
+    """The loop over places: the stationary operand depends on it, the moving one does not."""
+    place: int
+    """Which index of the stationary operand is the place; the last where the places are columns of one tile already."""
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether the stationary operands of all places lie side by side already."""
+        return self.place == len(self.stationary.dims or ()) - 1
+
+
+@dataclass
+class OperandSwap:
+    """Products, the element-wise work on them, and the transposes of the result that are not needed any more."""
+
+    turn: Statement
+    """The transpose, on the tensor engine."""
+    copy: Statement
+    """Its copy out of PSUM."""
+    source: Access
+    """What is transposed."""
+    part: Loop
+    """The loop over blocks of columns."""
+    blocks: int
+    slot: Loop | None = None
+    """The loop over places around the transposes."""
+    products: list[Product] = field(default_factory=list)
+
+
+def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
+    """What would make ``turn`` superfluous, or why nothing does; None where it is no transpose of something computed."""
+    source = _transposed(kernel, turn)
+    if source is None or kernel.space_of(source.name) != "sbuf" or not _made_on_chip(kernel, source.name):
+        return None
+    where = f"line {turn.line}:"
+    part = _part(turn, source)
+    if part is None:
+        return f"{where} {source.name} is not transposed by blocks of {BLOCK} columns in a loop over them"
+    copies = kernel.readers(turn.target.name) if turn.target is not None else []
+    if len(copies) != 1 or not _is_copy(kernel, copies[0], turn):
+        return f"{where} the transpose is not only copied out of PSUM"
+    swap = OperandSwap(turn, copies[0], source, part, part.trips or 0)
+    return _Origin(kernel, swap).problem() or swap
+
+
+def _transposed(kernel: KernelModule, turn: Statement) -> Access | None:
+    """What a statement transposes on the tensor engine."""
+    if turn.kind != "op" or turn.augmented or kernel.mask(turn):
+        return None
+    if turn.op == "nc_transpose":
+        return turn.reads.get("data") if set(turn.args) <= {"data", "mask"} else None
+    if turn.op != "nc_matmul" or kernel.text_of(turn, "is_transpose") != "True" or "moving" not in turn.reads:
+        return None
+    return turn.reads.get("stationary") if _is_identity(kernel, turn.reads["moving"]) else None
+
+
+def _is_identity(kernel: KernelModule, access: Access) -> bool:
+    """Whether a tile was loaded, once and whole, from a constant that numpy made as an identity."""
+    writers = kernel.writers(access.name)
+    constant = writers[0].reads.get("src") if len(writers) == 1 and writers[0].op == "load" else None
+    if constant is None or constant.name not in kernel.buffers or kernel.ambiguous & {access.name, constant.name}:
+        return False
+    declared, target = kernel.buffers[constant.name].declaration, writers[0].target
+    whole = kernel.extents(access) == kernel.extents(constant) == (BLOCK, BLOCK)
+    if declared.op != "shared_constant" or not whole or target is None or not target.same_as(access):
+        return False
+    return bool(re.fullmatch(rf"np\.(identity|eye)\({BLOCK}(, dtype=[\w.]+)?\)", kernel.text_of(declared, "shape")))
+
+
+def _made_on_chip(kernel: KernelModule, name: str) -> bool:
+    return all(writer.op not in ("load", "memset") for writer in kernel.writers(name))
+
+
+def _part(turn: Statement, source: Access) -> Loop | None:
+    """The loop whose variable counts blocks in the last index: ``128 * part + nl.arange(128)[None, :]``."""
+    *places, last = source.dims or (Dim(None),)
+    if last.form is None or not places:
+        return None
+    for loop in around(turn):
+        wanted = Affine.of(Symbol(loop.variable, loop.variable)).times(BLOCK) + _columns(BLOCK)
+        if last.form == wanted and loop.trips and _uses(source, loop.variable) == [len(places)]:
+            return loop
+    return None
+
+
+def _is_copy(kernel: KernelModule, copy: Statement, turn: Statement) -> bool:
+    read = copy.reads.get("src")
+    plain = copy.kind == "op" and copy.op in ("copy", "tensor_copy") and not copy.augmented and not kernel.mask(copy)
+    if not plain or copy.parent is not turn.parent or read is None or copy.target is None or turn.target is None:
+        return False
+    return read.same_as(turn.target) and kernel.writers(read.name) == [turn] and len(copy.mentions) == 1
+
+
+class _Origin:
+    """Everything a transposed tile was made of, back to products."""
+
+    def __init__(self, kernel: KernelModule, swap: OperandSwap) -> None:
+        self._kernel, self._swap = kernel, swap
+        self._columns = BLOCK * swap.blocks
+        self._names = {swap.source.name}
+        """Tiles whose values change places."""
+        self._places: dict[str, int] = {}
+        """Which index of a buffer is its place."""
+        self._slots: dict[str, Loop] = {}
+        """The loop over places that a tile without such an index lives in."""
+
+    def problem(self) -> str:
+        """Why values can not change places; empty where they can. Notes products and the loop over places."""
+        if not 1 < self._swap.blocks <= _WIDEST_MOVING // BLOCK:
+            return f"line {self._swap.turn.line}: {self._columns} columns are no moving operand"
+        steps: dict[Statement, None] = {}
+        pending = [self._swap.source.name]
+        while pending:
+            for writer in self._kernel.writers(pending.pop()):
+                steps[writer] = None
+                new = {one.name for one in self._values(writer)} - self._names
+                self._names |= new
+                pending += new
+        for name in sorted(self._names):
+            problem = self._alone(name, steps)
+            if problem:
+                return problem
+        for step in sorted(steps, key=lambda one: one.start):
+            problem = self._step(step)
+            if problem:
+                return f"line {step.line}: {problem}"
+        return self._last() or self._unmixed()
+
+    def _values(self, step: Statement) -> list[Access]:
+        """Operands of element-wise work, numbers aside."""
+        if step.op not in _ELEMENTWISE:
+            return []
+        bias = step.args.get("bias")
+        nothing = bias if self._kernel.is_zero(bias) else None
+        return [one for one in step.mentions if one.node is not nothing]
+
+    def _alone(self, name: str, steps: dict[Statement, None]) -> str:
+        kernel, turn = self._kernel, self._swap.turn
+        if name in kernel.ambiguous or kernel.space_of(name) not in _ON_CHIP:
+            return f"line {turn.line}: {name} is not a tile on the chip"
+        for reader in kernel.readers(name):
+            if reader is not turn and reader not in steps:
+                return f"line {reader.line}: {name} is also read here, where it is not transposed"
+        declared = kernel.buffers.get(name)
+        if declared is not None and declared.declaration.op not in ("ndarray", "zeros"):
+            return f"line {declared.declaration.line}: {name} has initial values"
+        return ""
+
+    def _step(self, step: Statement) -> str:
+        """Why one statement does not allow it; notes where its result has its place."""
+        kernel = self._kernel
+        if step.kind != "op" or step.target is None or kernel.mask(step):
+            return "this is not a plain operation"
+        values = self._values(step)
+        if not all(self._whole(access) for access in (*values, step.target)):
+            return f"not a whole tile of {BLOCK} x {self._columns}"
+        if step.op == "nc_matmul":
+            product = self._product(step)
+            if isinstance(product, str):
+                return product
+            self._swap.products.append(product)
+            return self._note(step, step.target, product.slot)
+        reduces = any(argument.startswith("reduce") for argument in step.args)
+        if step.op not in _ELEMENTWISE or step.augmented or not values or reduces:
+            return "this is neither a product nor element-wise work on one"
+        others = [value for value in step.args.values() if kernel.access(value) is None]
+        if not all(kernel.number(value) is not None or _is_setting(value) for value in others):
+            return "an operand is an expression"
+        slots = [self._slot(step, access) for access in values]
+        if slots[0] is None or any(slot is not slots[0] for slot in slots):
+            return "its operands are not in the same place"
+        return self._note(step, step.target, slots[0])
+
+    def _whole(self, access: Access) -> bool:
+        """Whether an access is all of a tile, partitions before columns."""
+        shape = (BLOCK, self._columns)
+        if access.dims is None:
+            return self._kernel.extents(access) == shape
+        buffer = self._kernel.buffers.get(access.name)
+        if buffer is None or len(access.dims) < 2:
+            return False
+        return _is_tile(access.dims, self._columns) and buffer.shape[-2:] == shape
+
+    def _note(self, step: Statement, target: Access, slot: Loop) -> str:
+        """Remembers the place of what ``step`` writes in the loop ``slot``."""
+        kernel, name = self._kernel, target.name
+        if target.dims is None or len(target.dims) == 2:
+            users = [*kernel.writers(name), *kernel.readers(name)]
+            declared = [kernel.buffers[name].declaration] if name in kernel.buffers else []
+            if not all(inside(user, slot) for user in (*users, *declared)):
+                return f"{name} has no place for each iteration of {slot.variable}"
+            if self._slots.setdefault(name, slot) is not slot:
+                return f"{name} has two places"
+            return ""
+        uses = _uses(target, slot.variable)
+        if len(uses) != 1 or self._places.setdefault(name, uses[0]) != uses[0]:
+            return f"{name} has no place for each iteration of {slot.variable}"
+        found = self._slot(step, target)
+        return "" if found is slot else f"{name} has its places in another order"
+
+    def _slot(self, statement: Statement, access: Access) -> Loop | None:
+        """The loop over the places of ``access``: its index there is the loop's variable and multiples of the blocks."""
+        if access.name in self._slots:
+            return self._slots[access.name]
+        if access.name not in self._places or access.dims is None:
+            return None
+        place = self._places[access.name]
+        return next(
+            (
+                loop
+                for loop in around(statement)
+                if _counts(access.dims[place], loop, self._swap.blocks) and _uses(access, loop.variable) == [place]
+            ),
+            None,
+        )
+
+    def _product(self, step: Statement) -> Product | str:
+        kernel = self._kernel
+        flags = {name: kernel.text(value) for name, value in step.args.items() if name not in ("stationary", "moving")}
+        stationary, moving = step.reads.get("stationary"), step.reads.get("moving")
+        if set(flags.values()) - {"None", "False"} or stationary is None or moving is None:
+            return "a product with flags"
+        if kernel.extents(stationary) != (BLOCK, BLOCK) or kernel.extents(moving) != (BLOCK, self._columns):
+            return f"the operands are not {BLOCK} x {BLOCK} and {BLOCK} x {self._columns}"
+        if not _by_range(moving, self._columns) or not _by_range(stationary, BLOCK):
+            return "the columns of an operand are no plain range"
+        for slot in around(step):
+            if moving.variables is None or slot.variable in moving.variables:
+                continue
+            place = self._place(stationary, slot)
+            if place is not None and self._settled(stationary, slot) and self._settled(moving, slot):
+                return Product(step, stationary, moving, slot, place)
+        return "no loop gives another stationary operand for the same moving one, complete before it"
+
+    def _place(self, stationary: Access, slot: Loop) -> int | None:
+        """Which index of the stationary operand counts places; None where none does so that they can lie side by side."""
+        blocks, dims = self._swap.blocks, stationary.dims or ()
+        form = dims[-1].form
+        place, *more = _uses(stationary, slot.variable) or [-1]
+        if form is None or place < 0 or more:
+            return None
+        if place == len(dims) - 1:
+            return place if form.coefficient(slot.variable) == BLOCK and slot.trips == blocks else None
+        buffer = self._kernel.buffers.get(stationary.name)
+        if buffer is None or buffer.space != "sbuf" or not isinstance(buffer.declaration.args.get("shape"), cst.Tuple):
+            return None
+        found = all_accesses(self._kernel, stationary.name)
+        if not found or place >= buffer.partition_axis or buffer.shape[-1] != BLOCK or stationary.name in self._names:
+            return None
+        for _, access in found:
+            if access.dims is None or len(access.dims) != len(dims) or access.dims[-1].form != _columns(BLOCK):
+                return None
+            if not _is_point(access.dims[place]):
+                return None
+        whole_groups = (buffer.shape[place] or 1) % blocks == 0 and _counts(dims[place], slot, blocks)
+        return place if whole_groups else None
+
+    def _settled(self, access: Access, slot: Loop) -> bool:
+        """Whether an operand is complete before the loop ``slot`` and does not change in it."""
+        writers = self._kernel.writers(access.name)
+        known = access.name not in self._kernel.ambiguous and access.name not in self._names
+        return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
+
+    def _last(self) -> str:
+        """Why the transposed tile is not in place before its transposes; notes their loop over places."""
+        swap, name = self._swap, self._swap.source.name
+        swap.slot = self._slot(swap.turn, swap.source) if name in self._places else None
+        shape = self._kernel.buffers[name].shape if name in self._kernel.buffers else ()
+        if swap.slot is None or swap.slot.trips != swap.blocks or shape[-2:] != (BLOCK, self._columns):
+            return f"line {swap.turn.line}: there is no loop over {swap.blocks} places of {name}"
+        *places, rows, _ = swap.source.dims or ()
+        if not _spans(rows, BLOCK, 0) or not all(_is_point(dim) for dim in places):
+            return f"line {swap.turn.line}: not all partitions of one tile of {name}"
+        for loop in (swap.slot, swap.part):
+            if any(writer.start > loop.start for writer in self._kernel.writers(name)):
+                return f"line {swap.turn.line}: {name} is not complete before its transposes"
+        return ""
+
+    def _unmixed(self) -> str:
+        """Why operands of products can not be laid out anew; empty where they can."""
+        laid_out = {(one.stationary.name, one.place) for one in self._swap.products if not one.by_columns}
+        names = {name for name, _ in laid_out}
+        if len(names) < len(laid_out) or names & self._unchanged():
+            return f"line {self._swap.turn.line}: an operand of a product has two layouts"
+        return ""
+
+    def _unchanged(self) -> set[str]:
+        """Operands of products that keep their layout."""
+        products = self._swap.products
+        return {one.moving.name for one in products} | {one.stationary.name for one in products if one.by_columns}
+
+
+def _columns(extent: int) -> Affine:
+    return Affine.of(Symbol.over(extent, 1, 2))
+
+
+def _is_setting(node: cst.BaseExpression) -> bool:
+    """Whether an argument is the same for every element: ``nl.exp``, ``np.float32``, ``None``, ``True``."""
+    return isinstance(node, cst.Attribute) or (isinstance(node, cst.Name) and node.value in ("None", "True", "False"))
+
+
+def whole_block(access: Access) -> bool:
+    """Whether the last two indices are all of a tile of 128 x 128."""
+    return access.dims is not None and len(access.dims) > 1 and _is_tile(access.dims, BLOCK)
+
+
+def _is_tile(dims: Sequence[Dim], columns: int) -> bool:
+    """Whether indices give all of one tile of 128 partitions and ``columns`` columns, as wide as its buffer."""
+    *places, rows, last = dims
+    return _spans(rows, BLOCK, 0) and _spans(last, columns, 1) and all(_is_point(dim) for dim in places)
+
+
+def _is_point(dim: Dim) -> bool:
+    return dim.form is not None and dim.extent is None and not dim.full and not dim.form.ranges
+
+
+def _spans(dim: Dim, extent: int, axis: int) -> bool:
+    """Whether an index of a buffer with ``extent`` elements along ``axis`` of its tiles runs over all of them."""
+    form = dim.form
+    return dim.full or form == Affine.of(Symbol.over(extent, axis, 2)) or (form == Affine() and dim.extent == extent)
+
+
+def _by_range(access: Access, columns: int) -> bool:
+    """Whether the last index is an index range over ``columns`` plus a start with plain loop variables."""
+    dims = access.dims or (Dim(None),)
+    form = dims[-1].form
+    symbol = Symbol.over(columns, 1, 2)
+    if form is None or form.ranges != (symbol,) or dict(form.terms)[symbol] != 1:
+        return False
+    return all(one.is_range or one.name == one.variable for one, _ in form.terms)
+
+
+def _uses(access: Access, variable: str) -> list[int]:
+    """Positions of the indices that a loop variable occurs in."""
+    return [i for i, dim in enumerate(access.dims or ()) if dim.form is not None and variable in dim.form.variables]
+
+
+def _counts(dim: Dim, loop: Loop, blocks: int) -> bool:
+    """Whether an index is the loop's variable plus multiples of ``blocks``, and the loop runs over whole groups."""
+    form = dim.form
+    if form is None or form.coefficient(loop.variable) != 1 or form.constant % blocks or form.ranges:
+        return False
+    others = [c for symbol, c in form.terms if symbol.variable != loop.variable]
+    return loop.trips is not None and loop.trips % blocks == 0 and all(c % blocks == 0 for c in others)

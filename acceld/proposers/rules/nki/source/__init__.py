@@ -1,0 +1,1 @@
+"""An NKI kernel's source as rules read and edit it."""

@@ -1,0 +1,238 @@
+"""Text that rules put into kernels: operations in either API, index expressions, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import libcst as cst
+
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, flatten, leading_comments
+from acceld.proposers.rules.records import RuleRefused
+
+STEP = "    "
+
+
+def prefix(kernel: KernelModule, module: str) -> str:
+    """How the kernel calls ``isa`` or ``language``: ``nisa`` or ``nl`` where imported under those names.
+
+    Raises RuleRefused where the kernel imports neither the module nor ``nki``.
+    """
+    short = {"isa": "nisa", "language": "nl"}[module]
+    if f".{module} as {short}" in kernel.source or f"import {module} as {short}" in kernel.source:
+        return short
+    if "nki as nki" in kernel.source or "import nki" in kernel.source:
+        return f"nki.{module}"
+    if f"{short}." in kernel.source:
+        return short
+    raise RuleRefused(f"the kernel does not import nki.{module}")
+
+
+def operation(
+    kernel: KernelModule, statement: Statement, name: str, arguments: Mapping[str, str], *, module: str = "isa"
+) -> str:
+    """A statement that does ``name`` into what ``statement`` writes, with its mask and dtype."""
+    assert statement.target is not None
+    target = kernel.text(statement.target.node)
+    given = {key: value for key, value in arguments.items() if value}
+    callee = f"{prefix(kernel, module)}.{name}"
+    if kernel.api == "nki":
+        given = {"dst": target, **given}
+        return f"{callee}({_listed(given)})"
+    for key in ("mask", "dtype"):
+        node = statement.args.get(key)
+        if node is not None and key not in given:
+            given[key] = kernel.text(node)
+    return f"{target} = {callee}({_listed(given)})"
+
+
+def _listed(arguments: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in arguments.items())
+
+
+def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[Statement, str]) -> str:
+    """The source without the statements ``gone`` and with the texts of ``changed``; unused buffers go too."""
+    edits = Edits(kernel.source)
+    for statement in gone:
+        edits.delete_lines(statement.start, statement.end)
+    for statement, text in changed.items():
+        edits.replace(statement.start, statement.end, text)
+    return without_unused_buffers(edits.apply(), kernel)
+
+
+def without_unused_buffers(source: str, kernel: KernelModule) -> str:
+    """``source`` without on-chip buffers that were used before and are not any more."""
+    new = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
+    edits = Edits(source)
+    for name, buffer in new.buffers.items():
+        used_before = kernel.readers(name) or kernel.writers(name)
+        used = any(
+            isinstance(node, cst.Name) and node.value == name
+            for node in _names(new.function.body)
+            if node is not _declared(buffer.declaration)
+        )
+        if used_before and not used and new.space_of(name) != "hbm":
+            edits.delete_lines(buffer.declaration.start, buffer.declaration.end)
+    return edits.apply()
+
+
+def _declared(statement: Statement) -> cst.CSTNode | None:
+    small = statement.small
+    return small.targets[0].target if isinstance(small, cst.Assign) else None
+
+
+@lru_cache(maxsize=8192)
+def _names(node: cst.CSTNode) -> tuple[cst.Name, ...]:
+    """Nodes are compared by identity and never change; walking one is slow, and rules ask for the same ones often."""
+    found: list[cst.Name] = []
+
+    def walk(one: cst.CSTNode) -> None:
+        if isinstance(one, cst.Name):
+            found.append(one)
+        for child in one.children:
+            walk(child)
+
+    walk(node)
+    return tuple(found)
+
+
+def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
+    """Every name below ``node``."""
+    return _names(node)
+
+
+def fresh(kernel: KernelModule, wanted: str) -> str:
+    """``wanted``, or with a number behind it, so that the kernel has no such name yet."""
+    taken = {name.value for name in _names(kernel.module)}
+    candidate, number = wanted, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{wanted}{number}"
+    return candidate
+
+
+def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
+    """An index expression for ``form``; ``ranges`` gives the text of its index ranges."""
+    pieces: list[str] = []
+    for symbol, coefficient in sorted(form.terms, key=lambda term: (term[0].is_range, term[0].name)):
+        text = ranges[symbol] if symbol.is_range else symbol.name
+        pieces.append(text if coefficient == 1 else f"{coefficient} * {text}")
+    if form.constant or not pieces:
+        pieces.append(str(form.constant))
+    return " + ".join(pieces).replace("+ -", "- ")
+
+
+def comments(kernel: KernelModule, item: Item, indent: str) -> str:
+    """The comment lines above ``item``, at ``indent``."""
+    return "".join(f"{indent}{line}\n" for line in leading_comments(item) if line is not None)
+
+
+def emitted(
+    kernel: KernelModule,
+    items: Sequence[Item],
+    indent: str,
+    renames: Mapping[str, str] | None = None,
+    around: str | None = None,
+) -> str:
+    """Source lines of ``items`` at ``indent``, names replaced as ``renames`` says.
+
+    ``around`` is the variable of the loop they will stand in, where that is another than they stand in now.
+    """
+    pieces: list[str] = []
+    for item in items:
+        pieces.append(comments(kernel, item, indent))
+        if isinstance(item, Loop):
+            pieces.append(f"{indent}{header(kernel, item, renames)}\n")
+            pieces.append(emitted(kernel, item.items, indent + STEP, renames) or f"{indent}{STEP}pass\n")
+            continue
+        if ends_other_loop(kernel, item, around):
+            continue
+        text = renamed(kernel, item, renames or {})
+        first, *rest = text.split("\n")
+        cut = len(item.indent)
+        moved = [first, *(indent + line[cut:] if line[:cut].isspace() else line for line in rest)]
+        pieces.append(indent + "\n".join(moved) + "\n")
+    return "".join(pieces)
+
+
+def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | None) -> bool:
+    """Whether a statement is a string such as ``' end loop i '`` for another loop than ``around``."""
+    if statement.kind != "marker" or around is None:
+        return False
+    words = kernel.source[statement.start : statement.end].strip("'\" ").split()
+    return words[:2] == ["end", "loop"] and words[2:3] != [around]
+
+
+def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], declaration: str, statement: str) -> Edits:
+    """Edits that declare a buffer before ``outer`` and fill it there, in copies of ``loops``."""
+    indent = outer.indent
+    lines = [indent + declaration]
+    for loop in loops:
+        lines.append(indent + header(kernel, loop))
+        indent += STEP
+    lines.append(indent + statement)
+    edits = Edits(kernel.source)
+    edits.insert(kernel.source.rfind("\n", 0, outer.start) + 1, "\n".join(lines) + "\n")
+    return edits
+
+
+def header(kernel: KernelModule, loop: Loop, renames: Mapping[str, str] | None = None) -> str:
+    """``for v in nl.affine_range(n):``"""
+    variable = (renames or {}).get(loop.variable, loop.variable)
+    return f"for {variable} in {kernel.text(loop.node.iter)}:"
+
+
+def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, str]) -> str:
+    """The statement's text with names replaced."""
+    text = kernel.source[statement.start : statement.end]
+    if not renames:
+        return text
+    edits = Edits(text)
+    for name in _names(statement.node):
+        if name.value in renames and not _is_keyword(statement, name):
+            start, end = kernel.span(name)
+            edits.replace(start - statement.start, end - statement.start, renames[name.value])
+    return edits.apply()
+
+
+def _is_keyword(statement: Statement, name: cst.Name) -> bool:
+    keywords: list[cst.CSTNode] = []
+
+    def walk(one: cst.CSTNode) -> None:
+        if isinstance(one, cst.Arg) and one.keyword is not None:
+            keywords.append(one.keyword)
+        if isinstance(one, cst.Attribute):
+            keywords.append(one.attr)
+        for child in one.children:
+            walk(child)
+
+    walk(statement.node)
+    return any(name is keyword for keyword in keywords)
+
+
+def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
+    """Whether a loop variable in ``variables`` occurs anywhere in the statement."""
+    return any(name.value in variables for name in _names(statement.node))
+
+
+def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
+    """Whether an index name in ``node`` is defined inside ``loop``, so that ``node`` means nothing before it."""
+    defined = set()
+    for statement in loop.statements():
+        small = statement.small
+        if statement.kind == "alias" and isinstance(small, cst.Assign):
+            defined |= {name.value for name in _names(small.targets[0].target)}
+    return any(name.value in defined for name in _names(node))
+
+
+def written(items: Sequence[Item]) -> set[str]:
+    """Names that ``items`` write."""
+    return {s.target.name for s in flatten(items) if s.target is not None and s.kind in ("op", "other")}
+
+
+def read(items: Sequence[Item]) -> set[str]:
+    """Names that ``items`` read."""
+    return {access.name for s in flatten(items) for access in s.mentions}

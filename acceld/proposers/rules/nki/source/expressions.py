@@ -1,0 +1,185 @@
+"""What expressions of a kernel mean: whole numbers, index forms, accesses of tiles and tensors."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim
+
+
+class ExpressionReader:
+    """Expressions in terms of the names that are known so far: after ``f = nl.arange(512)[None, :]`` and in a loop over
+    ``c``, the index ``512 * c + f`` is the affine form of ``c`` and of a range of 512 along the columns.
+    """
+
+    def __init__(self, module: cst.Module) -> None:
+        self.module = module
+        self.shapes: dict[str, tuple[int, ...] | None] = {}
+        """Of the kernel's parameters; None for scalars."""
+        self.aliases: dict[str, cst.BaseExpression] = {}
+        """Names of index expressions."""
+        self.constants: dict[str, int] = {}
+        """Extents that a shape was unpacked to."""
+        self.buffers: dict[str, Buffer] = {}
+        self.ambiguous: set[str] = set()
+        """Names that may stand for more than one thing."""
+        self.loop_variables: set[str] = set()
+
+    def text(self, node: cst.CSTNode) -> str:
+        """The source of ``node``."""
+        return self.module.code_for_node(node)
+
+    def callee(self, call: cst.Call) -> str:
+        """``exp`` of ``nl.exp(...)``."""
+        return self.text(call.func).rsplit(".", 1)[-1]
+
+    def known_shape(self, value: cst.BaseExpression) -> tuple[int | None, ...] | None:
+        """The shape that ``(128, n)`` or ``x.shape`` is; None for an extent, or all of it, that is not known."""
+        if isinstance(value, cst.Tuple | cst.List):
+            return tuple(self.constant(element.value) for element in value.elements)
+        if isinstance(value, cst.Attribute) and value.attr.value == "shape" and isinstance(value.value, cst.Name):
+            name = value.value.value
+            if name in self.buffers:
+                return self.buffers[name].shape
+            return self.shapes.get(name)
+        return None
+
+    def constant(self, node: cst.BaseExpression) -> int | None:
+        """The whole number ``node`` is, if it is one here."""
+        form = self.affine(node)
+        return form.constant if form is not None and not form.terms else None
+
+    def number(self, node: cst.BaseExpression | None) -> float | None:
+        """The number ``node`` is, also through arithmetic and ``np.float32``-like casts; None otherwise."""
+        if node is None:
+            return None
+        if isinstance(node, cst.Integer | cst.Float):
+            return float(node.value)
+        if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+            inner = self.number(node.expression)
+            return None if inner is None else -inner
+        if isinstance(node, cst.Name):
+            if node.value in self.constants:
+                return float(self.constants[node.value])
+            if node.value in self.aliases and node.value not in self.ambiguous:
+                return self.number(self.aliases[node.value])
+        if isinstance(node, cst.BinaryOperation):
+            left, right = self.number(node.left), self.number(node.right)
+            if left is None or right is None:
+                return None
+            if isinstance(node.operator, cst.Divide) and right:
+                return left / right
+            if isinstance(node.operator, cst.Multiply):
+                return left * right
+        if isinstance(node, cst.Call) and len(node.args) == 1:
+            callee = self.text(node.func)
+            if (callee.endswith(".type") and "dtype" in callee) or callee.startswith("np.float"):
+                return self.number(node.args[0].value)
+        return None
+
+    def affine(self, node: cst.BaseExpression) -> Affine | None:
+        """``node`` as an affine form over loop variables and index ranges, or None."""
+        if isinstance(node, cst.Integer):
+            return Affine(int(node.value.replace("_", ""), 0))
+        if isinstance(node, cst.Name):
+            return self._named(node.value)
+        if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+            inner = self.affine(node.expression)
+            return None if inner is None else inner.times(-1)
+        if isinstance(node, cst.Subscript):
+            return self._extent(node) or self._range(node)
+        if isinstance(node, cst.Attribute) and self.text(node.value).endswith("tile_size"):
+            limit = TILE_SIZES.get(node.attr.value)
+            return None if limit is None else Affine(limit)
+        if not isinstance(node, cst.BinaryOperation):
+            return None
+        left, right = self.affine(node.left), self.affine(node.right)
+        if left is None or right is None:
+            return None
+        if isinstance(node.operator, cst.Add):
+            return left + right
+        if isinstance(node.operator, cst.Subtract):
+            return left + right.times(-1)
+        if isinstance(node.operator, cst.Multiply) and not right.terms:
+            return left.times(right.constant)
+        if isinstance(node.operator, cst.Multiply) and not left.terms:
+            return right.times(left.constant)
+        if isinstance(node.operator, cst.FloorDivide | cst.Modulo) and not right.terms and right.constant > 0:
+            return self._quotient(node, left, right.constant)
+        return None
+
+    def _named(self, name: str) -> Affine | None:
+        if name in self.loop_variables:
+            return Affine.of(Symbol(name, name))
+        if name in self.constants:
+            return Affine(self.constants[name])
+        if name in self.aliases and name not in self.ambiguous:
+            return self.affine(self.aliases[name])
+        return None
+
+    def _quotient(self, node: cst.BinaryOperation, left: Affine, divisor: int) -> Affine | None:
+        whole = isinstance(node.operator, cst.FloorDivide)
+        if not left.terms:
+            return Affine(left.constant // divisor if whole else left.constant % divisor)
+        if len(left.variables) != 1 or left.ranges:
+            return None
+        (variable,) = left.variables
+        sign = "//" if whole else "%"
+        return Affine.of(Symbol(f"({left.constant}+{left.terms}){sign}{divisor}", variable))
+
+    def _extent(self, node: cst.Subscript) -> Affine | None:
+        """``x.shape[1]`` of a tensor whose shape is known."""
+        shape = self.known_shape(node.value)
+        if shape is None or len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
+            return None
+        place = self.constant(node.slice[0].slice.value)
+        extent = shape[place] if place is not None and -len(shape) <= place < len(shape) else None
+        return None if extent is None else Affine(extent)
+
+    def _range(self, node: cst.Subscript) -> Affine | None:
+        if not isinstance(node.value, cst.Call) or self.callee(node.value) != "arange" or len(node.value.args) != 1:
+            return None
+        extent = self.constant(node.value.args[0].value)
+        places = [i for i, element in enumerate(node.slice) if isinstance(element.slice, cst.Slice)]
+        if extent is None or len(places) != 1:
+            return None
+        return Affine.of(Symbol.over(extent, places[0], len(node.slice)))
+
+    def access(self, node: cst.BaseExpression) -> Access | None:
+        """``node`` as a name or a subscripted name that is a tile or a tensor; None for numbers and indices."""
+        if isinstance(node, cst.Name):
+            name = node.value
+            known = name in self.aliases or name in self.constants or name in self.loop_variables
+            return None if known or name in NO_TILES else Access(name, None, node)
+        if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
+            return None
+        name = node.value.value
+        if name in self.aliases or name in NO_TILES:
+            return None
+        elements = node.slice
+        only = elements[0].slice
+        if len(elements) == 1 and isinstance(only, cst.Index) and isinstance(only.value, cst.Ellipsis):
+            return Access(name, None, node)
+        dims = tuple(self._dim(element.slice) for element in elements)
+        return Access(name, dims, node)
+
+    def _dim(self, element: cst.BaseSlice) -> Dim:
+        if isinstance(element, cst.Index):
+            value = element.value
+            text = self.text(value)
+            if isinstance(value, cst.Call) and self.callee(value) == "ds" and len(value.args) == 2:
+                return Dim(self.affine(value.args[0].value), self.constant(value.args[1].value), text)
+            return Dim(self.affine(value), None, text)
+        assert isinstance(element, cst.Slice)
+        text = self.text(element)
+        if element.step is not None:
+            return Dim(None, None, text)
+        if element.lower is None and element.upper is None:
+            return Dim(Affine(), None, text, True)
+        lower = self.affine(element.lower) if element.lower is not None else Affine()
+        upper = self.affine(element.upper) if element.upper is not None else None
+        if lower is None or upper is None:
+            return Dim(None, None, text)
+        extent = upper + lower.times(-1)
+        return Dim(lower, extent.constant, text) if not extent.terms else Dim(None, None, text)

@@ -1,0 +1,139 @@
+"""Which work inside a loop gives the same values in every iteration, by dependence and by place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from acceld.proposers.rules.nki.source.building import names_in
+from acceld.proposers.rules.nki.source.nests import accesses, around, inside, place_of
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement
+
+_MOVES = ("load", "dma_copy", "store", "memset")
+
+
+@dataclass
+class Invariants:
+    """What of ``loop`` could be done once, before it."""
+
+    loop: Loop
+    statements: list[Statement] = field(default_factory=list)
+    """In order; closed: they read nothing that the rest of the loop writes."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Buffers they write that lose the index which is the loop's variable, and its position."""
+    reasons: dict[Statement, str] = field(default_factory=dict)
+    """Statements that do not use the loop's variable and still have to stay, and why."""
+
+
+def invariants(kernel: KernelModule, loop: Loop) -> Invariants:
+    """Statements in ``loop`` whose values and places do not depend on its variable.
+
+    An index that is just the loop's variable, in a buffer used nowhere else, is no dependence: the buffer can do
+    without it.
+    """
+    found = Invariants(loop)
+    ops = [statement for statement in loop.statements() if statement.kind == "op"]
+    written = {s.target.name for s in ops if s.target is not None}
+    places = {name: place for name in written if (place := place_of(kernel, name, loop)) is not None}
+    stay: dict[Statement, str] = {}
+    for statement in loop.statements():
+        if statement.kind == "other":
+            stay[statement] = ""
+        elif statement.kind == "op":
+            reason = _stays(kernel, loop, statement, places)
+            if reason is not None:
+                stay[statement] = reason
+    changed = True
+    while changed:
+        changed = False
+        held = {s.target.name for s in stay if s.target is not None}
+        held |= {access.name for s in stay if s.kind == "other" for access in s.mentions}
+        for statement in ops:
+            if statement in stay:
+                continue
+            reason = _held(kernel, loop, statement, held, stay)
+            if reason is not None:
+                stay[statement] = reason
+                changed = True
+    found.reasons = {statement: reason for statement, reason in stay.items() if reason}
+    found.statements = [statement for statement in ops if statement not in stay]
+    if not any(statement.op not in _MOVES for statement in found.statements):
+        found.statements = []
+    names = {s.target.name for s in found.statements if s.target is not None}
+    found.dropped = {name: place for name, place in places.items() if name in names}
+    return found
+
+
+def _stays(kernel: KernelModule, loop: Loop, statement: Statement, places: dict[str, int]) -> str | None:
+    """Why a statement has to stay in the loop, looking at it alone: empty if it is the loop's own work."""
+    target = statement.target
+    where = f"line {statement.line}:"
+    if target is None or statement.op == "store" or kernel.space_of(target.name) == "hbm":
+        return ""
+    uses = sum(name.value == loop.variable for name in names_in(statement.node))
+    dropped = {id(access.node) for access in accesses(statement) if access.name in places}
+    if uses > len(dropped):
+        return ""
+    defined = {
+        name.value
+        for one in loop.statements()
+        if one.kind == "alias"
+        for name in names_in(one.node)
+        if name.value in kernel.aliases
+    }
+    if any(name.value in defined for name in names_in(statement.node)):
+        return f"{where} an index name is defined in the loop"
+    if statement.augmented or statement.op == "loop_reduce":
+        return ""
+    if kernel.ambiguous & {access.name for access in accesses(statement)}:
+        return f"{where} a tile may have another name"
+    if target.name in kernel.buffers and not inside(kernel.buffers[target.name].declaration, loop):
+        if target.name not in places:
+            return f"{where} {target.name} is also used without the index {loop.variable}"
+        names, loops = target.variables, around(statement)
+        missing = {one.variable for one in loops[: loops.index(loop)]} - set(names or ())
+        if names is None or missing:
+            return f"{where} {target.name} has no place for every iteration of {', '.join(sorted(missing))}"
+    return None
+
+
+def _held(
+    kernel: KernelModule, loop: Loop, statement: Statement, held: set[str], stay: dict[Statement, str]
+) -> str | None:
+    """Why a statement has to stay because others do."""
+    assert statement.target is not None
+    name, where = statement.target.name, f"line {statement.line}:"
+    if held & {access.name for access in statement.mentions}:
+        return ""
+    writers = kernel.writers(name)
+    if name in held or any(not inside(writer, loop) for writer in writers):
+        return f"{where} {name} is also written elsewhere"
+    readers = [reader for reader in kernel.readers(name) if reader not in writers]
+    staying = [reader for reader in readers if reader in stay or reader.kind != "op"]
+    local = name not in kernel.buffers or inside(kernel.buffers[name].declaration, loop)
+    if local and staying:
+        return f"{where} {name} is one tile, read in line {staying[0].line}"
+    if statement.op in _MOVES and staying:
+        return ""
+    return None if readers else ""
+
+
+def same_values(kernel: KernelModule, loop: Loop) -> set[Statement]:
+    """Statements in ``loop`` that compute or load the same values in every iteration, wherever they put them."""
+    same: set[Statement] = set()
+    written = {s.target.name for s in loop.statements() if s.target is not None and s.kind in ("op", "other")}
+    for statement in loop.statements():
+        if statement.kind != "op" or statement.augmented or statement.op in ("loop_reduce", "store"):
+            continue
+        found = {id(access.node): access for access in accesses(statement)}.values()
+        uses = sum(name.value == loop.variable for name in names_in(statement.node))
+        in_accesses = sum(name.value == loop.variable for access in found for name in names_in(access.node))
+        if uses == in_accesses and all(_same(kernel, loop, access, written, same) for access in statement.mentions):
+            same.add(statement)
+    return same
+
+
+def _same(kernel: KernelModule, loop: Loop, access: Access, written: set[str], same: set[Statement]) -> bool:
+    if access.name in written:
+        return all(writer in same for writer in kernel.writers(access.name))
+    return access.variables is not None and loop.variable not in access.variables

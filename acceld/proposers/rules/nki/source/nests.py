@@ -1,0 +1,136 @@
+"""Loop nests taken apart: who is inside which loop, where comments begin, sizes of tiles, indices that can go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import libcst as cst
+
+from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.nki.source.building import names_in
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, leading_comments
+
+SBUF_BYTES = 168 * 1024
+"""Bytes a partition for values: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating buffers."""
+ELEMENT_BYTES = 4
+
+
+def around(item: Item) -> list[Loop]:
+    """Loops around ``item``, innermost first."""
+    found = []
+    loop = item.parent
+    while loop is not None:
+        found.append(loop)
+        loop = loop.parent
+    return found
+
+
+def inside(item: Item, loop: Loop) -> bool:
+    """Whether ``item`` stands in ``loop``, at any depth."""
+    return loop in around(item)
+
+
+def substance(items: Sequence[Item]) -> bool:
+    """Whether there is more than markers in ``items``."""
+    return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
+
+
+def line_start(kernel: KernelModule, item: Item) -> int:
+    """Offset of the line ``item`` starts on."""
+    return kernel.source.rfind("\n", 0, item.start) + 1
+
+
+def first_line(kernel: KernelModule, item: Item) -> int:
+    """Offset of the line ``item`` starts on, or of the comment lines right above it, which belong to it."""
+    start = line_start(kernel, item)
+    for line in reversed(leading_comments(item)):
+        if line is None:
+            break
+        start = kernel.source.rfind("\n", 0, start - 1) + 1
+    return start
+
+
+def after_line(kernel: KernelModule, item: Item) -> int:
+    """Offset behind the last line of ``item``."""
+    end = kernel.source.find("\n", item.end)
+    return len(kernel.source) if end < 0 else end + 1
+
+
+def accesses(statement: Statement) -> list[Access]:
+    """What a statement reads and writes."""
+    target = [statement.target] if statement.target is not None and statement.kind != "declaration" else []
+    return [*statement.mentions, *target]
+
+
+def all_accesses(kernel: KernelModule, name: str) -> list[tuple[Statement, Access]] | None:
+    """Every access of ``name`` with its statement; None where the name also occurs in another way."""
+    found: dict[int, tuple[Statement, Access]] = {}
+    for statement in kernel.statements:
+        for access in accesses(statement):
+            if access.name == name:
+                found[id(access.node)] = (statement, access)
+    declared = name in kernel.buffers
+    uses = sum(node.value == name for node in names_in(kernel.function.body))
+    return list(found.values()) if uses == len(found) + declared else None
+
+
+def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
+    """Position of the index that is ``loop``'s variable in every access of a buffer declared before the loop.
+
+    None where some access has another index there, stands outside of the loop, or may be by another name.
+    """
+    buffer = kernel.buffers.get(name)
+    if buffer is None or name in kernel.ambiguous or kernel.space_of(name) == "hbm":
+        return None
+    if not isinstance(buffer.declaration.args.get("shape"), cst.Tuple | cst.List):
+        return None
+    found = all_accesses(kernel, name)
+    if not found or inside(buffer.declaration, loop) or not all(inside(statement, loop) for statement, _ in found):
+        return None
+    variable = Affine.of(Symbol(loop.variable, loop.variable))
+    places: set[int] | None = None
+    for _, access in found:
+        dims = access.dims or ()
+        plain = {i for i, dim in enumerate(dims) if dim.form == variable and dim.extent is None}
+        places = plain if places is None else places & plain
+    fitting = [i for i in places or () if i < buffer.partition_axis and buffer.shape[i] == loop.trips]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def without_element(
+    kernel: KernelModule, elements: Sequence[cst.SubscriptElement | cst.BaseElement], place: int
+) -> tuple[int, int]:
+    """Span to delete so that element ``place``, which is not the last, disappears with its comma."""
+    start, _ = kernel.span(_content(elements[place]))
+    end, _ = kernel.span(_content(elements[place + 1]))
+    return start, end
+
+
+def _content(element: cst.SubscriptElement | cst.BaseElement) -> cst.CSTNode:
+    return element.slice if isinstance(element, cst.SubscriptElement) else element.value
+
+
+def tile_bytes(kernel: KernelModule, access: Access) -> int | None:
+    """Bytes a partition of one tile; None where its shape is not known."""
+    shape = kernel.extents(access)
+    return None if shape is None else prod(shape[1:]) * ELEMENT_BYTES
+
+
+def kept_bytes(kernel: KernelModule, found: Iterable[tuple[Statement, Access]], loop: Loop) -> int | None:
+    """Bytes a partition of all tiles these accesses touch in one iteration of ``loop``; None where not known."""
+    largest: dict[str, int] = {}
+    for statement, access in found:
+        size = tile_bytes(kernel, access)
+        if size is None:
+            return None
+        loops = around(statement)
+        inner = loops[: loops.index(loop)] if loop in loops else loops
+        for one in inner:
+            if one.variable in (access.variables or ()):
+                if one.trips is None:
+                    return None
+                size *= one.trips
+        largest[access.name] = max(size, largest.get(access.name, 0))
+    return sum(largest.values())

@@ -1,0 +1,256 @@
+"""Reads a kernel's source into loops, statements and buffers.
+
+Parsed with libcst, so that every record knows the exact span of text behind it. Of ::
+
+    for c in nl.affine_range(2):
+        y[p, 512 * c + f] = nl.exp(x[p, 512 * c + f], mask=p < rows)
+
+comes a :class:`Loop` over ``c`` with two trips, and in it a :class:`Statement` of kind ``op`` with ``op`` = ``exp``,
+``target`` = the access of ``y``, ``reads`` = ``{"x": the access of x}`` and ``args`` with ``x`` and ``mask``. What is not
+understood is kept as a statement of kind ``other``, and rules refuse where one is in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from acceld.proposers.rules.editing import lines_of
+from acceld.proposers.rules.nki.source.expressions import ExpressionReader
+from acceld.proposers.rules.nki.source.syntax import (
+    CURRENT,
+    DECLARATIONS,
+    LEGACY,
+    LOOPS,
+    Access,
+    Buffer,
+    Item,
+    Loop,
+    Statement,
+)
+from acceld.proposers.rules.records import RuleRefused
+
+
+class SourceReader(ExpressionReader):
+    """A kernel's source, read. Raises RuleRefused where there is no kernel function or the source does not parse.
+
+    ``shapes`` gives shapes of tensor arguments by parameter position, so that ``x.shape`` can be understood.
+    """
+
+    def __init__(self, source: str, api: str, shapes: Sequence[tuple[int, ...] | None] = (), entry: str = "") -> None:
+        self.source, self.api = source, api
+        try:
+            wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
+        except cst.ParserSyntaxError as error:
+            raise RuleRefused(f"the source does not parse: {error}") from error
+        super().__init__(wrapper.module)
+        self._positions = wrapper.resolve(PositionProvider)
+        self._line_starts = [0]
+        for line in lines_of(source):
+            self._line_starts.append(self._line_starts[-1] + len(line))
+        self.function = self._find(entry)
+        self.parameters = [p.name.value for p in self.function.params.params]
+        self.shapes = dict(zip(self.parameters, shapes, strict=False))
+        self.items: list[Item] = self._body(self.function.body, None)
+
+    def _find(self, entry: str) -> cst.FunctionDef:
+        functions = [node for node in self.module.body if isinstance(node, cst.FunctionDef)]
+        jitted = [f for f in functions if any("jit" in self.text(d.decorator) for d in f.decorators)]
+        for wanted in (entry, "kernel", "optimized_kernel"):
+            for function in functions:
+                if wanted and function.name.value == wanted:
+                    return function
+        if len(jitted) == 1:
+            return jitted[0]
+        raise RuleRefused("there is no kernel function")
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Offsets of the text behind ``node``."""
+        where = self._positions[node]
+        return (
+            self._line_starts[where.start.line - 1] + where.start.column,
+            self._line_starts[where.end.line - 1] + where.end.column,
+        )
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Line ``node`` starts on, from 1."""
+        return int(self._positions[node].start.line)
+
+    def _body(self, body: cst.BaseSuite, parent: Loop | None) -> list[Item]:
+        items: list[Item] = []
+        for node in body.body:
+            if isinstance(node, cst.For) and (loop := self._loop(node, parent)) is not None:
+                items.append(loop)
+            elif isinstance(node, cst.SimpleStatementLine):
+                items.append(self._statement(node, parent))
+            else:
+                assert isinstance(node, cst.BaseStatement)
+                start, end = self.span(node)
+                opaque = Statement(node, "other", self.line(node), start, end, self._indent(start), parent)
+                opaque.mentions = self._mentioned(node)
+                self.ambiguous |= {access.name for access in opaque.mentions}
+                items.append(opaque)
+        return items
+
+    def _indent(self, start: int) -> str:
+        return self.source[self.source.rfind("\n", 0, start) + 1 : start]
+
+    def _loop(self, node: cst.For, parent: Loop | None) -> Loop | None:
+        if not isinstance(node.target, cst.Name) or not isinstance(node.iter, cst.Call) or node.orelse:
+            return None
+        kind = self.text(node.iter.func).rsplit(".", 1)[-1]
+        if kind not in LOOPS:
+            return None
+        arguments = node.iter.args
+        trips = self.constant(arguments[0].value) if len(arguments) == 1 else None
+        start, end = self.span(node)
+        name = node.target.value
+        loop = Loop(node, name, kind, trips, self.line(node), start, end, self._indent(start), parent)
+        self.loop_variables.add(name)
+        loop.items = self._body(node.body, loop)
+        return loop
+
+    def _statement(self, node: cst.SimpleStatementLine, parent: Loop | None) -> Statement:
+        start, end = self.span(node)
+        statement = Statement(node, "other", self.line(node), start, end, self._indent(start), parent)
+        if len(node.body) != 1:
+            return statement
+        match node.body[0]:
+            case cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString()):
+                statement.kind = "marker"
+            case cst.Expr(value=cst.Call() as call):
+                self._operation(statement, None, call)
+            case cst.Assign(targets=[target], value=value):
+                self._assignment(statement, target.target, value)
+            case cst.AugAssign(operator=cst.AddAssign(), target=target, value=value):
+                self._addition(statement, target, value)
+            case cst.Import() | cst.ImportFrom() | cst.Pass() | cst.Assert():
+                statement.kind = "marker"
+            case cst.Return() as given:
+                statement.kind, statement.mentions = "return", self._mentioned(given)
+        if statement.kind == "other":
+            statement.mentions = self._mentioned(node)
+            if statement.target is None:
+                # It may bind, alias or change any of these: nothing is proven about them.
+                self.ambiguous |= {access.name for access in statement.mentions}
+        return statement
+
+    def _assignment(self, statement: Statement, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+        if isinstance(target, cst.Tuple):
+            if isinstance(value, cst.Attribute | cst.Tuple):
+                self._shape(target, value)
+                statement.kind = "alias"
+            return
+        if isinstance(target, cst.Name):
+            name = target.value
+            if isinstance(value, cst.Call) and self.callee(value) in DECLARATIONS:
+                self._declare(statement, name, value)
+                return
+            if self.affine(value) is not None or self.constant(value) is not None:
+                statement.kind = "alias"
+                if name in self.aliases or name in self.buffers:
+                    self.ambiguous.add(name)
+                self.aliases[name] = value
+                return
+        if isinstance(value, cst.Call):
+            self._operation(statement, target, value)
+        elif isinstance(value, cst.BinaryOperation) and isinstance(target, cst.Name):
+            statement.kind, statement.op, statement.target = "op", "expression", self.access(target)
+            statement.args = {"x": value}
+            self._reads(statement)
+
+    def _addition(self, statement: Statement, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+        """``target += value``"""
+        statement.augmented = True
+        statement.target = self.access(target)
+        if isinstance(value, cst.Call):
+            self._operation(statement, target, value)
+        elif statement.target is not None:
+            statement.kind, statement.op, statement.args = "op", "accumulate", {"x": value}
+            self._reads(statement)
+
+    def _shape(self, target: cst.Tuple, value: cst.BaseExpression) -> None:
+        shape = self.known_shape(value)
+        for position, element in enumerate(target.elements):
+            if isinstance(element.value, cst.Name) and shape and position < len(shape) and shape[position] is not None:
+                self.constants[element.value.value] = int(shape[position] or 0)
+
+    def _declare(self, statement: Statement, name: str, call: cst.Call) -> None:
+        statement.kind, statement.op = "declaration", self.callee(call)
+        statement.args = self._arguments(call, {statement.op: ("shape", "dtype")})
+        statement.target = Access(name, None, call)
+        if name in self.buffers:
+            self.ambiguous.add(name)
+        shape: list[int | None] = []
+        axis = 0
+        given = statement.args.get("shape")
+        if isinstance(given, cst.Tuple | cst.List):
+            for position, element in enumerate(given.elements):
+                value = element.value
+                if isinstance(value, cst.Call) and self.callee(value) == "par_dim" and value.args:
+                    axis, value = position, value.args[0].value
+                shape.append(self.constant(value))
+        elif given is not None:
+            shape = list(self.known_shape(given) or ())
+        space = self.text(statement.args["buffer"]).rsplit(".", 1)[-1] if "buffer" in statement.args else "sbuf"
+        if statement.op == "shared_constant":
+            space = "hbm"
+        self.buffers[name] = Buffer(name, tuple(shape), space, axis, statement)
+
+    def _arguments(self, call: cst.Call, names: Mapping[str, tuple[str, ...]]) -> dict[str, cst.BaseExpression]:
+        positional = names.get(self.callee(call), ())
+        found: dict[str, cst.BaseExpression] = {}
+        for position, argument in enumerate(call.args):
+            if argument.keyword is not None:
+                found[argument.keyword.value] = argument.value
+            elif position < len(positional):
+                found[positional[position]] = argument.value
+            else:
+                found[f"argument{position}"] = argument.value
+        return found
+
+    def _operation(self, statement: Statement, target: cst.BaseExpression | None, call: cst.Call) -> None:
+        op = self.callee(call)
+        names = CURRENT if self.api == "nki" else LEGACY
+        if op == "broadcast_to" and isinstance(call.func, cst.Attribute) and target is not None:
+            statement.kind, statement.op, statement.target = "op", op, self.access(target)
+            statement.args = {"x": call.func.value}
+            self._reads(statement)
+            return
+        statement.kind, statement.op = "op", op
+        statement.namespace = self.text(call.func).rsplit(".", 1)[0] if "." in self.text(call.func) else ""
+        statement.args = self._arguments(call, names)
+        destination = target if target is not None else statement.args.pop("dst", None)
+        statement.target = self.access(destination) if destination is not None else None
+        if statement.target is None or op not in names:
+            statement.kind = "other"
+        self._reads(statement)
+
+    def _reads(self, statement: Statement) -> None:
+        for name, value in statement.args.items():
+            access = self.access(value)
+            if access is not None:
+                statement.reads[name] = access
+            statement.mentions += self._mentioned(value)
+        if statement.augmented and statement.target is not None:
+            statement.mentions.append(statement.target)
+
+    def _mentioned(self, node: cst.CSTNode) -> list[Access]:
+        found: list[Access] = []
+
+        def walk(one: cst.CSTNode) -> None:
+            if isinstance(one, cst.Attribute):
+                walk(one.value)
+                return
+            if isinstance(one, cst.Subscript | cst.Name):
+                access = self.access(one)
+                if access is not None:
+                    found.append(access)
+                    return
+            for child in one.children:
+                walk(child)
+
+        walk(node)
+        return found

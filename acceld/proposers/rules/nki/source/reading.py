@@ -1,0 +1,180 @@
+"""A kernel's source as rules ask about it: who writes and reads what, where, and in which shape."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import libcst as cst
+
+from acceld.proposers.rules.nki.source.parsing import SourceReader
+from acceld.proposers.rules.nki.source.syntax import BINARY, Access, Binary, Loop, Statement, flatten
+
+
+class KernelModule(SourceReader):
+    """A kernel's source, read. Raises RuleRefused where there is no kernel function or the source does not parse.
+
+    ``shapes`` gives shapes of the arguments by position, None for scalars, so that ``x.shape`` can be understood.
+    """
+
+    @cached_property
+    def statements(self) -> list[Statement]:
+        """Every statement of the kernel, in order."""
+        return list(flatten(self.items))
+
+    @cached_property
+    def loops(self) -> list[Loop]:
+        """Every loop of the kernel, in order, outer before inner."""
+        found: list[Loop] = []
+        for item in self.items:
+            if isinstance(item, Loop):
+                found += [item, *item.loops()]
+        return found
+
+    @cached_property
+    def _writers(self) -> dict[str, list[Statement]]:
+        found: dict[str, list[Statement]] = {}
+        for statement in self.statements:
+            if statement.target is not None and statement.kind in ("op", "other"):
+                found.setdefault(statement.target.name, []).append(statement)
+        return found
+
+    @cached_property
+    def _readers(self) -> dict[str, list[Statement]]:
+        found: dict[str, list[Statement]] = {}
+        for statement in self.statements:
+            for name in {access.name for access in statement.mentions}:
+                found.setdefault(name, []).append(statement)
+        return found
+
+    def writers(self, name: str) -> list[Statement]:
+        """Statements that write ``name``, declarations aside."""
+        return self._writers.get(name, [])
+
+    def readers(self, name: str) -> list[Statement]:
+        """Statements that read ``name``."""
+        return self._readers.get(name, [])
+
+    def producer(self, reader: Statement, access: Access) -> Statement | None:
+        """The one statement that made exactly the elements ``access`` reads, in the same loop body and before it."""
+        if access.name in self.ambiguous:
+            return None
+        writers = self.writers(access.name)
+        if len(writers) != 1:
+            return None
+        writer = writers[0]
+        if writer.kind != "op" or writer.augmented or writer.parent is not reader.parent or writer.start > reader.start:
+            return None
+        if writer.target is None or not writer.target.same_as(access):
+            return None
+        return writer
+
+    def only_reader(self, writer: Statement, reader: Statement) -> bool:
+        """Whether ``reader`` is the one statement that reads what ``writer`` writes."""
+        return writer.target is not None and self.readers(writer.target.name) == [reader]
+
+    def space_of(self, name: str) -> str:
+        """Memory of a buffer or tile: hbm, sbuf, psum, or empty where it is not known."""
+        if name in self.parameters:
+            return "hbm"
+        if name in self.buffers:
+            space = self.buffers[name].space
+            return "hbm" if space.endswith("hbm") else space
+        spaces = {
+            "psum" if writer.op in ("nc_matmul", "matmul", "nc_transpose") else "sbuf" for writer in self.writers(name)
+        }
+        return spaces.pop() if len(spaces) == 1 else ""
+
+    def is_zero(self, node: cst.BaseExpression | None) -> bool:
+        """Whether an operand is nothing, a zero, or a tile filled with zeros."""
+        if node is None or (isinstance(node, cst.Name) and node.value == "None") or self.number(node) == 0:
+            return True
+        access = self.access(node)
+        if access is None:
+            return False
+        writers = self.writers(access.name)
+        return len(writers) == 1 and writers[0].op == "memset" and self.number(writers[0].args.get("value")) == 0
+
+    def text_of(self, statement: Statement, argument: str) -> str:
+        """Text of an argument; empty where it is not given."""
+        node = statement.args.get(argument)
+        return "" if node is None else self.text(node)
+
+    def extents(self, access: Access) -> tuple[int, ...] | None:
+        """Shape of the tile an access covers, partitions first; None where it is not known."""
+        if access.dims is not None:
+            widths = [dim.width for dim in access.dims]
+            if any(dim.full for dim in access.dims):
+                whole = self._whole(access.name)
+                if whole is None or len(whole) != len(widths):
+                    return None
+                widths = [w if dim.full else width for w, width, dim in zip(whole, widths, access.dims, strict=True)]
+            if any(width is None for width in widths):
+                return None
+            kept = [
+                w
+                for w, dim in zip(widths, access.dims, strict=True)
+                if w is not None and (dim.full or dim.extent is not None or (dim.form is not None and dim.form.ranges))
+            ]
+            return (*kept, 1) if len(kept) == 1 else tuple(kept)
+        if access.name in self.buffers:
+            buffer = self.buffers[access.name]
+            known = [extent for extent in buffer.shape[buffer.partition_axis :] if extent is not None]
+            return tuple(known) if len(known) == len(buffer.shape) - buffer.partition_axis else None
+        whole = self._whole(access.name)
+        return None if whole is None or None in whole else tuple(extent for extent in whole if extent is not None)
+
+    def _whole(self, name: str) -> tuple[int | None, ...] | None:
+        """Shape of everything called ``name``."""
+        if name in self.parameters:
+            return self.shapes.get(name)
+        if name in self.buffers:
+            return self.buffers[name].shape
+        writers = self.writers(name)
+        return self.tile_shape(writers[0]) if writers and writers[0].target is not None else None
+
+    def tile_shape(self, statement: Statement) -> tuple[int, ...] | None:
+        """Shape of the tile a statement makes; None where it is not known."""
+        target = statement.target
+        if target is not None and (target.dims is not None or target.name in self.buffers):
+            return self.extents(target)
+        if statement.op == "load":
+            return self.extents(statement.reads["src"]) if "src" in statement.reads else None
+        if statement.op in ("tensor_reduce", "sum", "max", "matmul", "nc_matmul", "nc_transpose", "loop_reduce"):
+            return self._made(statement)
+        operands = [
+            access
+            for name, access in statement.reads.items()
+            if name in ("x", "y", "data", "data1", "data2", "data0", "src")
+        ]
+        shapes = [self.extents(access) for access in (statement.mentions if statement.op == "expression" else operands)]
+        known = [shape for shape in shapes if shape is not None]
+        return max(known, key=lambda shape: (shape[1:], shape[0])) if known and len(known) == len(shapes) else None
+
+    def _made(self, statement: Statement) -> tuple[int, ...] | None:
+        operands = [self.extents(access) for access in statement.reads.values()]
+        if not operands or any(shape is None or len(shape) != 2 for shape in operands):
+            return None
+        first, *rest = [shape for shape in operands if shape is not None]
+        if statement.op in ("tensor_reduce", "sum", "max"):
+            return (first[0], 1)
+        if statement.op == "nc_transpose":
+            return (first[1], first[0])
+        if statement.op == "loop_reduce":
+            return first
+        rows = first[0] if statement.op == "matmul" and self.text_of(statement, "transpose_x") != "True" else first[1]
+        return (rows, rest[0][1]) if rest else None
+
+    def binary(self, statement: Statement) -> Binary | None:
+        """What ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)`` computes; None for other statements."""
+        if statement.op == "tensor_tensor":
+            return Binary(self.opname(statement.args.get("op")), "data1", "data2")
+        return Binary(statement.op, "x", "y") if statement.op in BINARY else None
+
+    def mask(self, statement: Statement) -> str:
+        """Text of a statement's mask; empty where there is none."""
+        node = statement.args.get("mask")
+        return "" if node is None or self.text(node) == "None" else self.text(node)
+
+    def opname(self, node: cst.BaseExpression | None) -> str:
+        """``multiply`` for ``nl.multiply`` or ``np.multiply``; empty where there is none."""
+        return "" if node is None else self.text(node).rsplit(".", 1)[-1]

@@ -1,0 +1,111 @@
+"""A loop's variable written as group and member, where a loop becomes two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from acceld.proposers.rules.editing import Edits, reindent
+from acceld.proposers.rules.nki.source.building import STEP, fresh, header, names_in
+from acceld.proposers.rules.nki.source.nests import after_line
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Loop
+from acceld.proposers.rules.records import RuleRefused
+
+
+@dataclass(frozen=True)
+class Split:
+    """``variable`` = ``size * group + member``."""
+
+    variable: str
+    group: str
+    member: str
+    size: int
+
+    @property
+    def whole(self) -> str:
+        return f"{self.size} * {self.group} + {self.member}"
+
+    def quotient(self, divisor: int) -> str | None:
+        """``variable // divisor`` where one of the two divides the other."""
+        if self.size == divisor:
+            return self.group
+        if self.size % divisor == 0:
+            return f"{self.size // divisor} * {self.group} + {self.member} // {divisor}"
+        return f"{self.group} // {divisor // self.size}" if divisor % self.size == 0 else None
+
+    def remainder(self, divisor: int) -> str | None:
+        """``variable % divisor`` where one of the two divides the other."""
+        if self.size == divisor:
+            return self.member
+        if self.size % divisor == 0:
+            return f"{self.member} % {divisor}"
+        if divisor % self.size == 0:
+            return f"{self.size} * ({self.group} % {divisor // self.size}) + {self.member}"
+        return None
+
+
+def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) -> None:
+    """Write the inner variable as group and member, wherever it stands in the inner loop's body."""
+
+    def walk(node: cst.CSTNode, parent: cst.CSTNode | None) -> None:
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.left, cst.Name):
+            divisor = kernel.constant(node.right)
+            text = None
+            if node.left.value == split.variable and divisor:
+                if isinstance(node.operator, cst.FloorDivide):
+                    text = split.quotient(divisor)
+                elif isinstance(node.operator, cst.Modulo):
+                    text = split.remainder(divisor)
+            if text is not None:
+                _put(kernel, node, parent, text, edits)
+                return
+        if isinstance(node, cst.Name):
+            if node.value == split.variable:
+                _put(kernel, node, parent, split.whole, edits)
+            return
+        for child in node.children:
+            if not (isinstance(node, cst.Arg) and child is node.keyword) and not (
+                isinstance(node, cst.Attribute) and child is node.attr
+            ):
+                walk(child, node)
+
+    walk(inner.node.body, None)
+
+
+def _put(kernel: KernelModule, node: cst.BaseExpression, parent: cst.CSTNode | None, text: str, edits: Edits) -> None:
+    """Replace a node, in parentheses where it is part of more than a sum."""
+    sum_of = isinstance(parent, cst.BinaryOperation) and isinstance(parent.operator, cst.Add)
+    alone = not isinstance(parent, cst.BinaryOperation | cst.UnaryOperation | cst.Attribute | cst.Subscript)
+    plain = text.isidentifier() or sum_of or alone
+    edits.replace(*kernel.span(node), text if plain else f"({text})")
+
+
+def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
+    """The source with a parallel loop as two: one over groups under its name, and inside it one over ``size`` members.
+
+    Raises RuleRefused where the loop is not that or a reduction names its variable.
+    """
+    if (
+        loop.kind != "affine_range"
+        or loop.trips is None
+        or loop.trips % size
+        or not isinstance(loop.node.iter, cst.Call)
+    ):
+        raise RuleRefused(f"line {loop.line}: {loop.variable} can not go by {size}")
+    for statement in loop.statements():
+        indices = statement.args.get("loop_indices")
+        if indices is not None and any(name.value == loop.variable for name in names_in(indices)):
+            raise RuleRefused(f"line {statement.line}: it is reduced over {loop.variable}")
+    member = fresh(kernel, f"{loop.variable}_part")
+    count = kernel.text(loop.node.iter.func)
+    edits = Edits(kernel.source)
+    edits.replace(*kernel.span(loop.node.iter.args[0].value), str(loop.trips // size))
+    substitute(kernel, loop, Split(loop.variable, loop.variable, member, size), edits)
+    first = kernel.source.find("\n", loop.start + len(header(kernel, loop)) - 1) + 1
+    before, body, after = edits.apply_around(first, after_line(kernel, loop))
+    inner = loop.indent + STEP
+    return (
+        f"{before}{inner}for {member} in {count}({size}):\n{reindent(body, loop.items[0].indent, inner + STEP)}{after}"
+    )

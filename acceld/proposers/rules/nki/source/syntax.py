@@ -1,0 +1,206 @@
+"""What a kernel's source consists of, as records: loops, statements, accesses, buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from acceld.proposers.rules.nki.source.affine import Affine
+
+LOOPS = ("affine_range", "sequential_range", "static_range", "range")
+DECLARATIONS = ("ndarray", "zeros", "full", "ones", "shared_constant")
+BINARY = "add subtract multiply divide maximum minimum power".split()
+UNARY = "exp log sqrt rsqrt square tanh sigmoid silu gelu relu erf sin cos reciprocal negative abs".split()
+
+LEGACY: dict[str, tuple[str, ...]] = {
+    "load": ("src",),
+    "store": ("dst", "value"),
+    "copy": ("src",),
+    "tensor_copy": ("src",),
+    "activation": ("op", "data"),
+    "activation_reduce": ("op", "data"),
+    "tensor_scalar": ("data", "op0", "operand0", "reverse0", "op1", "operand1", "reverse1"),
+    "tensor_tensor": ("data1", "data2", "op"),
+    "tensor_reduce": ("op", "data", "axis"),
+    "reciprocal": ("data",),
+    "nc_matmul": ("stationary", "moving"),
+    "nc_transpose": ("data",),
+    "matmul": ("x", "y", "transpose_x"),
+    "loop_reduce": ("x", "op", "loop_indices"),
+    "tensor_tensor_scan": ("data0", "data1", "initial", "op0", "op1"),
+    "memset": ("shape", "value", "dtype"),
+    "sum": ("x", "axis"),
+    "max": ("x", "axis"),
+    "scalar_tensor_tensor": ("data", "op0", "operand0", "op1", "operand1"),
+    **dict.fromkeys(BINARY, ("x", "y")),
+    **{name: ("x",) for name in UNARY if name != "reciprocal"},
+}
+"""Names of positional parameters."""
+CURRENT: dict[str, tuple[str, ...]] = {
+    "dma_copy": ("dst", "src"),
+    "memset": ("dst", "value"),
+    "activation": ("dst", "op", "data"),
+    "tensor_reduce": ("dst", "op", "data", "axis"),
+    **{
+        name: ("dst", *LEGACY[name])
+        for name in (
+            "tensor_copy tensor_scalar tensor_tensor reciprocal nc_matmul nc_transpose tensor_tensor_scan "
+            "scalar_tensor_tensor activation_reduce"
+        ).split()
+    },
+}
+TRANSFERS = ("load", "store", "dma_copy")
+NO_TILES = frozenset("None True False np numpy nl nisa nki nt math".split())
+TILE_SIZES = {"pmax": 128, "gemm_stationary_fmax": 128, "gemm_moving_fmax": 512, "psum_fmax": 512}
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One index of an access: an affine form; ``extent`` is set where it is a slice rather than a grid index."""
+
+    form: Affine | None
+    extent: int | None = None
+    text: str = ""
+    full: bool = False
+    """``:``; ``extent`` may be unknown then."""
+
+    @property
+    def width(self) -> int | None:
+        """Elements it covers: the product of its ranges' extents, 1 for a point, None if unknown."""
+        if self.extent is not None:
+            return self.extent
+        if self.form is None:
+            return None
+        width = 1
+        for symbol in self.form.ranges:
+            width *= symbol.extent
+        return width
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A buffer or tile as it stands in an expression; ``dims`` None means all of it."""
+
+    name: str
+    dims: tuple[Dim, ...] | None
+    node: cst.BaseExpression
+
+    @property
+    def variables(self) -> frozenset[str] | None:
+        """Loop variables in the indices; None where an index is not understood."""
+        found: set[str] = set()
+        for dim in self.dims or ():
+            if dim.form is None:
+                return None
+            found |= dim.form.variables
+        return frozenset(found)
+
+    def same_as(self, other: Access) -> bool:
+        """Whether both name the same elements of the same buffer, provably."""
+        if self.name != other.name or (self.dims is None) != (other.dims is None):
+            return False
+        if self.dims is None or other.dims is None:
+            return True
+        if len(self.dims) != len(other.dims):
+            return False
+        pairs = zip(self.dims, other.dims, strict=True)
+        return all(a.form is not None and a.form == b.form and a.extent == b.extent for a, b in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """``left op right``, element by element; ``left`` and ``right`` are names of arguments."""
+
+    op: str
+    left: str
+    right: str
+
+    def other(self, argument: str) -> str | None:
+        """The operand beside ``argument``; None where that is no operand."""
+        return {self.left: self.right, self.right: self.left}.get(argument)
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A ``for`` over a range."""
+
+    node: cst.For
+    variable: str
+    kind: str
+    trips: int | None
+    line: int
+    start: int
+    end: int
+    indent: str
+    parent: Loop | None
+    items: list[Item] = field(default_factory=list)
+
+    def statements(self) -> Iterator[Statement]:
+        """Every statement inside, in order."""
+        yield from flatten(self.items)
+
+    def loops(self) -> Iterator[Loop]:
+        """Every loop inside, outermost first."""
+        for item in self.items:
+            if isinstance(item, Loop):
+                yield item
+                yield from item.loops()
+
+
+@dataclass(slots=True, eq=False)
+class Statement:
+    """One statement. ``kind``: op, declaration, alias, marker (a string, an import), return, or other (opaque)."""
+
+    node: cst.BaseStatement
+    kind: str
+    line: int
+    start: int
+    end: int
+    indent: str
+    parent: Loop | None
+    op: str = ""
+    namespace: str = ""
+    target: Access | None = None
+    augmented: bool = False
+    args: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    reads: dict[str, Access] = field(default_factory=dict)
+    """Accesses by argument, where the whole argument is one access."""
+    mentions: list[Access] = field(default_factory=list)
+    """Every access the statement reads, also inside expressions."""
+
+    @property
+    def small(self) -> cst.BaseSmallStatement | None:
+        """The one small statement of the line; None for a block or several."""
+        node = self.node
+        return node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+
+
+def leading_comments(item: Item) -> list[str | None]:
+    """The lines right above an item: comments, and None for blank lines."""
+    lines = getattr(item.node, "leading_lines", ())
+    return [line.comment.value if line.comment is not None else None for line in lines]
+
+
+Item = Loop | Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A declared tensor. ``shape`` holds None for extents that are not known here."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    space: str
+    partition_axis: int
+    declaration: Statement
+
+
+def flatten(items: Sequence[Item]) -> Iterator[Statement]:
+    """Every statement in ``items``, in order."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from flatten(item.items)
+        else:
+            yield item

@@ -1,0 +1,241 @@
+"""Products are made transposed, by exchanging stationary and moving operand, where their result is transposed again.
+
+Before, ``wide`` is 128 x 512 and its four blocks are transposed for the next product; after, four neighboring places of
+``wide`` hold each other's blocks, transposed already::
+
+    wide[row, p, f] = nl.copy(nisa.nc_matmul(x_t[row, p, c], w[p, f]))
+    turned = nisa.nc_transpose(wide[row, p, 128 * part + c]); wide_t[row, part, p, c] = nl.copy(turned)
+    out += nisa.nc_matmul(wide_t[row, k, p, c], v[k, p, f])
+
+    wide[row, p, f] = nl.copy(nisa.nc_matmul(w[p, 128 * (row % 4) + c], x_t[row // 4, p, f]))
+    out += nisa.nc_matmul(wide[k, p, 128 * row + c], v[k, p, f])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.operand_swaps import BLOCK, OperandSwap, Product, operand_swap, whole_block
+from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.nki.source.building import names_in, rendered, without_unused_buffers
+from acceld.proposers.rules.nki.source.nests import after_line, all_accesses, around, first_line
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Statement
+from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+
+
+class SwapOperands(Rule):
+    """``out.T = moving.T @ stationary``: the result of products that is transposed before its next use."""
+
+    name = "swap_operands"
+    reason = (
+        "nc_matmul(stationary, moving) gives stationary.T @ moving, and a stationary operand wants its contraction axis in "
+        "the partitions: a result that is the next stationary operand is transposed first, by the engine that makes "
+        "products and through PSUM. With the operands exchanged it comes out transposed, by as many passes."
+    )
+    source = "nki.isa.nc_matmul: operands of at most 128 and 512 columns; nki.isa.nc_transpose on the tensor engine"
+    apis = frozenset({"nki_legacy"})
+    change_class = "mixed"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every transpose of what products and element-wise work on them made."""
+        for turn in kernel.statements:
+            swap = operand_swap(kernel, turn)
+            if swap is None:
+                continue
+            reads = swap if isinstance(swap, str) else _reads(kernel, swap)
+            if isinstance(swap, str) or isinstance(reads, str):
+                yield self.refused(turn.line, str(reads), "Exchange the operands of the products that this transposes")
+                continue
+            lines = " and ".join(str(product.statement.line) for product in swap.products)
+            yield self.found(
+                turn.line,
+                partial(_swapped, kernel, swap, reads),
+                Variant("exchange"),
+                precondition=f"everything between the products of line {lines} and the transpose is element-wise on whole "
+                f"tiles in the same place, and only the transpose reads {swap.source.name}",
+                plan=f"Line {turn.line} transposes {swap.source.name} on the tensor engine. Exchange stationary and moving "
+                f"operand of the products of line {lines}, so that it is made transposed, and drop transposes and copies.",
+                benefit=0.4,
+                gain_percent=(0.0, 10.0),
+            )
+
+
+def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[cst.BaseExpression, str], _: Variant) -> str:
+    """Products with exchanged operands, and the result read where it was made."""
+    edits = Edits(kernel.source)
+    for product in swap.products:
+        for name, text in _exchanged(kernel, swap, product).items():
+            edits.replace(*kernel.span(product.statement.args[name]), text)
+    for product in {one.stationary.name: one for one in swap.products if not one.by_columns}.values():
+        _lay_out(kernel, swap, product, edits)
+    for node, text in reads.items():
+        edits.replace(*kernel.span(node), text)
+    for item in _superfluous(swap):
+        edits.replace(first_line(kernel, item), after_line(kernel, item), "")
+    return without_unused_buffers(edits.apply(), kernel)
+
+
+def _exchanged(kernel: KernelModule, swap: OperandSwap, product: Product) -> dict[str, str]:
+    """Both operands: a block of the moving one, and the stationary ones of a group of places side by side."""
+    variable, place = product.slot.variable, _index(product.stationary, product.place)
+    columns = _range_text(kernel, product.stationary, BLOCK)
+    wide_columns = _range_text(kernel, product.moving, BLOCK * swap.blocks)
+    number = variable if product.slot.trips == swap.blocks else _remainder(variable, swap.blocks)
+    block = _last_index(product.moving, f"{BLOCK} * {_atom(number)} + {columns}")
+    group = {_index(product.stationary, -1): _last_index(product.stationary, wide_columns, without=variable)}
+    if not product.by_columns:
+        group[place] = _quotient(kernel.text(place), swap.blocks)
+    return {
+        "stationary": _rewritten(kernel, product.moving, {_index(product.moving, -1): block}),
+        "moving": _rewritten(kernel, product.stationary, group),
+    }
+
+
+def _last_index(access: Access, columns: str, without: str = "") -> str:
+    """The last index with other columns, and without one loop variable."""
+    form = (access.dims or ())[-1].form or Affine()
+    kept = tuple((symbol, factor) for symbol, factor in form.terms if symbol.variable != without or symbol.is_range)
+    return rendered(Affine(form.constant, kept), dict.fromkeys(form.ranges, columns))
+
+
+def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: Edits) -> None:
+    """The tiles of a group of places side by side, everywhere but in the products."""
+    name, blocks = product.stationary.name, swap.blocks
+    declared = kernel.buffers[name]
+    shape = declared.declaration.args["shape"]
+    assert isinstance(shape, cst.Tuple)
+    for position, extent in ((product.place, (declared.shape[product.place] or 0) // blocks), (-1, BLOCK * blocks)):
+        edits.replace(*kernel.span(shape.elements[position].value), str(extent))
+    exchanged = {one.stationary.node for one in swap.products}
+    for _, access in all_accesses(kernel, name) or ():
+        if access.node not in exchanged:
+            place, columns = _index(access, product.place), _index(access, -1)
+            text = kernel.text(place)
+            edits.replace(*kernel.span(place), _quotient(text, blocks))
+            edits.replace(*kernel.span(columns), f"{BLOCK} * ({_remainder(text, blocks)}) + {kernel.text(columns)}")
+
+
+def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[cst.BaseExpression, str] | str:
+    """What stands where the transposed blocks were read, by the node it replaces; or why they have to be kept."""
+    target, source = swap.copy.target, swap.source
+    assert target is not None
+    name, where = target.name, f"line {swap.copy.line}:"
+    found = all_accesses(kernel, name)
+    if name in kernel.ambiguous or name not in kernel.buffers or kernel.writers(name) != [swap.copy] or not found:
+        return f"{where} {name} is not written once and read by index"
+    dtypes = {kernel.text_of(kernel.buffers[one].declaration, "dtype") for one in (name, source.name)}
+    if len(dtypes | {kernel.text_of(swap.copy, "dtype") or min(dtypes)}) > 1:
+        return f"{where} {name} has another dtype than {source.name}"
+    named = frozenset(node.value for node in names_in(source.node)) & kernel.loop_variables
+    if kernel.buffers[name].shape[-2:] != (BLOCK, BLOCK) or not whole_block(target) or named != source.variables:
+        return f"{where} {name} does not hold whole tiles of {BLOCK} x {BLOCK}"
+    texts = {}
+    for reader, access in found:
+        if reader is swap.copy:
+            continue
+        iteration = _iteration(kernel, swap, access)
+        if iteration is None or reader.start < swap.copy.start or not _shares_loops(kernel, swap, reader, iteration):
+            return f"line {reader.line}: which tile of {source.name} this is does not follow from its index"
+        texts[access.node] = _rewritten(kernel, source, _renamed(source, iteration))
+    return texts
+
+
+def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[str, str] | None:
+    """Loop variables of the transposes, as the index of a transposed tile tells them; place and block exchanged."""
+    target, slot = swap.copy.target, swap.slot
+    assert target is not None and slot is not None
+    written, read = target.dims or (), access.dims or ()
+    if len(written) != len(read) or not whole_block(access):
+        return None
+    trips = {loop.variable: loop.trips for loop in reversed(around(swap.copy))}
+    values: dict[str, str] = {}
+    for i, dim in enumerate(written[:-2]):
+        if dim.form is None or dim.form.constant or any(symbol.name not in trips for symbol, _ in dim.form.terms):
+            return None
+        (inner, step), *outer = sorted(((s.name, c) for s, c in dim.form.terms), key=lambda term: term[1]) or [("", 0)]
+        text, count = kernel.text(_index(access, i)), trips.get(inner)
+        if step != 1 or count is None or len(outer) > 1 or any(coefficient != count for _, coefficient in outer):
+            return None
+        values[inner] = _remainder(text, count) if outer else text
+        values |= {variable: _quotient(text, count) for variable, _ in outer}
+    if slot.variable not in values or swap.part.variable not in values:
+        return None
+    return values | {slot.variable: values[swap.part.variable], swap.part.variable: values[slot.variable]}
+
+
+def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, iteration: Mapping[str, str]) -> bool:
+    """Whether ``reader`` stands in every loop that tells which tile was transposed, or in which it is made anew."""
+    loops, reading = around(swap.copy), around(reader)
+    needed = [
+        loop for loop in loops if loop.variable in (swap.source.variables or ()) and loop.variable not in iteration
+    ]
+    needed += [loop for writer in kernel.writers(swap.source.name) for loop in around(writer) if loop in loops]
+    return all(next((one for one in reading if one.variable == loop.variable), None) is loop for loop in needed)
+
+
+def _renamed(access: Access, values: Mapping[str, str]) -> dict[cst.CSTNode, str]:
+    """Loop variables in the indices of ``access`` with the texts that stand for them."""
+    assert isinstance(access.node, cst.Subscript)
+    whole = {_index(access, i) for i in range(len(access.node.slice))}
+    names = [node for node in names_in(access.node) if node.value in values]
+    return {node: values[node.value] if node in whole else _atom(values[node.value]) for node in names}
+
+
+def _superfluous(swap: OperandSwap) -> list[Item]:
+    """Transpose and copy, with the loops around them that hold nothing else."""
+    gone: list[Item] = [swap.turn, swap.copy]
+    while (loop := gone[0].parent) is not None and all(
+        item in gone or (isinstance(item, Statement) and item.kind == "marker") for item in loop.items
+    ):
+        gone = [loop]
+    return gone
+
+
+def _index(access: Access, position: int) -> cst.CSTNode:
+    """One index of an access."""
+    assert isinstance(access.node, cst.Subscript)
+    index = access.node.slice[position].slice
+    return index.value if isinstance(index, cst.Index) else index
+
+
+def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
+    """How an access's last index writes its range over ``extent`` columns."""
+    wanted = Affine.of(Symbol.over(extent, 1, 2))
+    pending = [_index(access, -1)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, cst.BaseExpression) and kernel.affine(node) == wanted:
+            return kernel.text(node)
+        pending += node.children
+    raise RuleRefused(f"{kernel.text(access.node)} has no index range over {extent} columns")
+
+
+def _rewritten(kernel: KernelModule, access: Access, changes: Mapping[cst.CSTNode, str]) -> str:
+    """The access's text with other indices."""
+    start, end = kernel.span(access.node)
+    edits = Edits(kernel.source[start:end])
+    for node, text in changes.items():
+        first, last = kernel.span(node)
+        edits.replace(first - start, last - start, text)
+    return edits.apply()
+
+
+def _atom(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def _quotient(text: str, divisor: int) -> str:
+    return f"{_atom(text)} // {divisor}"
+
+
+def _remainder(text: str, divisor: int) -> str:
+    return f"{_atom(text)} % {divisor}"
+
+
+RULE = SwapOperands()

@@ -1,0 +1,65 @@
+"""Constants of a kernel that are the width of its tiles and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from acceld.proposers.rules.nki.source.building import names_in
+from acceld.proposers.rules.nki.source.reading import KernelModule
+
+_NOT_BY_ELEMENT = frozenset("matmul nc_matmul nc_transpose tensor_reduce tensor_tensor_scan".split())
+
+
+@dataclass(frozen=True)
+class TileWidth:
+    """``width = 512`` in a kernel that goes through ``length`` columns by it: ``range(0, length, width)``."""
+
+    name: str
+    value: cst.Integer
+    columns: int
+    line: int
+    length: int
+
+    def divides(self, factor: int) -> bool:
+        """Whether tiles ``factor`` times as wide cover the same columns."""
+        return self.length % (self.columns * factor) == 0
+
+
+def tile_widths(kernel: KernelModule) -> list[TileWidth]:
+    """Every name that is one loop's step, and otherwise only the extent of ranges and of tiles."""
+    if any(statement.op in _NOT_BY_ELEMENT for statement in kernel.statements):
+        return []
+    found = []
+    for name, value in kernel.aliases.items():
+        if not isinstance(value, cst.Integer):
+            continue
+        uses = sum(node.value == name for node in names_in(kernel.function.body))
+        lengths, extents = _uses(kernel, kernel.function.body, name)
+        if len(lengths) == 1 and lengths[0] is not None and uses == 2 + extents:
+            found.append(TileWidth(name, value, int(value.value), kernel.line(value), lengths[0]))
+    return found
+
+
+def _uses(kernel: KernelModule, node: cst.CSTNode, name: str) -> tuple[list[int | None], int]:
+    """Lengths of loops that step by ``name``, and how many ranges and shapes have it as their extent."""
+    lengths: list[int | None] = []
+    extents = 0
+    if isinstance(node, cst.Call):
+        callee = kernel.text(node.func).rsplit(".", 1)[-1]
+        values = [argument.value for argument in node.args]
+        if callee == "range" and len(values) == 3 and _is(values[2], name):
+            lengths.append(kernel.constant(values[1]) if kernel.constant(values[0]) == 0 else None)
+        if callee == "arange" and len(values) == 1 and _is(values[0], name):
+            extents += 1
+        if callee == "ndarray" and values and isinstance(values[0], cst.Tuple):
+            extents += sum(_is(element.value, name) for element in values[0].elements[-1:])
+    for child in node.children:
+        more_lengths, more_extents = _uses(kernel, child, name)
+        lengths, extents = lengths + more_lengths, extents + more_extents
+    return lengths, extents
+
+
+def _is(node: cst.BaseExpression, name: str) -> bool:
+    return isinstance(node, cst.Name) and node.value == name

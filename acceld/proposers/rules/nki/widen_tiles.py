@@ -1,0 +1,125 @@
+"""Fewer, wider instructions: element-wise work and its loads and stores on larger tiles.
+
+Before, two iterations of 512 columns; after, one of 1024::
+
+    for c in nl.affine_range(2):                              f_1024 = nl.arange(1024)[None, :]
+        y[p, 512 * c + f] = nl.exp(x[p, 512 * c + f])         y[p, f_1024] = nl.exp(x[p, f_1024])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from acceld.model import Profile
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.column_steps import OPERATIONS, ColumnSteps, column_steps
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Statement
+from acceld.proposers.rules.nki.tile_widths import TileWidth, tile_widths
+from acceld.proposers.rules.nki.wider_steps import widened
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_WIDEST = 8192
+_PSUM_WIDTH = 512
+_TARGET_COLUMNS = 2048
+_TARGET_BYTES = 96 * 1024
+
+
+class WidenTiles(Rule):
+    """Several iterations of an element-wise loop in one, on a tile as many times as wide."""
+
+    name = "widen_tiles"
+    reason = (
+        "Each instruction has a fixed cost of 60 to 130 cycles besides one cycle an element, and a DMA row below 2 KiB "
+        "takes as long as one of 2 KiB: one instruction on 2048 columns is cheaper than four on 512."
+    )
+    source = "AWS NKI guides: MIN_II 64 cycles, about 100 cycles static overhead; DMA efficiency by bytes a partition"
+    apis = frozenset({"nki_legacy", "nki"})
+    change_class = "tile_width"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Loops over chunks of a tile, loops over tiles, and named tile widths."""
+        for loop in kernel.loops:
+            steps = column_steps(kernel, loop)
+            if isinstance(steps, ColumnSteps) and (factors := _factors(steps)):
+                yield self._larger_steps(kernel, steps, factors)
+                continue
+            reason = steps if isinstance(steps, str) else _limit(steps)
+            if reason and any(isinstance(item, Statement) and item.op in OPERATIONS for item in loop.items):
+                yield self.refused(loop.line, reason, f"Take more columns at a time in loop {loop.variable}")
+        for width in tile_widths(kernel):
+            factors = [factor for factor in (4, 2, 8) if width.divides(factor) and width.columns * factor <= _WIDEST]
+            if factors:
+                yield self._larger_width(kernel, width, factors)
+
+    def _larger_steps(self, kernel: KernelModule, steps: ColumnSteps, factors: list[int]) -> Finding:
+        widths = " or ".join(str(steps.columns * factor) for factor in factors)
+        return self.found(
+            steps.loop.line,
+            partial(_with_larger_steps, kernel, steps),
+            *_variants(steps.columns, factors),
+            precondition="every instruction in the loop is element-wise on its own columns, and larger steps cover the "
+            "same columns",
+            plan=f"Loop {steps.loop.variable} does {steps.operations} element-wise operations and {steps.transfers} "
+            f"transfers on {steps.columns} columns at a time. Take {widths} columns at a time, so that fixed costs are "
+            "paid less often.",
+            benefit=min(0.5, 0.08 * steps.operations * (512 / steps.columns)),
+            gain_percent=(2.0, 20.0),
+        )
+
+    def _larger_width(self, kernel: KernelModule, width: TileWidth, factors: list[int]) -> Finding:
+        widths = " or ".join(str(width.columns * factor) for factor in factors)
+        return self.found(
+            width.line,
+            partial(_with_larger_width, kernel, width),
+            *_variants(width.columns, factors),
+            precondition=f"{width.name} is only a step, a range and a tile width, and there are no matrix products",
+            plan=f"Tiles are {width.name} = {width.columns} columns wide. Take {widths} columns, so that fixed costs of "
+            "instructions and transfers are paid less often.",
+            benefit=0.3,
+            gain_percent=(2.0, 20.0),
+            key=width.name,
+        )
+
+
+def _variants(columns: int, factors: list[int]) -> list[Variant]:
+    return [Variant(f"{columns * factor} columns", {"factor": factor}) for factor in factors]
+
+
+def _with_larger_steps(kernel: KernelModule, steps: ColumnSteps, variant: Variant) -> str:
+    return widened(kernel, steps, int(variant.parameters["factor"]))
+
+
+def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant) -> str:
+    edits = Edits(kernel.source)
+    edits.replace(*kernel.span(width.value), str(width.columns * int(variant.parameters["factor"])))
+    return edits.apply()
+
+
+def _factors(steps: ColumnSteps) -> list[int]:
+    """How many steps may become one, the three best first: near 2048 columns, in tiles that leave room in SBUF."""
+    widest = _PSUM_WIDTH if steps.psum else _WIDEST
+    most = max(2, _TARGET_BYTES // (4 * steps.columns * steps.instructions))
+    factors = [
+        factor
+        for factor in range(2, steps.trips + 1)
+        if steps.trips % factor == 0 and steps.columns * factor <= widest and factor <= most
+    ]
+    return sorted(factors, key=lambda factor: abs(steps.columns * factor - _TARGET_COLUMNS))[:3]
+
+
+def _limit(steps: ColumnSteps) -> str:
+    """Why not all columns can be taken at once; empty where they can."""
+    columns, tiles = steps.columns * steps.trips, steps.instructions
+    where, kib = f"line {steps.loop.line}: {columns} columns", 4 * columns * tiles >> 10
+    if steps.psum and columns > _PSUM_WIDTH:
+        return f"{where} are more than the {_PSUM_WIDTH} of a PSUM bank"
+    if columns > _WIDEST:
+        return f"{where} are more than the {_WIDEST} of the widest tile"
+    if 4 * columns * tiles > max(_TARGET_BYTES, 8 * steps.columns * tiles):
+        return f"{where} in {tiles} tiles take {kib} KiB a partition, more than {_TARGET_BYTES >> 10}"
+    return ""
+
+
+RULE = WidenTiles()

@@ -1,0 +1,136 @@
+"""The text of a loop over columns that takes several steps at once."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from acceld.proposers.rules.editing import Edits, reindent
+from acceld.proposers.rules.nki.column_steps import ColumnSteps
+from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.nki.source.building import fresh, rendered
+from acceld.proposers.rules.nki.source.nests import after_line, line_start
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Dim, Statement
+
+
+def widened(kernel: KernelModule, steps: ColumnSteps, factor: int) -> str:
+    """The source with ``factor`` steps in one; ``factor`` divides the loop's iterations.
+
+    ``x[p, 512 * c + f]`` becomes ``x[p, 1024 * c + f_1024]`` and ``half[c, p, f]`` becomes ``half[c, p, f_1024]``;
+    where one step is left, the loop and its variable disappear.
+    """
+    edits, ranges = Edits(kernel.source), _Ranges(kernel, steps.columns, steps.columns * factor)
+    for access in steps.accesses:
+        assert isinstance(access.node, cst.Subscript) and access.dims is not None
+        for dim, element in zip(access.dims, access.node.slice, strict=True):
+            last = dim is access.dims[-1]
+            start = _start(steps, dim, factor, ranges, last=last, slot=access.name in steps.slots)
+            if start is not None:
+                edits.replace(*kernel.span(element.slice), _index(kernel, element, start, steps.columns * factor))
+    for name in steps.slots | steps.tiles:
+        _declare(kernel, steps, name, factor, edits)
+    for at, line in ranges.new_lines:
+        edits.insert(at, line)
+    return _with_fewer_iterations(kernel, steps, factor, edits)
+
+
+def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: bool, slot: bool) -> str | None:
+    """Where a wider index begins, or the whole of it where it is no slice; None where it stays as it is.
+
+    Columns are the ``last`` index: as many partitions as a step has columns stay as many.
+    """
+    assert dim.form is not None
+    variable = steps.loop.variable
+    coefficient = dim.form.coefficient(variable) or 0
+    extents = [symbol.extent for symbol in dim.form.ranges]
+    step_wide = last and (extents == [steps.columns] or dim.extent == steps.columns)
+    if dim.full or not (coefficient or step_wide):
+        return None
+    moved = Affine(dim.form.constant, tuple((s, c) for s, c in dim.form.terms if s.variable != variable))
+    if steps.trips > factor:
+        moved += Affine.of(Symbol(variable, variable)).times(coefficient if slot else coefficient * factor)
+    in_columns = [symbol.extent for symbol in dim.form.ranges if symbol.in_columns]
+    if extents and in_columns != [steps.columns]:
+        return rendered(moved, ranges.as_they_are(dim.form)) if coefficient else None
+    return rendered(moved, ranges.wider(dim.form))
+
+
+def _index(kernel: KernelModule, element: cst.SubscriptElement, start: str, columns: int) -> str:
+    """The index as it was written: a slice, ``nl.ds(start, size)``, or an expression."""
+    if isinstance(element.slice, cst.Slice):
+        return f"{start}:{columns}" if start == "0" else f"{start}:{start} + {columns}"
+    assert isinstance(element.slice, cst.Index)
+    value = element.slice.value
+    if isinstance(value, cst.Call) and len(value.args) == 2:
+        return f"{kernel.text(value.func)}({start}, {columns})"
+    return start
+
+
+def _declare(kernel: KernelModule, steps: ColumnSteps, name: str, factor: int, edits: Edits) -> None:
+    """A buffer with wider tiles, and fewer of them."""
+    shape = kernel.buffers[name].declaration.args["shape"]
+    assert isinstance(shape, cst.Tuple | cst.List)
+    extents = [element.value for element in shape.elements]
+    if kernel.constant(extents[-1]) == steps.columns:
+        edits.replace(*kernel.span(extents[-1]), str(steps.columns * factor))
+    if name in steps.slots:
+        dims = next(access.dims for access in steps.accesses if access.name == name)
+        for dim, extent in zip(dims or (), extents, strict=True):
+            if dim.form is not None and dim.form.coefficient(steps.loop.variable) == 1:
+                edits.replace(*kernel.span(extent), str(steps.trips // factor))
+
+
+def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int, edits: Edits) -> str:
+    loop, trips = steps.loop, steps.trips // factor
+    assert isinstance(loop.node.iter, cst.Call)
+    if trips > 1:
+        edits.replace(*kernel.span(loop.node.iter.args[0].value), str(trips))
+        return edits.apply()
+    before, text, after = edits.apply_around(line_start(kernel, loop), after_line(kernel, loop))
+    _, body = text.split("\n", 1)
+    return before + reindent(body, loop.items[0].indent, loop.indent) + after
+
+
+class _Ranges:
+    """Texts of index ranges, as they are and wider; a named one gets a wider one with a name of its own beside it."""
+
+    def __init__(self, kernel: KernelModule, old_columns: int, columns: int) -> None:
+        self._kernel, self._old_columns, self._columns = kernel, old_columns, columns
+        self.new_lines: list[tuple[int, str]] = []
+        """Definitions of new names, and where they go."""
+        self._names: dict[Symbol, str] = {}
+        for name in kernel.aliases:
+            form = kernel.affine(cst.Name(name))
+            if form is not None and len(form.terms) == 1 and form == Affine.of(form.terms[0][0]):
+                self._names.setdefault(form.terms[0][0], name)
+
+    def as_they_are(self, form: Affine) -> dict[Symbol, str]:
+        """Texts of the ranges in ``form``."""
+        return {symbol: self._names.get(symbol, _text(symbol)) for symbol in form.ranges}
+
+    def wider(self, form: Affine) -> dict[Symbol, str]:
+        """Texts of the ranges in ``form``, the one over the columns of a step wider."""
+        texts = self.as_they_are(form)
+        for symbol in form.ranges:
+            if symbol.extent == self._old_columns and symbol.in_columns:
+                wide = Symbol.over(self._columns, symbol.axis, symbol.axes)
+                if symbol in self._names and wide not in self._names:
+                    self._name(wide, self._names[symbol])
+                texts[symbol] = self._names.get(wide, _text(wide))
+        return texts
+
+    def _name(self, wide: Symbol, beside: str) -> None:
+        statement = next(s for s in self._kernel.statements if s.kind == "alias" and _assigns(s, beside))
+        self._names[wide] = fresh(self._kernel, f"{beside}_{self._columns}")
+        line = f"{statement.indent}{self._names[wide]} = {_text(wide)}\n"
+        self.new_lines.append((after_line(self._kernel, statement), line))
+
+
+def _text(symbol: Symbol) -> str:
+    places = ", ".join(":" if axis == symbol.axis else "None" for axis in range(symbol.axes))
+    return f"nl.arange({symbol.extent})[{places}]"
+
+
+def _assigns(statement: Statement, name: str) -> bool:
+    target = statement.small.targets[0].target if isinstance(statement.small, cst.Assign) else None
+    return isinstance(target, cst.Name) and target.value == name

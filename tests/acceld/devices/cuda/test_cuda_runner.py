@@ -1,0 +1,209 @@
+"""The GPU runner against a stand-in for NVIDIA's library: which calls, in which order, and what is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from acceld.devices.cuda.libcuda import Driver, DriverError
+from acceld.devices.cuda.plan import Buffer, Code, Launch, Plan, PlanRefused, Pointer, Scalar, decode, encode
+from acceld.devices.cuda.runner import REPEATS, prepare
+from acceld.evaluate.hosted.driver import BuildRefused
+
+SOURCE = Path(__file__).parents[3] / "standin_cuda" / "cuda.c"
+COUNT = 16
+SIZES = [4 * COUNT], [4 * COUNT]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the stand-in with")
+    made = tmp_path_factory.mktemp("standin") / "libcuda-standin.so"
+    subprocess.run([compiler, "-w", "-shared", "-fPIC", "-o", str(made), str(SOURCE)], check=True)
+    return str(made)
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # The stand-in opens its log once a process: every test reads the same file from where it began.
+    path = Path(tmp_path.parent) / "calls.log"
+    monkeypatch.setenv("STANDIN_CUDA_LOG", str(path))
+    yield path
+
+
+def plan(name: str = "scale", **changed: Any) -> Plan:
+    out = Pointer("buffer", 0, 0)
+    arguments = (Pointer("input", 0, 0), out, Scalar("fp32", 3.0), Scalar("i32", COUNT))
+    values: dict[str, Any] = {
+        "capability": 90,
+        "buffers": (Buffer(4 * COUNT),),
+        "kernels": (Code(name, b"code of it", 0, 4),),
+        "launches": (Launch(0, (2, 1, 1), arguments),),
+        "outputs": (out,),
+    }
+    return Plan(**(values | changed))
+
+
+def job(library: str) -> dict[str, Any]:
+    array = {"name": "x", "shape": [COUNT], "dtype": "float32"}
+    settings = {"device": 0, "library": library, "flush_bytes": 8192}
+    return {"arguments": [array, {"name": "factor", "value": 3.0}], "outputs": [array], "settings": settings}
+
+
+def prepared(library: str, folder: Path, one: Plan) -> Any:
+    path = folder / "plan"
+    path.write_bytes(encode(one))
+    return prepare(job(library), str(path))
+
+
+def test_a_plan_survives_the_way_to_bytes_and_back() -> None:
+    assert decode(encode(plan()), *SIZES) == plan()
+    assert encode(plan()) == encode(plan())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"launches": (Launch(3, (1, 1, 1), ()),)}, "kernel 3"),
+        ({"launches": (Launch(0, (0, 1, 1), ()),)}, "grid of 0"),
+        ({"launches": (Launch(0, (1, 1, 1), (Pointer("input", 4, 0),)),)}, "input 4"),
+        ({"launches": (Launch(0, (1, 1, 1), (Pointer("input", 0, 65),)),)}, "behind its array"),
+        ({"buffers": (Buffer(4),)}, "not whole"),
+        ({"buffers": (Buffer(1 << 40),)}, "more memory"),
+        ({"outputs": ()}, "0 outputs"),
+        ({"outputs": (Pointer("input", 0, 0),)}, "not whole"),
+        ({"kernels": (Code("scale", b"x", 0, 64),)}, "warps"),
+        ({"launches": (Launch(0, (1, 1, 1), ()),) * 300}, "more buffers or launches"),
+    ],
+)
+def test_a_forged_plan_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanRefused, match=message):
+        decode(encode(plan(**changed)), *SIZES)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 8, 40, -1])
+def test_cut_or_garbled_bytes_are_no_plan(cut: int) -> None:
+    with pytest.raises(PlanRefused):
+        decode(encode(plan())[:cut], *SIZES)
+
+
+def test_headers_of_other_types_are_no_plan() -> None:
+    headers: tuple[Any, ...] = ([], {"version": 1}, {"version": 2}, {"version": 1, "kernels": [[1, -5, 0, 0]]})
+    for header in headers:
+        text = json.dumps(header).encode()
+        with pytest.raises(PlanRefused):
+            decode(struct.pack("<Q", len(text)) + text, *SIZES)
+
+
+def test_numbers_that_do_not_fit_their_type_are_refused() -> None:
+    with pytest.raises(PlanRefused, match="i32"):
+        Scalar("i32", 1 << 40).packed()
+    assert Scalar("i64", 1 << 40).packed() == struct.pack("<q", 1 << 40)
+
+
+def test_a_call_runs_on_its_inputs_and_claims_the_devices_time(library: str, tmp_path: Path, log: Path) -> None:
+    call = prepared(library, tmp_path, plan())
+    for start in (0, 5):
+        given, out = np.arange(start, start + COUNT, dtype=np.float32), np.zeros(COUNT, np.float32)
+        assert call([given, 3.0], [out]) == pytest.approx(250.0, rel=1e-3)
+        assert np.array_equal(out, given * 3)
+
+
+def test_every_timed_launch_starts_from_worthless_memory_and_a_flushed_cache(
+    library: str, tmp_path: Path, log: Path
+) -> None:
+    call = prepared(library, tmp_path, plan())
+    before = len(log.read_text().splitlines())
+    call([np.ones(COUNT, np.float32), 3.0], [np.zeros(COUNT, np.float32)])
+    calls = log.read_text().splitlines()[before:]
+    once = [
+        "load",
+        "fill",
+        "flush",
+        "event",
+        "launch scale 2 1 1 threads 128 shared 0",
+        "event",
+        "wait",
+        "unload",
+    ]
+    assert calls == ["write", *once * REPEATS, "read"]
+    assert "no heap" in log.read_text()
+
+
+def test_a_sequence_that_the_device_had_to_wait_for_is_taken_again_behind_more_work(
+    library: str, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = prepared(library, tmp_path, plan())
+    before = len(log.read_text().splitlines())
+    monkeypatch.setenv("STANDIN_CUDA_IDLE", "2")
+    call([np.ones(COUNT, np.float32), 3.0], [np.zeros(COUNT, np.float32)])
+    calls = log.read_text().splitlines()[before:]
+    sequences = " ".join(calls).split("unload")[:-1]
+    assert [one.count("flush") for one in sequences] == [1, 2, *[4] * REPEATS]
+    assert all(one.index("flush") < one.index("event") < one.index("launch") for one in sequences)
+    assert not any("wait" in one[: one.index("launch")] for one in sequences), "nothing lets the queue run dry"
+
+
+def test_device_code_is_loaded_before_it_is_timed(library: str, tmp_path: Path, log: Path) -> None:
+    prepared(library, tmp_path, plan())
+    assert os.environ["CUDA_MODULE_LOADING"] == "EAGER"
+
+
+def test_device_code_that_keeps_answers_gains_nothing(library: str, tmp_path: Path, log: Path) -> None:
+    call = prepared(library, tmp_path, plan("cached"))
+    given, out = np.arange(COUNT, dtype=np.float32), np.zeros(COUNT, np.float32)
+    call([given, 3.0], [out])
+    assert np.array_equal(out, given * 3), "a module loaded once would have idled from the second launch on"
+    call([given + 1, 3.0], [out])
+    assert np.array_equal(out, (given + 1) * 3)
+
+
+def test_outputs_that_a_kernel_does_not_write_differ_from_call_to_call(library: str, tmp_path: Path, log: Path) -> None:
+    call = prepared(library, tmp_path, plan("idle"))
+    seen = set()
+    for _ in range(12):
+        out = np.zeros(COUNT, np.float32)
+        call([np.ones(COUNT, np.float32), 3.0], [out])
+        seen.add(out.tobytes())
+    assert len(seen) > 1
+
+
+def test_memory_that_host_code_zeroes_is_zero_before_each_launch(library: str, tmp_path: Path, log: Path) -> None:
+    call = prepared(library, tmp_path, plan("idle", buffers=(Buffer(4 * COUNT, 0),)))
+    out = np.ones(COUNT, np.float32)
+    call([np.ones(COUNT, np.float32), 3.0], [out])
+    assert not out.any()
+
+
+def test_large_shared_memory_is_asked_for(library: str, tmp_path: Path, log: Path) -> None:
+    prepared(library, tmp_path, plan(kernels=(Code("scale", b"code", 100_000, 8),)))
+    assert "shared" in log.read_text().splitlines()
+
+
+def test_device_code_the_driver_refuses_is_a_kernel_that_can_not_be_built(
+    library: str, tmp_path: Path, log: Path
+) -> None:
+    with pytest.raises(BuildRefused, match="cuModuleLoadData: CUDA_ERROR_STANDIN"):
+        prepared(library, tmp_path, plan(kernels=(Code("scale", b"broken", 0, 4),)))
+
+
+def test_no_device_and_no_library_are_named(library: str, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DriverError, match=r"libcuda-nowhere\.so can not be loaded"):
+        Driver(0, "libcuda-nowhere.so")
+    monkeypatch.setenv("STANDIN_CUDA_NO_DEVICE", "1")
+    code = f"from acceld.devices.cuda.libcuda import Driver\nDriver(0, {library!r})"
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "cuInit: CUDA_ERROR_NO_DEVICE (100)" in done.stderr

@@ -1,0 +1,189 @@
+"""Kernels are judged on the stand-in for a Trainium machine as they would be on one, failures included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from acceld.config import DevicesConfig, EvaluateConfig
+from acceld.devices.neuron.evaluator import NeuronJudge, Notice
+from acceld.errors import DeviceError
+from acceld.evaluate.correctness.admission import Admission, Admissions
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.model import Gate, Kernel, Source, Status
+from tests.standin_neuron.machine import KERNEL, NARROW, small_silu, stand_in_machine
+
+ONE = EvaluateConfig(slots=1, check_s=5.0)
+NARROWEST = KERNEL.replace("512", "32").replace("affine_range(4)", "affine_range(64)")
+WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
+
+
+@asynccontextmanager
+async def judging(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    backend: str = "neuron_legacy",
+    compiler: str = "legacy",
+    lnc: int = 1,
+    scenario: str = "",
+    cores: tuple[int, ...] = (),
+    holder: dict[str, object] | None = None,
+    on_notice: Notice | None = None,
+) -> AsyncIterator[NeuronJudge]:
+    """A judge of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
+    machine = stand_in_machine(tmp_path, scenario=scenario, compiler=compiler, lnc=lnc)
+    if holder is not None:
+        machine.show_processes(holder)
+    monkeypatch.setenv("PATH", str(machine.folder), prepend=":")
+    state = tmp_path / "state"
+    simulator = Judge(ONE, state)
+    await simulator.start()
+
+    async def predicts() -> Judge:
+        return simulator
+
+    devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python, cores=cores)
+    judge = NeuronJudge(backend, ONE, devices, state, predicts, on_notice=on_notice)
+    try:
+        await judge.start()
+        yield judge
+    finally:
+        await judge.stop(0.0)
+        await simulator.stop(0.0)
+
+
+Asking = Callable[..., EvaluationRequest]
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Asking:
+    folder = str(small_silu(tmp_path))
+
+    def ask(text: str, gate: Gate = Gate.SEARCH, **more: object) -> EvaluationRequest:
+        kernel = Kernel(text, "nki_legacy")
+        wanted = {"chip": "trn1", "backend": "neuron_legacy", "workload_folder": folder, "gate": gate, "run": 1}
+        return EvaluationRequest(kernel, "small_silu", **(wanted | more))  # type: ignore[arg-type]
+
+    return ask
+
+
+async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
+) -> None:
+    async with judging(tmp_path, monkeypatch) as judge:
+        parent = Kernel(NARROW, "nki_legacy")
+        found = await judge.evaluate(asking(KERNEL, Gate.STRICT, against=(parent,)))
+        assert found.status is Status.PASSED
+        assert found.gate is Gate.STRICT
+        profile, correctness = found.profile, found.correctness
+        assert profile is not None
+        assert correctness is not None
+        assert [check.name for check in correctness.checks].count("own") == 6
+        assert correctness.checks[-1].name == "after timing"
+        assert profile.source is Source.SIMULATED
+        assert profile.method == "stand-in for nrtpy device"
+        assert profile.details["simulated_latency_us"] == pytest.approx(profile.latency_us, rel=0.01)
+        (pair,) = profile.details["paired"]
+        assert pair["against"] == parent.sha256
+        assert pair["win"]
+        assert pair["interval"][0] <= pair["ratio"] <= pair["interval"][1]
+        assert profile.details["prediction"]["paired_band"]["mixed"] >= 2 * pair["resolution_percent"]
+        assert await asyncio.to_thread(Path(profile.details["neff"]).is_file)
+        monkeypatch.setattr(Admissions, "known", lambda _, loaded: Admission("a constant passes"))
+        weak = await judge.evaluate(asking(KERNEL, Gate.STRICT))
+        assert (weak.status, weak.failure and weak.failure.rule) == (Status.SUSPECT, "admission")
+        dropped = await judge.evaluate(asking(NARROWEST, against=(Kernel(KERNEL, "nki_legacy"),), screen=True))
+        assert dropped.status is Status.UNTESTED
+        assert dropped.profile is not None
+        assert dropped.profile.latency_us is None
+        assert not dropped.profile.details["screen"]["measured"]
+        wrong = await judge.evaluate(asking(WRONG))
+        assert (wrong.status, wrong.failure and wrong.failure.rule) == (Status.INCORRECT_NUMERICAL, "tolerance")
+        told = judge.statistics()
+        assert told["compiled"] == 4
+        devices = told["devices"]
+        assert isinstance(devices, dict)
+        assert 0 < devices["utilization"] < 1
+        monitor = told["monitor"]
+        assert isinstance(monitor, dict) and monitor["utilization_percent"] == {0: 42.0}
+
+
+@pytest.mark.slow
+async def test_each_way_a_kernel_fails_is_a_verdict_and_the_machine_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
+) -> None:
+    expected = {
+        "kernel_oob": (Status.RUNTIME_ERROR, "out_of_bounds"),
+        "kernel_nan": (Status.INCORRECT_NUMERICAL, "not_finite"),
+        "kernel_crash": (Status.RUNTIME_ERROR, "device_lost"),
+        "kernel_lost_events": (Status.RUNTIME_ERROR, "no_proof"),
+        "kernel_hang": (Status.TIMEOUT, "deadline"),
+    }
+    async with judging(tmp_path, monkeypatch) as judge:
+        for name, verdict in expected.items():
+            found = await judge.evaluate(asking(KERNEL.replace("def kernel(", f"def {name}(")))
+            assert (found.status, found.failure and found.failure.rule) == verdict, name
+        too_wide = KERNEL.replace("nl.arange(128)[:, None]", "nl.arange(256)[:, None]")
+        found = await judge.evaluate(asking(too_wide))
+        assert found.status is Status.COMPILE_ERROR
+        assert found.failure is not None
+        assert found.failure.line
+        assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
+
+
+@pytest.mark.slow
+async def test_a_candidate_that_touches_the_machine_is_refused_or_finds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("key")
+    async with judging(tmp_path, monkeypatch) as judge:
+        found = await judge.evaluate(asking("import socket\n" + KERNEL))
+        assert found.status is Status.REJECTED
+        trusted = Kernel(f"STOLEN = open({str(secret)!r}).read()\n" + KERNEL, "nki_legacy", trusted=True)
+        request = asking(KERNEL)
+        found = await judge.evaluate(
+            EvaluationRequest(trusted, "small_silu", "trn1", "neuron_legacy", workload_folder=request.workload_folder)
+        )
+        assert found.status is Status.COMPILE_ERROR
+        assert found.failure is not None
+        assert "secret" in found.failure.message
+
+
+async def test_a_machine_without_toolchain_or_cores_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nobody() -> Judge:
+        raise AssertionError
+
+    with pytest.raises(DeviceError, match="no interpreter with neuronx-cc"):
+        await NeuronJudge("neuron_legacy", ONE, DevicesConfig(), tmp_path, nobody).start()
+    with pytest.raises(DeviceError, match="neuron-ls"):
+        machine = stand_in_machine(tmp_path)
+        devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python)
+        await NeuronJudge("neuron_legacy", ONE, devices, tmp_path, nobody).start()
+
+
+@pytest.mark.slow
+async def test_a_profiler_that_proves_nothing_is_no_kernels_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
+) -> None:
+    async with judging(tmp_path, monkeypatch, scenario="lost events") as judge:
+        with pytest.raises(DeviceError, match="no proof that the device ran"):
+            await judge.evaluate(asking(KERNEL))
+
+
+@pytest.mark.slow
+async def test_a_machine_whose_cores_add_wrongly_is_not_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DeviceError, match="did not add"):
+        async with judging(tmp_path, monkeypatch, scenario="oob"):
+            pass
+    assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
