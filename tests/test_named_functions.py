@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from acceld.plugins import GROUPS
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("acceld", "store", "tui", "scripts", "tests")
 FUNCTION = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)*:[A-Za-z_][\w.]*")
@@ -47,7 +49,7 @@ def texts() -> Iterator[tuple[str, bool]]:
 TEXTS = tuple(texts())
 FUNCTIONS = sorted({text for text, open_ in TEXTS if not open_ and FUNCTION.fullmatch(text) and ABSENT not in text})
 MODULES = sorted(
-    {text for text, open_ in TEXTS if not open_ and MODULE.fullmatch(text) and not FILES.fullmatch(text)}
+    {text for text, open_ in TEXTS if not open_ and MODULE.fullmatch(text) and not FILES.fullmatch(text)} - {*GROUPS}
     | {found[1] for text, open_ in TEXTS if open_ and (found := OPEN.fullmatch(text))}
 )
 
