@@ -15,7 +15,7 @@ from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import Home, find_home
-from acceld.model import PRESETS, Kernel, RunSpec, RunState, SearchParameters
+from acceld.model import PRESETS, PROPOSERS, Kernel, RunSpec, RunState, SearchParameters
 from acceld.targets import SIMULATOR, Choice, choose
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     parser.add_argument("--iterations", type=count, metavar="N", help="at most so many")
     parser.add_argument("--beam", type=count, metavar="B", help="candidates kept between iterations")
@@ -129,7 +129,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
     if arguments.from_reference is not None:
-        if settings.search.proposer != "llm":
+        if not PROPOSERS[settings.search.proposer].writes_first:
             raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     elif root is None and where.api not in found.baselines:
         where = _baseline_choice(found, default, arguments)
@@ -226,7 +226,7 @@ def memory_policy(asked: str, proposer: str, beam_width: int) -> str:
     """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
     if asked != "auto":
         return asked
-    return "off" if proposer == "rules" or beam_width == 1 else "fifo"
+    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:
