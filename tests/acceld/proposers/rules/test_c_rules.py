@@ -199,6 +199,8 @@ def test_very_deep_nesting_is_refused() -> None:
 
 
 def test_a_quotient_that_c_rounds_the_other_way_is_no_constant() -> None:
-    kernel = CModule("#define N 3\nvoid kernel(float *out)\n{\n    for (int i = -N / 2; i < N / 2; i++) out[i] = 0;\n}\n")
+    kernel = CModule(
+        "#define N 3\nvoid kernel(float *out)\n{\n    for (int i = -N / 2; i < N / 2; i++) out[i] = 0;\n}\n"
+    )
     (loop,) = kernel.loops
     assert kernel.constant(loop.first) is None and kernel.constant(loop.bound) == 1
