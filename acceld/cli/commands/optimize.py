@@ -15,7 +15,7 @@ from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import Home, find_home
-from acceld.model import PRESETS, Kernel, RunSpec, RunState, SearchParameters
+from acceld.model import PRESETS, PROPOSERS, Kernel, RunSpec, RunState, SearchParameters
 from acceld.targets import SIMULATOR, Choice, choose
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ BACKEND_START_S = 900.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Target and choices; what is not said comes from acceld.toml."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "target", metavar="WORKLOAD|KERNEL.py", nargs="?", help="a workload, or a kernel file with --workload"
     )
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     parser.add_argument("--iterations", type=count, metavar="N", help="at most so many")
     parser.add_argument("--beam", type=count, metavar="B", help="candidates kept between iterations")
@@ -129,7 +129,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
     if arguments.from_reference is not None:
-        if settings.search.proposer != "llm":
+        if not PROPOSERS[settings.search.proposer].writes_first:
             raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     elif root is None and where.api not in found.baselines:
         where = _baseline_choice(found, default, arguments)
@@ -149,7 +149,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
 
 
 def _baseline_choice(found: Workload, default: Choice, arguments: argparse.Namespace) -> Choice:
-    """Where a workload's first baseline that fits what was asked for runs. WorkloadError where none does."""
+    """Return the target of a workload's first baseline that fits what was asked for. WorkloadError where none does."""
     if arguments.api is None:
         for api in found.baselines:
             with contextlib.suppress(UsageError):
@@ -226,7 +226,7 @@ def memory_policy(asked: str, proposer: str, beam_width: int) -> str:
     """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
     if asked != "auto":
         return asked
-    return "off" if proposer == "rules" or beam_width == 1 else "fifo"
+    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
 
-    progress = progress_for()
+    progress = progress_for(run_id)
     try:
         for event in client.follow(run_id, wait_s=1.0):
             progress.update(event)
