@@ -96,7 +96,7 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
     shapes = [*(one.shape for one in loaded.arguments), *(one.shape for one in loaded.outputs)]
     call_bytes = 4 * sum(math.prod(shape) for shape in shapes)
     driver = _Unmeasured()
-    driver.deck_bytes = 4 * call_bytes
+    driver.batch_bytes = 4 * call_bytes
     made = HostedJudge(replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2), tmp_path, driver)
     await made.start()
     try:
@@ -105,7 +105,7 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
         assert found.correctness is not None and found.correctness.accelopt_verdict is True
         names = [check.name.split(" ")[0] for check in found.correctness.checks]
         assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= set(names)
-        driver.deck_bytes = 2 * call_bytes
+        driver.batch_bytes = 2 * call_bytes
         with pytest.raises(UsageError, match="too much to time"):
             await _judged(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
     finally:
