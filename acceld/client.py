@@ -20,9 +20,9 @@ from acceld.errors import (
     StoreError,
     UsageError,
 )
-from acceld.events import Event, EventKind, event_of
+from acceld.events import Event, RunStateChanged, event_of
 from acceld.home import Home
-from acceld.model import RunState, waits_for_budget
+from acceld.model import waits_for_budget
 
 API_VERSION = 1
 """Clients and daemons of the same number understand each other."""
@@ -106,9 +106,8 @@ class Client:
         for row in self.events(0, run, wait_s):
             event = event_of(row)
             yield event
-            if event.kind is EventKind.RUN_STATE:
-                state, message = RunState(event.data["state"]), event.data.get("message") or ""
-                if state.ended or waits_for_budget(state, message):
+            match event.data:
+                case RunStateChanged(state, message) if state.ended or waits_for_budget(state, message):
                     return
 
 

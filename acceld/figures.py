@@ -24,6 +24,11 @@ STATUS_GLYPHS: dict[Status, str] = {
 """A glyph for each status; the word always stands beside it."""
 
 
+def status(value: Status | str) -> str:
+    """Return ``✓ passed``."""
+    return f"{STATUS_GLYPHS[Status(value)]} {value}"
+
+
 def duration(latency_us: float | None) -> str:
     """``1.19 ms``, ``870 µs``, ``2.31 s``: three significant digits; ``—`` for None."""
     if latency_us is None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.cli.history_source import reading
+from acceld.cli.connect import reading
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.errors import AcceldError
 from acceld.roofline import least_us

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
+from acceld.cli.kernels import plain
 from acceld.client import Client
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.watch.answers import evaluation_from
@@ -33,10 +34,6 @@ class Turns:
         tie = abs(self.ratio - 1) * 100 <= self.band_percent
         return f"{self.ratio:.2f}x ({self.low:.2f} – {self.high:.2f})" + (" tie" if tie else "")
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
 
 SAME = Turns(1.0, 1.0, 1.0, 0.0, win=False)
 """Of two kernels that are built to the same program."""
@@ -60,9 +57,3 @@ def measured(
     alone = evaluation_from(client.send("POST", "/v1/evaluations", {**place, "kernel": plain(other)}))
     same = alone.status is Status.PASSED and alone.program_sha256 == found.program_sha256
     return found, SAME if same else None
-
-
-def plain(kernel: Kernel) -> dict[str, Any]:
-    """A kernel as the daemon takes it, trusted no more than it is."""
-    told = {name: getattr(kernel, name) for name in ("text", "api", "entry", "lnc", "filename", "trusted")}
-    return told | {"grid": list(kernel.grid), "closure": dict(kernel.closure)}

@@ -5,12 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from acceld import figures
-from acceld.events import Event, EventKind
+from acceld.events import (
+    BeamSelected,
+    BestChanged,
+    CandidateEvaluated,
+    CandidateWritten,
+    Event,
+    IterationStarted,
+    Notice,
+    RunCreated,
+    RunStateChanged,
+)
 from acceld.model import STATUS_ORDER, Status
 
 
@@ -45,29 +54,27 @@ class ProgressState:
         if event.seq <= self._seq:
             return False
         self._seq = event.seq
-        data: Mapping[str, Any] = event.data
-        match event.kind:
-            case EventKind.RUN_CREATED:
-                self.chip = data["chip"]
-                self.iterations = data["search"]["iterations"]
-            case EventKind.RUN_STATE:
-                self.state, self.message = data["state"], data.get("message", "")
-            case EventKind.ITERATION_STARTED:
-                self.iteration = data["iteration"]
-            case EventKind.CANDIDATE_WRITTEN:
-                self._pending.add(data["candidate"])
-                if data.get("parent") is None:
-                    self._baseline = data["candidate"]
-            case EventKind.CANDIDATE_EVALUATED:
-                self._pending.discard(data["candidate"])
-                self._statuses[data["candidate"]] = Status(data["status"])
-            case EventKind.BEST_CHANGED:
-                self.best_us, self.percent_of_peak = data["latency_us"], data.get("percent_of_peak")
-                self.source = data.get("source") or self.source
+        match event.data:
+            case RunCreated(chip=chip, search=search):
+                self.chip, self.iterations = chip, search["iterations"]
+            case RunStateChanged(state, message):
+                self.state, self.message = state, message
+            case IterationStarted(iteration):
+                self.iteration = iteration
+            case CandidateWritten(candidate, parent):
+                self._pending.add(candidate)
+                if parent is None:
+                    self._baseline = candidate
+            case CandidateEvaluated(candidate, _, status):
+                self._pending.discard(candidate)
+                self._statuses[candidate] = status
+            case BestChanged() as best:
+                self.best_us, self.percent_of_peak = best.latency_us, best.percent_of_peak
+                self.source = best.source or self.source
                 if self.baseline_us is None:
                     self.baseline_us = self.best_us
-            case EventKind.NOTICE:
-                self.notices.append(data["text"])
+            case Notice(text=text):
+                self.notices.append(text)
             case _:
                 pass
         self.waiting = len(self._pending)
@@ -108,8 +115,6 @@ class Progress(Protocol):
 class PlainProgress:
     """A line for each thing worth knowing; for logs and pipes."""
 
-    TELLING = frozenset({EventKind.BEST_CHANGED, EventKind.BEAM_SELECTED})
-
     def __init__(self, stream: TextIO) -> None:
         self.state = ProgressState()
         self._stream = stream
@@ -120,9 +125,9 @@ class PlainProgress:
         """Print a line where the event is telling."""
         if not self.state.apply(event):
             return
-        if event.kind is EventKind.NOTICE:
-            print(event.data["text"], file=self._stream, flush=True)
-        elif event.kind in self.TELLING and (line := self.state.line()) != self._told:
+        if isinstance(event.data, Notice):
+            print(event.data.text, file=self._stream, flush=True)
+        elif isinstance(event.data, BestChanged | BeamSelected) and (line := self.state.line()) != self._told:
             self._told = line
             print(f"{line} · {self._elapsed()}", file=self._stream, flush=True)
 
@@ -154,8 +159,8 @@ class TerminalProgress:
     def update(self, event: Event) -> None:
         """Redraw with the event taken in."""
         if self.state.apply(event):
-            if event.kind is EventKind.NOTICE:
-                self._console.print(event.data["text"], markup=False)
+            if isinstance(event.data, Notice):
+                self._console.print(event.data.text, markup=False)
             self.tick()
 
     def tick(self) -> None:

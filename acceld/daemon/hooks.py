@@ -17,7 +17,7 @@ import signal
 
 from acceld.alerts import alert_of
 from acceld.config import HooksConfig
-from acceld.events import Event
+from acceld.events import Event, to_json
 from acceld.store.changes.runs import intend_effect, settle_effect, write_notice
 from acceld.store.database import Store
 from acceld.store.reads import listing
@@ -59,7 +59,7 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
             "version": 1,
             "hook": name,
             "text": text,
-            "event": {"kind": event.kind, "data": dict(event.data)},
+            "event": {"kind": event.kind, "data": to_json(event.data)},
             "run": run,
         }
         code = await run_command(command, json.dumps(told).encode())

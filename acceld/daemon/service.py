@@ -27,7 +27,7 @@ from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.interface import EvaluationRequest, Priority
-from acceld.events import EventKind
+from acceld.events import DaemonStarted, DaemonStopped
 from acceld.home import Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
@@ -195,8 +195,7 @@ class Daemon:
 
     async def _greet(self) -> None:
         level = str(self._parts.evaluator.statistics().get("sandbox_level", ""))
-        about = {"version": VERSION, "pid": os.getpid(), "sandbox_level": level}
-        await self.store.change(write_event, EventKind.DAEMON_STARTED, None, about)
+        await self.store.change(write_event, DaemonStarted(VERSION, os.getpid(), level))
 
     async def _wind_down(self) -> None:
         self._state = "stopping"
@@ -210,7 +209,7 @@ class Daemon:
         await ending
         with contextlib.suppress(AcceldError, TimeoutError):  # a full disk must not keep the daemon from ending
             async with asyncio.timeout(2):
-                await self.store.change(write_event, EventKind.DAEMON_STOPPED, None, {"reason": self._stop_reason})
+                await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self) -> None:
         """Notice idleness and a growing log or a filling disk."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from acceld.errors import UsageError
-from acceld.events import Event
+from acceld.events import event_json
 from acceld.http.answers import answer, integer, number, page, run_filter
 from acceld.http.control import Reading
 from acceld.http.keys import CONTROL, HELLO, READING, SOCKETS
@@ -20,11 +19,6 @@ SEND_S = 30.0
 PING_S = 20.0
 SUBSCRIBERS = 64
 WAIT_LIMIT_S = 60.0
-
-
-def event_json(event: Event) -> dict[str, Any]:
-    """An event as clients see it."""
-    return {"seq": event.seq, "at": event.at, "kind": event.kind, "run": event.run, "data": dict(event.data)}
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:

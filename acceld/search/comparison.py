@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from acceld.events import BeamSelected
 from acceld.model import Candidate
 from acceld.proposers.rules import all_rules
 from acceld.search.beam import is_selectable
@@ -68,7 +69,8 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
     ]
     insights = records.load_insights(connection, run=run)
     costs: dict[str, Any] = listing.costs(connection, run)
-    beams = [e for e in records.load_events(connection, 0, run, EVENTS) if e.kind == "beam_selected"]
+    events = [event.data for event in records.load_events(connection, 0, run, EVENTS)]
+    beams = [data.beam for data in events if isinstance(data, BeamSelected)]
     judged_s = connection.execute(
         "SELECT sum(ended_at - started_at) FROM candidates WHERE run = ? AND ended_at IS NOT NULL", (run,)
     ).fetchone()[0]
@@ -88,7 +90,7 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
         redundancy=redundancy(insights),
         unruled_wins=_unruled(summary.wins),
         progress=progress(candidates),
-        signs=tuple(signs(candidates, plans, attempts, beams[-1].data["beam"] if beams else (), insights)),
+        signs=tuple(signs(candidates, plans, attempts, beams[-1] if beams else (), insights)),
         repairs=tuple(repair_rates(candidates, {attempt.id: attempt for attempt in attempts})),
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acceld.errors import StoreError
-from acceld.events import EventKind
+from acceld.events import LlmCallFinished, LlmCallStarted
 from acceld.store.changes import rollups
 from acceld.store.changes.tree import finite, keep_text
 from acceld.store.rows import clean, dump, load
@@ -92,7 +92,7 @@ def begin_call(tx: Transaction, call: NewCall) -> int:
             "started_at": tx.at,
         },
     )
-    tx.event(EventKind.LLM_CALL_STARTED, call.run, call=number, role=call.role, model=call.model)
+    tx.event(LlmCallStarted(call=number, role=call.role, model=call.model), call.run)
     return number
 
 
@@ -129,17 +129,18 @@ def end_call(tx: Transaction, number: int, result: CallResult) -> None:
     assert ended is not None, "it was updated a moment ago"
     rollups.call_ended(tx, ended)
     tx.event(
-        EventKind.LLM_CALL_FINISHED,
+        LlmCallFinished(
+            call=number,
+            role=ended["role"],
+            model=ended["model"],
+            outcome=result.outcome,
+            input_tokens=ended["input_tokens"],
+            cached_tokens=ended["cached_tokens"],
+            output_tokens=ended["output_tokens"],
+            cost_usd=ended["cost_usd"],
+            latency_s=result.latency_s,
+        ),
         ended["run"],
-        call=number,
-        role=ended["role"],
-        model=ended["model"],
-        outcome=result.outcome,
-        input_tokens=ended["input_tokens"],
-        cached_tokens=ended["cached_tokens"],
-        output_tokens=ended["output_tokens"],
-        cost_usd=ended["cost_usd"],
-        latency_s=result.latency_s,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from acceld.errors import StoreError
-from acceld.events import EventKind
+from acceld.events import InsightChanged, InsightWritten
 from acceld.model import Insight
 from acceld.store.changes import rollups
 from acceld.store.errors import unknown
@@ -30,12 +30,8 @@ def write_insight(tx: Transaction, insight: Insight) -> Insight:
     if insight.run:
         rollups.add(tx, "run_totals", {"run": insight.run}, {"insights": 1})
     tx.event(
-        EventKind.INSIGHT_WRITTEN,
+        InsightWritten(insight=number, title=insight.title, insight_kind=insight.kind, speedup=insight.speedup),
         insight.run or None,
-        insight=number,
-        title=insight.title,
-        kind=insight.kind,
-        speedup=insight.speedup,
     )
     return replace(insight, id=number)
 
@@ -59,7 +55,7 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
         if not values:
             values = {allowed[0]: True}
         tx.update("insights", insight, changed_at=tx.at, **values)
-    tx.event(EventKind.INSIGHT_CHANGED, row["run"], insight=insight, what=what)
+    tx.event(InsightChanged(insight=insight, what=what), row["run"])
 
 
 def credit_plan(tx: Transaction, plan: int, won: bool, speedup: float | None) -> None:

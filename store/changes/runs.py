@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from acceld.errors import StoreError
-from acceld.events import EventKind
+from acceld.events import (
+    BeamSelected,
+    BestChanged,
+    EventData,
+    IterationStarted,
+    Notice,
+    RunCreated,
+    RunStateChanged,
+    Steered,
+)
 from acceld.model import Run, RunSpec, RunState
 from acceld.store.changes.calls import BATCH, interrupt_call, open_batches
 from acceld.store.changes.tree import keep_source
@@ -47,16 +56,17 @@ def create_run(tx: Transaction, spec: RunSpec) -> Run:
         (clean(spec.workload), dump({"name": spec.workload}), tx.at),
     )
     tx.event(
-        EventKind.RUN_CREATED,
+        RunCreated(
+            workload=spec.workload,
+            chip=spec.chip,
+            api=spec.api,
+            backend=spec.backend,
+            proposer=spec.proposer,
+            preset=spec.preset,
+            search=load(search_values(spec.search)),
+            name=spec.name,
+        ),
         run,
-        workload=spec.workload,
-        chip=spec.chip,
-        api=spec.api,
-        backend=spec.backend,
-        proposer=spec.proposer,
-        preset=spec.preset,
-        search=load(search_values(spec.search)),
-        name=spec.name,
     )
     return load_run(tx.connection, run)
 
@@ -81,7 +91,7 @@ def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "")
     if state is RunState.RUNNING and row["started_at"] is None:
         values["started_at"] = tx.at
     tx.update("runs", run, **values)
-    tx.event(EventKind.RUN_STATE, run, state=state, message=message)
+    tx.event(RunStateChanged(state=state, message=message), run)
 
 
 def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[int]) -> None:
@@ -93,7 +103,7 @@ def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[in
         (run, iteration, dump(list(beam)), tx.at),
     )
     tx.update("runs", run, iteration=iteration)
-    tx.event(EventKind.ITERATION_STARTED, run, iteration=iteration, beam=list(beam))
+    tx.event(IterationStarted(iteration=iteration, beam=tuple(beam)), run)
 
 
 def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], best: int) -> None:
@@ -112,13 +122,7 @@ def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], 
         (tx.at, best, latency_us, speedup, run, iteration),
     )
     tx.event(
-        EventKind.BEAM_SELECTED,
-        run,
-        iteration=iteration,
-        beam=list(beam),
-        best=best,
-        best_latency_us=latency_us,
-        speedup=speedup,
+        BeamSelected(iteration=iteration, beam=tuple(beam), best=best, best_latency_us=latency_us, speedup=speedup), run
     )
 
 
@@ -145,13 +149,14 @@ def set_best(tx: Transaction, run: int, candidate: int) -> None:
         percent_of_attainable_after=row["percent_of_attainable"],
     )
     tx.event(
-        EventKind.BEST_CHANGED,
+        BestChanged(
+            candidate=candidate,
+            latency_us=row["latency_us"],
+            speedup=row["speedup"],
+            percent_of_peak=row["percent_of_peak"],
+            source=row["source"],
+        ),
         run,
-        candidate=candidate,
-        latency_us=row["latency_us"],
-        speedup=row["speedup"],
-        percent_of_peak=row["percent_of_peak"],
-        source=row["source"],
     )
 
 
@@ -172,17 +177,17 @@ def settle_steering(tx: Transaction, steering: int, result: str) -> None:
         return
     tx.update("steering", steering, applied_at=tx.at, result=clean(result))
     arguments = {key: value for key, value in load(row["arguments"]).items() if key not in ("action", "by", "result")}
-    tx.event(EventKind.STEERED, row["run"], action=row["action"], by=row["by"], result=result, **arguments)
+    tx.event(Steered(action=row["action"], by=row["by"], result=result, arguments=arguments), row["run"])
 
 
 def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:
     """Tell a person something; the event's number."""
-    return tx.event(EventKind.NOTICE, run, level=level, text=text, hint=hint).seq
+    return tx.event(Notice(level=level, text=text, hint=hint), run).seq
 
 
-def write_event(tx: Transaction, kind: EventKind, run: int | None, data: Mapping[str, Any]) -> int:
-    """An event without another row (device states, budget levels, watch stages); its number."""
-    return tx.event(kind, run, **data).seq
+def write_event(tx: Transaction, data: EventData, run: int | None = None) -> int:
+    """Write an event that no row goes with (device states, budget levels, saved files); its number."""
+    return tx.event(data, run).seq
 
 
 def add_note(tx: Transaction, subject: str, text: str, by: str) -> int:

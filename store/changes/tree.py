@@ -7,7 +7,14 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from acceld.events import EventKind
+from acceld.events import (
+    AttemptFailed,
+    CandidateEvaluated,
+    CandidateQueued,
+    CandidateStarted,
+    CandidateWritten,
+    PlanWritten,
+)
 from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile
 from acceld.store.changes import rollups
 from acceld.store.errors import NotFoundError, unknown
@@ -75,14 +82,15 @@ def write_plan(tx: Transaction, plan: Plan) -> Plan:
         tx.execute("UPDATE insights SET uses = uses + 1 WHERE id = ?", (insight,))
     rollups.add(tx, "run_totals", {"run": plan.run}, {"plans": 1})
     tx.event(
-        EventKind.PLAN_WRITTEN,
+        PlanWritten(
+            plan=number,
+            parent=plan.parent,
+            iteration=plan.iteration,
+            index=plan.index,
+            title=plan.title,
+            rule=plan.rule,
+        ),
         plan.run,
-        plan=number,
-        parent=plan.parent,
-        iteration=plan.iteration,
-        index=plan.index,
-        title=plan.title,
-        rule=plan.rule,
     )
     return replace(plan, id=number)
 
@@ -113,7 +121,7 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
     rollups.add(tx, "run_totals", {"run": plan["run"]}, {"attempts": 1, "no_code": int(no_code)})
     if no_code:
         reason = attempt.reason[:500]
-        tx.event(EventKind.ATTEMPT_FAILED, plan["run"], plan=attempt.plan, index=attempt.index, reason=reason)
+        tx.event(AttemptFailed(plan=attempt.plan, index=attempt.index, reason=reason), plan["run"])
     return replace(attempt, id=number)
 
 
@@ -153,15 +161,12 @@ def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
     else:
         rollups.add(tx, "run_totals", {"run": candidate.run}, {"candidates": 1})
     tx.event(
-        EventKind.CANDIDATE_WRITTEN,
+        CandidateWritten(
+            candidate=number, parent=candidate.parent, plan=candidate.plan, iteration=candidate.iteration, sha256=source
+        ),
         candidate.run,
-        candidate=number,
-        parent=candidate.parent,
-        plan=candidate.plan,
-        iteration=candidate.iteration,
-        sha256=source,
     )
-    tx.event(EventKind.CANDIDATE_QUEUED, candidate.run, candidate=number)
+    tx.event(CandidateQueued(candidate=number), candidate.run)
     return replace(candidate, id=number)
 
 
@@ -171,7 +176,7 @@ def mark_started(tx: Transaction, candidate: int, device: str) -> None:
     if row is None:
         raise unknown("candidate", candidate)
     tx.update("candidates", candidate, state="running", device=clean(device), started_at=tx.at)
-    tx.event(EventKind.CANDIDATE_STARTED, row["run"], candidate=candidate, device=device)
+    tx.event(CandidateStarted(candidate=candidate, device=device), row["run"])
 
 
 def write_evaluation(
@@ -219,19 +224,20 @@ def write_evaluation(
     rule = tx.one("SELECT rule FROM plans WHERE id = ?", (candidate.plan,))
     rollups.candidate_changed(tx, old, new, rule["rule"] if rule else "", run["workload"])
     tx.event(
-        EventKind.CANDIDATE_EVALUATED,
+        CandidateEvaluated(
+            candidate=candidate.id,
+            evaluation=number,
+            status=evaluation.status,
+            latency_us=latency_us,
+            percent_of_peak=finite(evaluation.percent_of_peak),
+            percent_of_attainable=finite(evaluation.percent_of_attainable),
+            speedup=new["speedup"],
+            failure=evaluation.failure.message[:500] if evaluation.failure else None,
+            gate=gate,
+            bound=evaluation.profile.bound if evaluation.profile else "",
+            source=evaluation.profile.source if evaluation.profile else None,
+        ),
         candidate.run,
-        candidate=candidate.id,
-        evaluation=number,
-        status=evaluation.status,
-        latency_us=latency_us,
-        percent_of_peak=finite(evaluation.percent_of_peak),
-        percent_of_attainable=finite(evaluation.percent_of_attainable),
-        speedup=new["speedup"],
-        failure=evaluation.failure.message[:500] if evaluation.failure else None,
-        gate=gate,
-        bound=evaluation.profile.bound if evaluation.profile else "",
-        source=evaluation.profile.source if evaluation.profile else None,
     )
     return replace(candidate, evaluation=replace(evaluation, id=number))
 

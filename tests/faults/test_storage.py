@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from acceld.errors import StoreError
-from acceld.events import EventKind
+from acceld.events import EventKind, Notice
 from acceld.store.changes.runs import write_notice
 from acceld.store.connection import WriterLock, connect_writer
 from acceld.store.database import Store
@@ -81,7 +81,7 @@ async def test_a_failure_at_any_statement_is_survived(
                 await store.change(write_notice, run.id, "info", f"{at} more")
         assert failing.failures == 2
         store.writer._connection = real
-        told = [e.data["text"] for e in await store.read(load_events, limit=5000) if e.kind is EventKind.NOTICE]
+        told = [e.data.text for e in await store.read(load_events, limit=5000) if isinstance(e.data, Notice)]
         assert sorted(text for text in told if text in texts) == sorted(texts)
     assert store.writer.degraded == ""
     await store.close()
@@ -111,7 +111,7 @@ async def test_the_reserve_is_given_up_when_the_disk_is_full(tmp_path: Path) -> 
     real = store.writer._connection
     store.writer._connection = FailingConnection(real, 1, 1, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
     await store.change(write_notice, None, "info", "two")
-    texts = [event.data["text"] for event in await store.read(load_events)]
+    texts = [event.data.text for event in await store.read(load_events) if isinstance(event.data, Notice)]
     assert texts == ["one", "two", "Storage works again (disk I/O error)"]
     await store.close()
 

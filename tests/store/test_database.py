@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import StoreError
-from acceld.events import EventKind
+from acceld.events import EventKind, Notice
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
 from acceld.store import maintenance
 from acceld.store.changes.calls import begin_call, call_sent, end_call
@@ -172,7 +172,7 @@ async def test_a_refused_change_takes_no_other_with_it(store: Store) -> None:
     )
     assert isinstance(results[1], StoreError)
     assert isinstance(results[2], StoreError)
-    texts = [e.data["text"] for e in await store.read(load_events) if e.kind is EventKind.NOTICE]
+    texts = [e.data.text for e in await store.read(load_events) if isinstance(e.data, Notice)]
     assert texts == ["one", "two"]
 
 
@@ -189,7 +189,7 @@ async def test_a_change_that_fails_half_way_leaves_neither_rows_nor_events(store
         return_exceptions=True,
     )
     assert isinstance(results[1], StoreError | ValueError)
-    texts = [event.data["text"] for event in await store.read(load_events)]
+    texts = [event.data.text for event in await store.read(load_events) if isinstance(event.data, Notice)]
     assert texts == ["before", "after"]
 
 
@@ -210,7 +210,7 @@ async def test_subscribers_get_the_backlog_and_then_what_comes(store: Store) -> 
     async def listen() -> None:
         async for event in store.subscribe(2):
             seen.append(event.seq)
-            if event.kind is EventKind.NOTICE and event.data["text"] == "last":
+            if isinstance(event.data, Notice) and event.data.text == "last":
                 return
 
     listener = asyncio.create_task(listen())

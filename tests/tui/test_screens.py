@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from acceld.errors import DaemonError
-from acceld.events import Event, EventKind
+from acceld.events import BestChanged, Event
 from acceld.tui.app import ConsoleApp
 from acceld.tui.replay import Replay
 from acceld.tui.widgets.frame import Line
@@ -100,8 +100,8 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("2")
         seq = client.console.seq
-        best = {"candidate": 2001, "latency_us": 100.0, "speedup": 8.12, "percent_of_peak": 90.0, "source": "simulated"}
-        await client.future.put([Event(EventKind.BEST_CHANGED, 3, best, seq + 1, now())])
+        best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated")
+        await client.future.put([Event(best, 3, seq + 1, now())])
         await pilot.pause(0.2)
         shown = str(app.screen.query_one("#context", Line).render())
         assert "100 µs" in shown and "8.12x" in shown

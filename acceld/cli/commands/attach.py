@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.cli.history_source import reading
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import number_of
+from acceld.cli.connect import reading
 from acceld.cli.output import say
 from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import event_of

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from acceld import config
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_table
 
 
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show: every value and its origin; default: the commented file; path: the files that are read",
     )
     parser.add_argument("--changed", action="store_true", help="only values that are not defaults")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

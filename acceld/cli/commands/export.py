@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from acceld.cli.history_source import history_file
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import number_of
+from acceld.cli.connect import history_file
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
 from acceld.workloads.discovery import workload_folders

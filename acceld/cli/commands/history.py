@@ -7,10 +7,10 @@ import re
 import time
 from datetime import UTC, datetime
 
+from acceld.cli.arguments import add_forms, count
 from acceld.cli.commands.query import show
-from acceld.cli.history_source import history_file
-from acceld.cli.numbers import count
-from acceld.cli.output import add_forms, say
+from acceld.cli.connect import history_file
+from acceld.cli.output import say
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.model import shown_state

@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from acceld import figures
-from acceld.cli.history_source import reading
-from acceld.cli.ids import number_of
-from acceld.cli.numbers import count
+from acceld.cli.arguments import count, number_of
+from acceld.cli.connect import reading
 from acceld.cli.output import print_json, print_json_lines, print_pairs, print_table, say
 from acceld.client import Client
 from acceld.home import find_home

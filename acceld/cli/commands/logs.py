@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from acceld.cli.numbers import natural
+from acceld.cli.arguments import natural
 from acceld.cli.output import say
 from acceld.home import find_home
 

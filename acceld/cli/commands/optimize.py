@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acceld import config
-from acceld.cli.numbers import amount, count, natural, span
+from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count, natural, span
+from acceld.cli.kernels import default_target, parsed_kernel, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import Home, find_home
-from acceld.kernel_files import load_kernel, syntax_error
-from acceld.model import PRESETS, Kernel, RunSpec, RunState, SearchParameters
-from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
+from acceld.model import PRESETS, PROPOSERS, Kernel, RunSpec, RunState, SearchParameters
+from acceld.targets import SIMULATOR, Choice, choose
 
 if TYPE_CHECKING:
     from acceld.workloads import Workload
@@ -47,15 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     parser.add_argument("--iterations", type=count, metavar="N", help="at most so many")
     parser.add_argument("--beam", type=count, metavar="B", help="candidates kept between iterations")
     parser.add_argument("--plans", type=count, metavar="N", help="plans a parent")
     parser.add_argument("--attempts", type=count, metavar="K", help="attempts a plan")
-    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
-    parser.add_argument("--backend", choices=tuple(TARGETS), help="what judges them (default: as acceld.toml says)")
+    add_target(parser, backend=f"what judges them {CONFIGURED}")
     parser.add_argument(
         "--screen", choices=("off", "simulator"), help="on a device: skip what the simulator finds clearly slower"
     )
@@ -88,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--show-prompts", action="store_true", help="print what would be sent to models, and send nothing"
     )
     parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -126,12 +124,12 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
     resolved = config.load(flags=flags)
     settings = resolved.config
-    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    default = default_target(settings)
     where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
     root, name = _target(arguments, where.api)
-    found = workload(name, [Path(folder) for folder in settings.paths.workloads])
+    found = workload(name, workload_folders(settings))
     if arguments.from_reference is not None:
-        if settings.search.proposer != "llm":
+        if not PROPOSERS[settings.search.proposer].writes_first:
             raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     elif root is None and where.api not in found.baselines:
         where = _baseline_choice(found, default, arguments)
@@ -176,9 +174,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
         if arguments.workload:
             raise UsageError("--workload goes with a kernel file")
         return None, arguments.target
-    kernel = load_kernel(path, api=api, entry=arguments.entry or "")
-    if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
-        raise error
+    kernel = parsed_kernel(path, api=api, entry=arguments.entry or "")
     if arguments.workload:
         return kernel, arguments.workload
     if (path.parent / "workload.toml").is_file():
@@ -206,32 +202,18 @@ def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> Sear
     """Preset, then configuration where it says something, then flags."""
     settings = resolved.config.search
     configured = (
-        "seed",
-        "patience",
-        "fixer_steps",
-        "target_percent",
-        "time_limit_s",
-        "strategy",
-        "show_simulated",
-        "max_usd_per_percent",
+        "seed patience fixer_steps target_percent time_limit_s strategy show_simulated max_usd_per_percent".split()
     )
     base = PRESETS[settings.preset]
     base = replace(base, **{k: getattr(settings, k) for k in configured if f"search.{k}" in resolved.origins})
-    given = {
-        "iterations": arguments.iterations,
+    named = (
+        "iterations plans attempts seed patience fixer_steps target_percent time_limit_s strategy "
+        "max_usd_per_percent candidates"
+    ).split()
+    given = {name: getattr(arguments, name) for name in named} | {
         "beam_width": arguments.beam,
-        "plans": arguments.plans,
-        "attempts": arguments.attempts,
-        "seed": arguments.seed,
-        "patience": arguments.patience,
-        "fixer_steps": arguments.fixer_steps,
-        "target_percent": arguments.target_percent,
-        "time_limit_s": arguments.time_limit_s,
-        "strategy": arguments.strategy,
         "budget_usd": arguments.budget_usd if arguments.budget_usd is not None else resolved.config.budget.run_usd,
         "fixer_usd": arguments.fixer_usd if arguments.fixer_usd is not None else resolved.config.budget.fixer_usd,
-        "max_usd_per_percent": arguments.max_usd_per_percent,
-        "candidates": arguments.candidates,
         "planner": False if arguments.no_planner else None,
         "from_reference": True if arguments.from_reference is not None else None,
         "screen": True if resolved.config.devices.screen == "simulator" else None,
@@ -244,7 +226,7 @@ def memory_policy(asked: str, proposer: str, beam_width: int) -> str:
     """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
     if asked != "auto":
         return asked
-    return "off" if proposer == "rules" or beam_width == 1 else "fifo"
+    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from acceld.cli.history_source import history_file
-from acceld.cli.numbers import count, span
-from acceld.cli.output import add_forms, print_csv, print_json, print_json_lines, print_table, say
+from acceld.cli.arguments import add_forms, count, span
+from acceld.cli.connect import history_file
+from acceld.cli.output import print_csv, print_json, print_json_lines, print_table, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

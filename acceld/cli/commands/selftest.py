@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceld import config
-from acceld.cli.numbers import count
+from acceld.cli.arguments import add_json, count
 from acceld.cli.output import print_json, print_table, say
 from acceld.figures import brief_latency
 from acceld.model import Source
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="whose judge to attack")
     parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
     parser.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

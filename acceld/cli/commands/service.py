@@ -10,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from acceld.cli.output import print_json, say
+from acceld.cli.arguments import add_json
+from acceld.cli.output import answer, say
 from acceld.errors import UsageError
 from acceld.home import Home, find_home
 
@@ -37,7 +38,7 @@ WantedBy=default.target
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to do."""
     parser.add_argument("what", choices=("install", "uninstall", "status", "show"), help="show prints the unit file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,11 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         done = f"removed {path}"
     else:
         done = f"{path} {'is installed' if path.exists() else 'is not installed'}"
-    if arguments.json:
-        print_json({"unit": str(path), "installed": path.exists()})
-    else:
-        print(done)
-    return 0
+    return answer(arguments, {"unit": str(path), "installed": path.exists()}, done)
 
 
 def unit_path(home: Home) -> Path:

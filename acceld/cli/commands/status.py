@@ -8,13 +8,14 @@ import sys
 from typing import Any
 
 from acceld import figures
+from acceld.cli.arguments import add_json
 from acceld.client import Client
 from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The form of the answer."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import add_json, number_of
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.home import find_home
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="r12", help="the run")
     if name == "hint":
         parser.add_argument("text", help="such as: 'try keeping the weights in SBUF across row tiles'")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
     parser.set_defaults(action=name)
 
 

@@ -30,7 +30,7 @@ from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Session
 from acceld.evaluate.hosted.driver import Driver, Lease, job_of
 from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of, suspicion
 from acceld.evaluate.hosted.verdicts import HostedCase, grade
-from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.evaluate.sandbox.process import TRIES, LostError, lost_in
@@ -50,6 +50,18 @@ _AMPLE_BYTES = 1 << 30
 """Of inputs and outputs: where a device's clock is believed, no more is generated for more calls than the least."""
 _EMPTY_CALLS = 40
 _REMEMBERED = 1024
+
+
+def hosted(workplace: Workplace, driver: Driver) -> HostedJudge:
+    """Return the evaluator of kernels that ``driver`` builds and runs on this machine."""
+    return HostedJudge(
+        workplace.config,
+        workplace.state_folder,
+        driver,
+        workload_folders=workplace.workload_folders,
+        highest=Level.L4 if workplace.highest is None else workplace.highest,
+        on_start=workplace.on_start,
+    )
 
 
 class HostedJudge(OrderedEvaluator[HostedCase]):

@@ -15,7 +15,7 @@ from acceld.daemon.build import Builder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.errors import AcceldError, BudgetError, ConfigError, DeviceError, UsageError, WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.events import EventKind
+from acceld.events import BudgetLevel
 from acceld.home import Home
 from acceld.llm.client import Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
@@ -103,8 +103,8 @@ async def test_budget_levels_become_events(store: Store) -> None:
     made.budget.open_run(run.id, 1.0)
     (await made.budget.reserve(run.id, Decimal("0.9"))).settle(Decimal("0.9"))
     await made.close()
-    told = [event.data for event in await store.read(load_events) if event.kind is EventKind.BUDGET_LEVEL]
-    assert [level["percent"] for level in told] == [50, 80]
+    told = [event.data for event in await store.read(load_events) if isinstance(event.data, BudgetLevel)]
+    assert [level.percent for level in told] == [50, 80]
 
 
 async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:

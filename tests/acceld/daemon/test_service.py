@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from acceld.errors import AcceldError, StoreError, UsageError
+from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
 from acceld.store.changes.insights import write_insight
@@ -28,7 +29,7 @@ async def ended(client: HttpClient, run: int) -> dict[str, Any]:
     async with asyncio.timeout(30):
         async for batch in client.events(0, run):
             for event in batch:
-                if event.kind == "run_state" and event.data["state"] in ("finished", "failed", "cancelled"):
+                if isinstance(event.data, RunStateChanged) and event.data.state.ended:
                     row: dict[str, Any] = await client.get(f"/v1/runs/{run}")
                     return row
     raise AssertionError("the run did not end")
@@ -279,10 +280,10 @@ async def test_a_candidate_is_measured_again_when_asked(home: Home) -> None:
         await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": row["best"]})
         async with asyncio.timeout(20):
             async for batch in client.events(last, run["id"]):
-                told = [event.data for event in batch if event.kind == "candidate_evaluated"]
+                told = [event.data for event in batch if isinstance(event.data, CandidateEvaluated)]
                 if told:
                     break
-        assert (told[0]["candidate"], told[0]["gate"], told[0]["latency_us"]) == (row["best"], "strict", 81)
+        assert (told[0].candidate, told[0].gate, told[0].latency_us) == (row["best"], "strict", 81)
 
 
 async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> None:
@@ -296,10 +297,10 @@ async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> Non
         await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": broken})
         async with asyncio.timeout(20):
             async for batch in client.events(last):
-                told = [event.data for event in batch if event.kind == "insight_changed"]
+                told = [event.data for event in batch if isinstance(event.data, InsightChanged)]
                 if told:
                     break
-        assert told == [{"insight": lesson.id, "what": "withdrawn"}]
+        assert told == [InsightChanged(lesson.id, "withdrawn")]
 
 
 async def test_insights_are_pinned_edited_and_forgotten(home: Home) -> None:

@@ -12,8 +12,8 @@ from acceld.model import SearchParameters
 from acceld.report.plot import text_plot
 from acceld.report.svg import curves
 from acceld.search.ablation import Cost, parse_cost, parse_vary, result, variants, without_effect
-from acceld.search.allowance import Allowance
 from acceld.search.comparison import compared
+from acceld.search.strategies import Allowance
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_run

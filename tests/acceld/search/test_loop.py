@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.events import BestChanged, CandidateEvaluated
 from acceld.model import Evaluation, Gate, RunState, Status
 from acceld.search.control import RunControl
 from acceld.search.outcome import outcome
@@ -71,8 +72,8 @@ async def test_what_fails_the_strict_gate_never_becomes_best(store: Store, searc
     run = await new_run(store, iterations=1)
     await search_for(run, ScriptedJudge(), ListedProposer([0.1, 0.9, 1.2], ["shaky", "", "wrong"])).run()
     assert await best_latency(store, run.id) == 90.0
-    best_events = [e for e in await store.read(load_events, run=run.id) if e.kind == "best_changed"]
-    assert [e.data["latency_us"] for e in best_events] == [100.0, 90.0]
+    events = [event.data for event in await store.read(load_events, run=run.id)]
+    assert [data.latency_us for data in events if isinstance(data, BestChanged)] == [100.0, 90.0]
 
 
 async def test_nothing_is_evaluated_twice(store: Store, search_for: SearchMaker) -> None:
@@ -100,9 +101,9 @@ async def test_a_run_cut_off_anywhere_goes_on_and_repeats_nothing(store: Store, 
     assert cuts >= 1
     assert await decisions(store, run.id) == expected
     evaluated = [
-        e.data["candidate"]
+        e.data.candidate
         for e in await store.read(load_events, run=run.id, limit=10_000)
-        if e.kind == "candidate_evaluated"
+        if isinstance(e.data, CandidateEvaluated)
     ]
     candidates = await store.read(load_candidates, run.id)
     assert len(candidates) == len(expected) and set(evaluated) == {c.id for c in candidates}

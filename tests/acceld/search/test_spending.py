@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.events import BeamSelected
 from acceld.model import Evaluation, Gate, Plan, Status
 from acceld.proposers.interface import PlanRequest
-from acceld.search.marginal import next_percent_usd
+from acceld.search.forecast import next_percent_usd
 from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
 from acceld.store.changes.runs import Spent
 from acceld.store.database import Store
@@ -32,7 +33,7 @@ class TimingJudge(ScriptedJudge):
 async def beams(store: Store, run: int) -> list[list[str]]:
     """The texts of every beam, in order."""
     texts = {c.id: c.kernel.text for c in await store.read(load_candidates, run)}
-    found = [event.data["beam"] for event in await store.read(load_events, run=run) if event.kind == "beam_selected"]
+    found = [e.data.beam for e in await store.read(load_events, run=run) if isinstance(e.data, BeamSelected)]
     return [[texts[number] for number in beam] for beam in found]
 
 
