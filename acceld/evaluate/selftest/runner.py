@@ -44,6 +44,7 @@ OTHER_RULE = "other_rule"
 FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
 """Outcomes that fail the self-test."""
 
+
 class Tested(Evaluator, Protocol):
     """An evaluator that can be attacked: it judges a known program again, and says which sandbox it has."""
 
