@@ -20,6 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from acceld import trust
 from acceld.errors import ConfigError, did_you_mean
+from acceld.model import SEARCH_OPTIONS, StrategyName
 
 FILE_NAME = trust.FILE_NAME
 
@@ -31,27 +32,32 @@ def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def _option(name: str) -> Any:
+    """A search parameter, as the model defines it."""
+    return _key(SEARCH_OPTIONS[name].default, SEARCH_OPTIONS[name].metadata["doc"])
+
+
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
     """How a search goes where the command line does not say."""
 
     preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
     proposer: Literal["rules", "llm"] = _key("rules", "who proposes: rewrite rules (free) or models")
-    strategy: Literal["beam", "best_of_n", "reflexion", "random"] = _key("beam", "how candidates are chosen")
+    strategy: StrategyName = _option("strategy")
     chip: Literal["trn1", "trn2", "trn3", "h100", "h200", "a100", "b200", "l40s", "l4", "host"] = _key(
         "trn1", "the chip to optimize for"
     )
     api: Literal["nki_legacy", "nki", "triton", "c", "numpy"] = _key(
         "nki_legacy", "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host)"
     )
-    seed: int = _key(0, "with rules, the same seed makes the same decisions")
+    seed: int = _option("seed")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
-    show_simulated: bool = _key(False, "a measured run sees insights from simulations too, marked unverified")
-    fixer_steps: int = _key(0, "repairs a failed candidate may get")
-    patience: int = _key(3, "stop after this many iterations without a better kernel; 0 never")
-    target_percent: float | None = _key(None, "stop at this percent of attainable")
-    max_usd_per_percent: float | None = _key(None, "stop when the next percent is expected to cost more than this")
-    time_limit_s: float | None = _key(None, "stop a run after this long")
+    show_simulated: bool = _option("show_simulated")
+    fixer_steps: int = _option("fixer_steps")
+    patience: int = _option("patience")
+    target_percent: float | None = _option("target_percent")
+    max_usd_per_percent: float | None = _option("max_usd_per_percent")
+    time_limit_s: float | None = _option("time_limit_s")
 
 
 @dataclass(frozen=True, slots=True)
