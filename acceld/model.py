@@ -432,6 +432,33 @@ PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a kind of proposer can do. The search, commands and screens ask for these, never for its name."""
+
+    uses_models: bool = False
+    """Its proposals cost money, are drawn at random, and may read and teach the optimization memory."""
+    writes_first: bool = False
+    """It can write a first kernel from a reference."""
+    repairs: bool = False
+    """It can repair a failed candidate."""
+    teaches: bool = False
+    """It can distil an insight from a rewrite."""
+    trusted: bool = False
+    """Its kernels are changes that acceld itself makes, so the policy for strangers' sources does not apply."""
+    exhaustible: bool = False
+    """An iteration without a candidate means that nothing is left to propose."""
+
+
+PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
+    {
+        "rules": Abilities(trusted=True, exhaustible=True),
+        "llm": Abilities(uses_models=True, writes_first=True, repairs=True, teaches=True),
+    }
+)
+"""Every kind of proposer, by the name that configuration and runs give it."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """What a run is asked to do."""
 
@@ -441,6 +468,7 @@ class RunSpec:
     api: str = "nki_legacy"
     backend: str = "simulator"
     proposer: str = "rules"
+    """One of :data:`PROPOSERS`."""
     preset: str = "standard"
     search: SearchParameters = field(default_factory=SearchParameters)
     root: Kernel | None = None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR
+
+if TYPE_CHECKING:
+    from acceld.evaluate.sandbox.jail import Level
 
 
 class Priority(IntEnum):
@@ -28,7 +33,7 @@ class EvaluationRequest:
     ``gate`` is how far to go: ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data
     set, ``STRICT`` five fresh seeds and all distributions.
     A candidate slower than ``useful_below_us`` can neither enter the beam nor teach and ends ``untested``.
-    ``run_seed`` names the run, whose secret data set the search gate draws; it is not the search's seed.
+    ``run`` names the run, whose secret data set the search gate draws; it is not the search's seed.
     """
 
     kernel: Kernel
@@ -59,6 +64,26 @@ class EvaluationRequest:
         """What makes two requests the same work: journalled so that none is done twice."""
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
         return "/".join(filter(None, (*parts, "screened" if self.screen else "")))
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What evaluators are built from: configuration, folders, and whom to report to."""
+
+    config: EvaluateConfig
+    devices: DevicesConfig
+    state_folder: Path
+    workload_folders: tuple[Path | str, ...] = ()
+    on_start: Callable[[EvaluationRequest, str], Awaitable[None]] | None = None
+    """Called with each evaluation that gets a slot or a core, and its name."""
+    on_notice: Callable[[int, str, str], Awaitable[object]] | None = None
+    """Called with what a person should know: run, level, text."""
+    on_device: Callable[[str, str, str], Awaitable[object]] | None = None
+    """Called when a device changes: its name, its state, and why."""
+    simulator: Callable[[], Awaitable[Evaluator]] | None = None
+    """Returns the started evaluator that predicts; None where there is none."""
+    highest: Level | None = None
+    """The strictest sandbox level to use; None: the strictest that works."""
 
 
 class Evaluator(Protocol):

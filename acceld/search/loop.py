@@ -206,7 +206,7 @@ class Search:
         children.sort(key=lambda child: child.order)
         await self.control.checkpoint()
         children = await self._select(parents, children)
-        if not children and self.parts.proposer.name == "rules":
+        if not children and self.parts.proposer.abilities.exhaustible:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._judging.certify)
@@ -216,7 +216,7 @@ class Search:
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were judged")
-        repairs = self.parameters.fixer_steps if self.parts.proposer.repairs else 0
+        repairs = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, repairs)
 
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
@@ -297,7 +297,7 @@ class Search:
             child = await self._judge(parent, place, plan, attempt, step)
             evaluation = child.evaluation
             assert evaluation is not None
-            if evaluation.status not in FIXABLE or not self.parts.proposer.repairs:
+            if evaluation.status not in FIXABLE or not self.parts.proposer.abilities.repairs:
                 children.append(child)
                 return
             if step + 1 >= min(allowed, self.parameters.fixer_steps + 1):
@@ -347,7 +347,7 @@ class Search:
                 Candidate(
                     run=self.run_record.id,
                     iteration=self.iteration,
-                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.name == "rules"),
+                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.abilities.trusted),
                     parent=parent.id,
                     plan=plan.id,
                     attempt=attempt.id,
@@ -356,7 +356,7 @@ class Search:
             )
         if child.evaluation is not None:
             return child
-        lazy = not self.parts.proposer.repairs and self.spec.backend == SIMULATOR
+        lazy = not self.parts.proposer.abilities.repairs and self.spec.backend == SIMULATOR
         gate = Gate.TIMING if lazy else Gate.SEARCH
         return await self._judging.judge(child, gate, Priority.SEARCH, self._useful_below_us)
 

@@ -80,7 +80,7 @@ class MemoryTeacher:
         plans = {plan.id: plan for plan in await self._store.read(load_plans, self._run)}
         self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
         await self._credit(iteration, candidates, plans)
-        if self._settings.policy == "off" or not self._proposer.teaches:
+        if self._settings.policy == "off" or not self._proposer.abilities.teaches:
             return
         known = await self._store.read(load_insights, withdrawn=True)
         pairs = await self._certified(self._untaught(candidates, plans, known), certify)

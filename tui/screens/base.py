@@ -15,6 +15,7 @@ from textual.widgets import Footer, Input
 
 from acceld import figures
 from acceld.errors import AcceldError
+from acceld.model import PROPOSERS
 from acceld.tui.console import RunRow
 from acceld.tui.context import Context
 from acceld.tui.palette import Palette, palette_of, styled
@@ -214,7 +215,7 @@ def best_line(run: RunView, width: int) -> str:
 def _money(run: RunView, row: RunRow | None) -> str:
     spent = max(run.cost_usd, (row.cost_usd or 0.0) if row else 0.0)
     cap = run.search.get("budget_usd")
-    if run.proposer == "rules" and not spent:
+    if run.proposer in PROPOSERS and not PROPOSERS[run.proposer].uses_models and not spent:
         return "no model cost"
     known = figures.usd(spent) + ("+?" if run.unpriced else "")
     return f"{known} of {figures.usd(cap)}" if cap else known

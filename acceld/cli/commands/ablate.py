@@ -16,7 +16,7 @@ from acceld.cli.commands.optimize import add_option, specification
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import UsageError
 from acceld.events import RunStateChanged, event_of
-from acceld.model import PRESETS, waits_for_budget
+from acceld.model import PRESETS, PROPOSERS, waits_for_budget
 
 if TYPE_CHECKING:
     from acceld.model import RunSpec
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
     add_option(parser, "seed", natural, "N")

@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from acceld import config
+from acceld import config, plugins
 from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import DeviceError
 from acceld.home import find_home
-from acceld.targets import CHIPS, NEURON
+from acceld.targets import CHIPS, DEVICE_OF
 
 PAIRS = """
 SELECT e.workload AS workload, f.chip AS chip, f.api AS api, f.method AS method, f.sdk AS sdk,
@@ -39,7 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interference", action="store_true", help="measure which cores must be still while one is timed"
     )
-    parser.add_argument("--backend", choices=NEURON, default=NEURON[0], help="with --interference")
+    disturbed = [backend for backend, device in DEVICE_OF.items() if device.interference]
+    parser.add_argument(
+        "--backend", choices=disturbed, default=disturbed[0] if disturbed else None, help="with --interference"
+    )
     add_json(parser)
 
 
@@ -166,8 +169,7 @@ def _error(where: tuple[str, str, str, str], pairs: Sequence[Pair]) -> ModelErro
 def _interference(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from acceld.devices.neuron.interference import learn
-
+    learn = plugins.named(DEVICE_OF[arguments.backend].interference)
     found = asyncio.run(learn(arguments.backend, config.load().config, find_home(arguments.home).path))
     if arguments.json:
         print_json(found.plain())

@@ -18,6 +18,7 @@ from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import Home, find_home
 from acceld.model import (
     PRESETS,
+    PROPOSERS,
     SEARCH_OPTIONS,
     Kernel,
     MemoryPolicy,
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_option(parser, "iterations", count, "N")
     add_option(parser, "beam_width", count, "B", flag="--beam")
@@ -148,7 +149,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     root, name = _target(arguments, where.api)
     found = workload(name, workload_folders(settings))
     if arguments.from_reference is not None:
-        if settings.search.proposer != "llm":
+        if not PROPOSERS[settings.search.proposer].writes_first:
             raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     elif root is None and where.api not in found.baselines:
         where = _baseline_choice(found, default, arguments)
@@ -234,7 +235,7 @@ def memory_policy(asked: MemoryPolicy | Literal["auto"], proposer: str, beam_wid
     """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
     if asked != "auto":
         return asked
-    return "off" if proposer == "rules" or beam_width == 1 else "fifo"
+    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:

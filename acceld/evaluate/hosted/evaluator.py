@@ -31,7 +31,7 @@ from acceld.evaluate.hosted.bench import Artefact, Bench, Checked, Draw, Failed,
 from acceld.evaluate.hosted.driver import Driver, Lease, job_of
 from acceld.evaluate.hosted.profiles import Measured, Overhead, measured, overhead_of, suspicion
 from acceld.evaluate.hosted.verdicts import Case, grade
-from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.interface import EvaluationRequest, Workplace
 from acceld.evaluate.queue import SlotQueue
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
@@ -59,6 +59,18 @@ class _Known:
     """What is known of an artefact on one workload."""
 
     evaluations: dict[Gate, Evaluation] = field(default_factory=dict)
+
+
+def hosted(workplace: Workplace, driver: Driver) -> HostedJudge:
+    """Return the evaluator of kernels that ``driver`` builds and runs on this machine."""
+    return HostedJudge(
+        workplace.config,
+        workplace.state_folder,
+        driver,
+        workload_folders=workplace.workload_folders,
+        highest=Level.L4 if workplace.highest is None else workplace.highest,
+        on_start=workplace.on_start,
+    )
 
 
 class HostedJudge:

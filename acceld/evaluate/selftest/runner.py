@@ -18,28 +18,36 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from acceld.config import EvaluateConfig
-from acceld.devices.cpu.driver import CpuDriver
+from acceld import plugins
+from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.errors import AcceldError, UsageError, did_you_mean
-from acceld.evaluate.hosted.evaluator import HostedJudge
-from acceld.evaluate.interface import EvaluationRequest, Priority
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, Workplace
 from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.evaluate.selftest.attacks import FOLDER, UNLABELED, Attack, Broken, load_attacks
 from acceld.evaluate.simulated.evaluator import Judge
 from acceld.model import Evaluation, Gate, Status
 from acceld.resources import data_folder
-from acceld.targets import SIMULATOR, TARGETS
+from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR, TARGETS
 from acceld.workloads import load_workload
 
-BACKENDS = {SIMULATOR: "", "cpu": "cpu"}
+BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
 """Backends with a suite, and its folder below the simulator's."""
 _BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
 """The suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
-AnyJudge = Judge | HostedJudge
+
+class Tested(Evaluator, Protocol):
+    """An evaluator that can be attacked: it judges a known program again, and says which sandbox it has."""
+
+    report: SandboxReport | None
+
+    def forget(self) -> None:
+        """Judge programs that were judged before once more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +180,7 @@ class _Judges:
         )
         self._backend, self._highest = backend, highest
         self._configs = {True: bounded, False: replace(config, queue_size=_QUEUE)}
-        self._running: dict[bool, AnyJudge] = {}
+        self._running: dict[bool, Tested] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="acceld-selftest-")
         self.level = Level.L0
 
@@ -187,7 +195,7 @@ class _Judges:
         finally:
             await asyncio.to_thread(self._folder.cleanup)
 
-    async def of(self, attack: Attack) -> AnyJudge:
+    async def of(self, attack: Attack) -> Tested:
         """The judge for an attack."""
         return self._running.get(attack.small) or await self._start(small=attack.small)
 
@@ -196,7 +204,7 @@ class _Judges:
         for judge in self._running.values():
             judge.forget()
 
-    async def _start(self, *, small: bool) -> AnyJudge:
+    async def _start(self, *, small: bool) -> Tested:
         folder = Path(self._folder.name) / ("small" if small else "any")
         judge = _judge(self._backend, self._configs[small], folder, self._highest)
         await judge.start()
@@ -206,10 +214,12 @@ class _Judges:
         return judge
 
 
-def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> AnyJudge:
+def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> Tested:
     if backend == SIMULATOR:
         return Judge(config, folder, highest=highest, share_data=True)
-    return HostedJudge(config, folder, CpuDriver(), highest=highest)
+    workplace = Workplace(config, DevicesConfig(), folder, highest=highest)
+    made: Tested = plugins.named(DEVICE_OF[backend].evaluator)(workplace, backend)
+    return made
 
 
 def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
@@ -218,7 +228,7 @@ def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
 
 
 async def _attempt(
-    judge: AnyJudge, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+    judge: Tested, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
     started = time.monotonic()
     request = EvaluationRequest(
@@ -269,7 +279,7 @@ def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
     return attack.workload_folder.name, attack.guessed, attack.further
 
 
-async def _least_us(judge: AnyJudge, attack: Attack) -> float:
+async def _least_us(judge: Tested, attack: Attack) -> float:
     """Latency below which a pass is a lie; 0 where the attack does not say."""
     if not attack.at_least:
         return 0.0

@@ -127,14 +127,14 @@ class Accesses:
         key = (access, instruction.mask, axes, engine and not lazy)
         if key in self._fine:
             return
-        before = len(self.report.findings)
+        before = self.report.noted
         self._bounds(instruction, access, axes)
         for one in access.indirect:
             if one.index is not None:
                 self._bounds(instruction, one.index, None)
         if self.report.buffer(access).space is not Space.HBM and not lazy:
             self._partitions(instruction, access, engine)
-        if len(self.report.findings) == before:
+        if self.report.noted == before:
             self._fine.add(key)
 
     def _bounds(self, instruction: Instruction, access: Access, axes: AxisMap | None) -> None:

@@ -33,14 +33,14 @@ class Operands(Checker):
         key = self._signature(instruction)
         if key in self._fine:
             return
-        before = len(self.report.findings)
+        before = self.report.noted
         self._engine(instruction)
         self._memories(instruction)
         self._scalars(instruction)
         self._shapes(instruction)
         self._types(instruction)
         self._operations.check(instruction)
-        if len(self.report.findings) == before:
+        if self.report.noted == before:
             self._fine.add(key)
 
     def _signature(self, instruction: Instruction) -> object:

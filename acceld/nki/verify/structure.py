@@ -123,7 +123,7 @@ class Structure:
     def check(self) -> bool:
         """Whether buffers, loops and references hold together; instructions are judged one by one."""
         program = self.program
-        before = len(self.report.findings)
+        before = self.report.noted
         for number, buffer in enumerate(program.buffers):
             self._buffer(number, buffer)
         for number in (*program.inputs, *program.outputs):
@@ -133,7 +133,7 @@ class Structure:
                 self._bad(0, f"buffer {number} is no argument: it is not in HBM")
         if program.registers < 0:
             self._bad(0, "a negative number of registers")
-        if len(self.report.findings) > before:
+        if self.report.noted > before:
             return False
         self._body(program.body, ())
         if self._too_deep:
@@ -194,9 +194,9 @@ class Structure:
                 self._loops.add(node.id)
                 self._body(node.body, (*outer, node.id))
                 continue
-            before = len(self.report.findings)
+            before = self.report.noted
             self._instruction(node, frozenset(outer))
-            if len(self.report.findings) == before:
+            if self.report.noted == before:
                 self.sound.add(id(node))
 
     def _instruction(self, instruction: Instruction, loops: frozenset[int]) -> None:

@@ -23,7 +23,7 @@ from acceld.llm.errors import (
     LLMUnavailable,
     LLMUnknownModel,
 )
-from acceld.model import Attempt, Insight, InsightKind, Kernel, Plan
+from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, Plan
 from acceld.proposers.interface import (
     NO_PLAN,
     AttemptRequest,
@@ -66,8 +66,7 @@ class LLMProposer:
     """
 
     name = "llm"
-    repairs = True
-    teaches = True
+    abilities = PROPOSERS[name]
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from acceld.model import (
+    Abilities,
     Attempt,
     Candidate,
     Correctness,
@@ -55,8 +56,7 @@ class Summarizer:
     """A proposer that only summarizes; ``alike`` makes it write the same thing each time."""
 
     name = "scripted"
-    repairs = False
-    teaches = True
+    abilities = Abilities(teaches=True)
 
     def __init__(self, alike: bool = False) -> None:
         self.alike = alike

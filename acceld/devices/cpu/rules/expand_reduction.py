@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from acceld.devices.cpu.rules.building import STEP, body_lines, braced, header, replaced, without_pragmas
-from acceld.devices.cpu.rules.reading import CModule, declared, only_loop
-from acceld.devices.cpu.rules.syntax import Declaration, For, Statement, assigned_scalars
+from acceld.devices.cpu.rules.reading import CModule, only_loop
+from acceld.devices.cpu.rules.syntax import Declaration, For, Statement, assigned_scalars, declared
 from acceld.model import Profile
 from acceld.proposers.rules.records import Finding, Rule, Variant
 

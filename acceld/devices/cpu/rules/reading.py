@@ -6,11 +6,12 @@ in another order: the tolerance of every workload allows that much.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from acceld.devices.cpu.rules.parsing import Parser, tokens_of
+from acceld.devices.cpu.rules.parsing import parse
 from acceld.devices.cpu.rules.syntax import (
     Block,
     Declaration,
@@ -22,9 +23,11 @@ from acceld.devices.cpu.rules.syntax import (
     Opaque,
     Statement,
     assigned_scalars,
+    declared,
     expressions,
     statements,
 )
+from acceld.proposers.rules.editing import Edits
 
 PURE = frozenset(
     "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "
@@ -33,6 +36,7 @@ PURE = frozenset(
 """Functions without effects."""
 Affine = Mapping[str, int]
 """A linear form: coefficient by variable, and the constant under ``""``."""
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,11 @@ class CModule:
     """A kernel's source, read. Raises RuleRefused where its outline can not be followed."""
 
     def __init__(self, source: str) -> None:
-        parser = Parser(source)
+        read = parse(source)
         self.source = source
-        self.functions = parser.functions
-        self.line = parser.line
-        self.constants = {name: value for name, text in parser.defines.items() if (value := _integer(text)) is not None}
+        self.functions = read.functions
+        self.identifiers = read.identifiers
+        self.constants = {name: value for name, text in read.defines.items() if (value := _integer(text)) is not None}
         self._owner: dict[int, Function] = {}
         for function in self.functions:
             self._link(function.body, None)
@@ -85,12 +89,16 @@ class CModule:
         text = self.source[node.start : node.end]
         if not mapping:
             return text
-        pieces, position = [], 0
-        for token in tokens_of(text):
-            if token.kind == "name" and token.text in mapping:
-                pieces += [text[position : token.start], mapping[token.text]]
-                position = token.end
-        return "".join([*pieces, text[position:]])
+        edits = Edits(text)
+        for one in self.identifiers:
+            name = self.source[one.start_byte : one.end_byte]
+            if node.start <= one.start_byte < node.end and name in mapping:
+                edits.replace(one.start_byte - node.start, one.end_byte - node.start, mapping[name])
+        return edits.apply()
+
+    def line(self, position: int) -> int:
+        """Line of a place in the source, from 1."""
+        return self.source.count("\n", 0, position) + 1
 
     def indent(self, node: Node) -> str:
         """White space before the node on its line."""
@@ -100,18 +108,12 @@ class CModule:
 
     def fresh(self, name: str) -> str:
         """A name that the source does not have, this one if that is free."""
-        taken = self._words
+        taken = set(_WORD.findall(self.source))
         number = 2
         found = name
         while found in taken:
             found, number = f"{name}{number}", number + 1
         return found
-
-    @cached_property
-    def _words(self) -> frozenset[str]:
-        return frozenset(token.text for token in tokens_of(self.source) if token.kind == "name") | frozenset(
-            word for token in tokens_of(self.source) if token.kind == "directive" for word in token.text.split()
-        )
 
     # Numbers.
 
@@ -293,16 +295,6 @@ def only_loop(loop: For) -> For | None:
     return None
 
 
-def declared(block: Statement) -> set[str]:
-    """Variables declared in a statement, loop variables not."""
-    return {
-        declarator.name
-        for one in (block, *statements(block))
-        if isinstance(one, Declaration)
-        for declarator in one.declarators
-    }
-
-
 def _integer(text: str) -> int | None:
     stripped = text.strip().strip("()").rstrip("uUlL")
     try:
@@ -313,3 +305,8 @@ def _integer(text: str) -> int | None:
 
 def _clean(form: dict[str, int]) -> dict[str, int]:
     return {name: value for name, value in form.items() if value or not name}
+
+
+def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
+    """Return a kernel's source as the rules read it. RuleRefused where it can not be read."""
+    return CModule(source)

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
 from acceld.chips import chip_spec
-from acceld.nki.errors import KernelCrash, LegalityError
+from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import LoopKind
@@ -109,6 +110,16 @@ def current() -> LoopContext:
             hint="call it inside the kernel function",
         )
     return _running[-1]
+
+
+def refuse(rule: str, message: str, hint: str = "") -> NoReturn:
+    """Raise LegalityError for the kernel's line now running."""
+    raise LegalityError(message, rule=rule, line=current().line(), hint=hint)
+
+
+def unsupported(message: str, hint: str = "") -> NoReturn:
+    """Raise UnsupportedCall for the kernel's line now running."""
+    raise UnsupportedCall(message, line=current().line(), hint=hint)
 
 
 def is_tracing() -> bool:

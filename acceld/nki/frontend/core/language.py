@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from acceld.chips import BN_STATS_ELEMENTS, STATIONARY_COLUMNS
-from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, index, memory, products, reductions, views
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.index import ds
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor, on_chip
@@ -79,11 +79,10 @@ def where(
         if isinstance(value, Tensor):
             wide = views.expand(on_chip(value, name, "where"), shape)
             if wide is None:
-                raise LegalityError(
+                refuse(
+                    "shape",
                     f"operand '{name}' of 'where' has shape {value.shape}, not {shape}",
-                    rule="shape",
-                    line=current().line(),
-                    hint="sizes agree or are 1; use broadcast_to",
+                    "sizes agree or are 1; use broadcast_to",
                 )
             srcs.append(wide)
         else:
@@ -101,11 +100,10 @@ def program_id(axis: int) -> object:
         )
         return 0
     if not -len(ids) <= axis < len(ids):
-        raise LegalityError(
+        refuse(
+            "grid_axis",
             f"program_id({axis}): the launch grid has {len(ids)} axes",
-            rule="grid_axis",
-            line=current().line(),
-            hint="launch with as many axes as the kernel asks for (--grid N,M)",
+            "launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return ids[axis]
 
@@ -123,11 +121,10 @@ def num_programs(axes: int | Sequence[int] | None = None) -> object:
 def axis_of(axis: int, grid: tuple[int, ...]) -> int:
     """``axis`` if the grid has it."""
     if not -len(grid) <= axis < len(grid):
-        raise LegalityError(
+        refuse(
+            "grid_axis",
             f"the launch grid has {len(grid)} axes, not {axis + 1}",
-            rule="grid_axis",
-            line=current().line(),
-            hint="launch with as many axes as the kernel asks for (--grid N,M)",
+            "launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return axis
 
@@ -173,10 +170,10 @@ def dropout(x: object, rate: object, *, dtype: object = None, mask: object = Non
 def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
     """``nl.random_seed``."""
     if mask is not None:
-        raise UnsupportedCall("nl.random_seed with a mask", line=current().line(), hint="leave mask out")
+        unsupported("nl.random_seed with a mask", "leave mask out")
     value = seed if isinstance(seed, Tensor) else index.as_number(seed)
     if value is None:
-        raise LegalityError("the seed must be a number or a tile", rule="operand_type", line=current().line())
+        refuse("operand_type", "the seed must be a number or a tile")
     current().emit("random_seed", Engine.VECTOR, [], [value])
 
 

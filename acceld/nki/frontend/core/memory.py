@@ -11,6 +11,7 @@ import numpy as np
 
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import masked, result
 from acceld.nki.frontend.core.index import as_number, loop_index
 from acceld.nki.frontend.core.placement import declare, mark_produced
@@ -59,9 +60,7 @@ def buffer_kind(value: object) -> BufferKind:
     kind = getattr(value, "buffer_kind", None)
     if isinstance(kind, BufferKind):
         return kind
-    raise LegalityError(
-        f"{value!r} is not a buffer", rule="buffer", line=current().line(), hint="use nl.sbuf, nl.psum or nl.shared_hbm"
-    )
+    refuse("buffer", f"{value!r} is not a buffer", "use nl.sbuf, nl.psum or nl.shared_hbm")
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
@@ -148,19 +147,17 @@ def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> T
 def in_hbm(value: object, name: str, call: str) -> Tensor:
     """``value`` as a tensor in HBM. LegalityError where it is none."""
     if not isinstance(value, Tensor):
-        raise LegalityError(
+        refuse(
+            "operand_type",
             f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
-            rule="operand_type",
-            line=current().line(),
-            hint="pass an argument of the kernel or a tensor declared with nl.ndarray; numpy data comes in with nl.shared_constant",
+            "pass an argument of the kernel or a tensor declared with nl.ndarray; numpy data comes in with nl.shared_constant",
         )
     if value.space is not Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected operand '{name}' of '{call}' to be in address space 'hbm', but got a tile in "
             f"'{value.space.value}' instead.",
-            rule="address_space",
-            line=current().line(),
-            hint="nl.load reads and nl.store writes tensors declared with buffer=nl.shared_hbm or nl.hbm; on-chip tiles are used directly",
+            "nl.load reads and nl.store writes tensors declared with buffer=nl.shared_hbm or nl.hbm; on-chip tiles are used directly",
         )
     return value
 
@@ -168,18 +165,16 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
 def partitions_fit(shape: tuple[int, ...], call: str) -> None:
     """LegalityError where a tile has too few dimensions or too many partitions."""
     if len(shape) < 2:
-        raise LegalityError(
+        refuse(
+            "insufficient_rank",
             f"Insufficient rank: '{call}' of a tile with shape {shape}",
-            rule="insufficient_rank",
-            line=current().line(),
-            hint="reshape the tensor to two dimensions or index it with a row or a column",
+            "reshape the tensor to two dimensions or index it with a row or a column",
         )
     if shape[0] > current().chip.partitions:
-        raise LegalityError(
+        refuse(
+            "partition_limit",
             f"number of partitions {shape[0]} exceed architecture limitation of {current().chip.partitions}",
-            rule="partition_limit",
-            line=current().line(),
-            hint=f"load at most {current().chip.partitions} rows at a time",
+            f"load at most {current().chip.partitions} rows at a time",
         )
 
 
@@ -201,12 +196,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
     """``nl.load_transpose2d``: HBM to a new SBUF tile, transposed on the way."""
     tensor = in_hbm(src, "src", "load_transpose2d")
     if tensor.ndim != 2:
-        raise LegalityError(
-            "load_transpose2d needs two dimensions",
-            rule="shape",
-            line=current().line(),
-            hint="index the tensor down to rows and columns",
-        )
+        refuse("shape", "load_transpose2d needs two dimensions", "index the tensor down to rows and columns")
     shape = (tensor.shape[1], tensor.shape[0])
     partitions_fit(shape, "load_transpose2d")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
@@ -221,11 +211,10 @@ def store(dst: object, value: object, *, mask: object = None, mode: object = Non
     if not isinstance(value, Tensor):
         number = as_number(value)
         if number is None:
-            raise LegalityError(
+            refuse(
+                "operand_type",
                 f"Expected operand 'value' of 'store' to be a tile, but got {type(value).__name__}",
-                rule="operand_type",
-                line=trace.line(),
-                hint="store a tile, or a number",
+                "store a tile, or a number",
             )
         value = result("memset", Engine.UNKNOWN, target.shape, target.dtype_name, [number])
     tile = on_chip(value, "value", "store")
@@ -235,11 +224,10 @@ def store(dst: object, value: object, *, mask: object = None, mode: object = Non
     if placed is None:
         wide = expand(tile, target.shape)
         if wide is None:
-            raise LegalityError(
+            refuse(
+                "shape",
                 f"a tile of shape {list(tile.shape)} can not be stored to {list(target.shape)}",
-                rule="shape",
-                line=trace.line(),
-                hint="index the destination to the tile's shape",
+                "index the destination to the tile's shape",
             )
         placed, tile = target, wide
     trace.emit("dma_copy", Engine.DMA, [placed], [tile], attrs=_outside(mode), mask=masked(mask, tile.shape))

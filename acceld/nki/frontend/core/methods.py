@@ -9,9 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, elementwise, language, placement, tensor, views
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.ir.operations import DTYPE_BYTES
 
 
@@ -71,19 +70,13 @@ class Tensor(tensor.Tensor):
         return self.shape[0]
 
     def __iter__(self) -> Iterator[object]:
-        raise LegalityError(
-            f"{self.label} can not be iterated over",
-            rule="tile_value",
-            line=current().line(),
-            hint="index it in a loop",
-        )
+        refuse("tile_value", f"{self.label} can not be iterated over", "index it in a loop")
 
     def __bool__(self) -> bool:
-        raise LegalityError(
+        return refuse(
+            "control_flow",
             "control flow depending on a tensor's value is not supported",
-            rule="control_flow",
-            line=current().line(),
-            hint="use masks, nl.where or a predicated copy",
+            "use masks, nl.where or a predicated copy",
         )
 
     def __getitem__(self, key: object) -> tensor.Tensor:
@@ -117,9 +110,7 @@ class Tensor(tensor.Tensor):
     def assert_shape(self, shape: Sequence[int]) -> tensor.Tensor:
         """Itself, after checking its shape."""
         if tuple(shape) != self.shape:
-            raise LegalityError(
-                f"{self.label} has shape {self.shape}, not {tuple(shape)}", rule="shape", line=current().line()
-            )
+            refuse("shape", f"{self.label} has shape {self.shape}, not {tuple(shape)}")
         return self
 
     def _binary(self, name: str, other: object, *, reverse: bool = False) -> tensor.Tensor:
@@ -172,22 +163,16 @@ class Tensor(tensor.Tensor):
     __rfloordiv__ = __floordiv__
 
     def __float__(self) -> float:
-        raise LegalityError(
+        refuse(
+            "tile_value",
             f"the value of {self.label} is not known while tracing",
-            rule="tile_value",
-            line=current().line(),
-            hint="compute with nl or nisa functions, which take tiles",
+            "compute with nl or nisa functions, which take tiles",
         )
 
     __int__ = __float__
 
     def _refuse(self, what: str, instead: str) -> tensor.Tensor:
-        raise LegalityError(
-            f"{what} is not defined for tiles ({self.label})",
-            rule="tile_operator",
-            line=current().line(),
-            hint=f"use {instead}",
-        )
+        refuse("tile_operator", f"{what} is not defined for tiles ({self.label})", f"use {instead}")
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> tensor.Tensor:
         """A numpy number left of an operator; any other use of numpy on a tile is refused."""
@@ -208,11 +193,10 @@ class Tensor(tensor.Tensor):
 
     def _numpy(self, name: str) -> tensor.Tensor:
         near = f"use nl.{name}" if name in language.names() else "use functions of nl and nisa, which take tiles"
-        raise LegalityError(
+        refuse(
+            "numpy_on_tile",
             f"np.{name} can not be applied to a tile ({self.label}): tiles have no data while tracing",
-            rule="numpy_on_tile",
-            line=current().line(),
-            hint=near,
+            near,
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import index, views
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Alias, ParDim, Produced, Tensor, on_chip
 from acceld.nki.frontend.core.views import conform, is_never
@@ -127,20 +128,18 @@ def assign(target: Tensor, value: object) -> None:
 
     trace = current()
     if target.space is Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected operand 'dst' of assignment to be in address space 'sbuf' or 'psum', but {target.label} is in 'hbm'",
-            rule="address_space",
-            line=trace.line(),
-            hint="write to HBM with nl.store",
+            "write to HBM with nl.store",
         )
     if not isinstance(value, Tensor):
         number = index.as_number(value)
         if number is None:
-            raise LegalityError(
+            refuse(
+                "operand_type",
                 f"{type(value).__name__} can not be assigned to {target.label}",
-                rule="operand_type",
-                line=trace.line(),
-                hint="assign a tile or a number",
+                "assign a tile or a number",
             )
         trace.emit("memset", Engine.UNKNOWN, [target], [number])
         return
@@ -148,22 +147,20 @@ def assign(target: Tensor, value: object) -> None:
         trace.check_alias(value)
         return
     if value.space is Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected the value assigned to {target.label} to be in address space 'sbuf' or 'psum', but got a tile in 'hbm'",
-            rule="address_space",
-            line=trace.line(),
-            hint="load it with nl.load first",
+            "load it with nl.load first",
         )
     mask = copied_mask(value)
     placed = conform(target, value.shape)
     if placed is None:
         source = views.expand(value, target.shape)
         if source is None:
-            raise LegalityError(
+            refuse(
+                "shape",
                 f"a tile of shape {value.shape} can not be assigned to {target.label} of shape {target.shape}",
-                rule="shape",
-                line=trace.line(),
-                hint="index the target to the tile's shape, or broadcast the tile",
+                "index the target to the tile's shape, or broadcast the tile",
             )
         emit_copy(target, source, () if source.shape != value.shape else mask)
         return

@@ -8,11 +8,10 @@ from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, names
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import binary, broadcast_to, masked, operand, result, unary
 from acceld.nki.frontend.core.index import as_number
-from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform
 from acceld.nki.ir.program import Attr, Engine, Pattern
@@ -23,11 +22,10 @@ def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
     given = axis if isinstance(axis, Sequence) else [axis]
     axes = tuple(sorted(operator.index(cast("Any", a)) % tile.ndim for a in given))
     if 0 in axes:
-        raise LegalityError(
+        refuse(
+            "reduce_axis",
             f"'{call}' can not reduce the partition dimension (axis 0)",
-            rule="reduce_axis",
-            line=current().line(),
-            hint="transpose the tile, or multiply with a vector of ones on the tensor engine",
+            "transpose the tile, or multiply with a vector of ones on the tensor engine",
         )
     return axes
 
@@ -55,11 +53,10 @@ def reduce(
     patterns = masked(mask, tile.shape)
     if axes != tuple(range(tile.ndim - len(axes), tile.ndim)):
         if call == "tensor_reduce":
-            raise LegalityError(
+            refuse(
+                "reduce_axis",
                 f"tensor_reduce over axes {list(axes)} of {list(tile.shape)}: only the last free axes can be reduced",
-                rule="reduce_axis",
-                line=current().line(),
-                hint="index the tile so that the axes to reduce come last",
+                "index the tile so that the axes to reduce come last",
             )
         order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
         tile = tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order)))
@@ -139,7 +136,7 @@ def rms_norm(
     tile = operand(x, "x", "rms_norm")
     count = as_number(n)
     if count is None:
-        raise LegalityError("n of 'rms_norm' must be a number", rule="operand_type", line=current().line())
+        refuse("operand_type", "n of 'rms_norm' must be a number")
     inner = compute_dtype or "float32"
     squares = unary("square", tile, dtype=inner, mask=mask)
     total = reduce("add", squares, axis, mask=mask, keepdims=True, call="rms_norm")

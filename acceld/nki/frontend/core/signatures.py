@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from acceld.errors import did_you_mean
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.context import current
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core.context import current, unsupported
 
 WITHOUT_EFFECT = frozenset("name lazy_initialization precise_schedule directives loc".split())
 """Options that name things or steer the compiler, and change neither values nor instructions."""
@@ -25,10 +25,9 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
         unknown = kwargs.keys() - known - WITHOUT_EFFECT
         if unknown:
             option = min(unknown)
-            raise UnsupportedCall(
+            unsupported(
                 f"{module}.{call.__name__} has no option {option!r}",
-                line=current().line(),
-                hint=did_you_mean(option, known) or f"its options: {', '.join(sorted(known - {'kwargs'}))}",
+                did_you_mean(option, known) or f"its options: {', '.join(sorted(known - {'kwargs'}))}",
             )
         try:
             signature.bind(*args, **kwargs)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import context
-from acceld.nki.frontend.core.context import LoopContext, Retrace
+from acceld.nki.frontend.core.context import LoopContext, Retrace, refuse, unsupported
 from acceld.nki.frontend.core.tensor import Alias, Tensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
@@ -70,7 +69,7 @@ class Trace(LoopContext):
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
-            raise UnsupportedCall("programs of one launch declare different tensors in shared HBM", line=self.line())
+            unsupported("programs of one launch declare different tensors in shared HBM")
         known = self.shared_tensors[self._shared_next]
         self._shared_next += 1
         return known
@@ -174,10 +173,9 @@ class Trace(LoopContext):
     def written(self, access: Access, op: str) -> None:
         """Note that ``op`` writes ``access`` here; Retrace where a renamed result is still needed in a later iteration."""
         if access.buffer in self.read_only:
-            raise UnsupportedCall(
+            unsupported(
                 "a write through a view of another width",
-                line=self.line(),
-                hint="declare the tensor with the narrower type, or write the tile before taking the view",
+                "declare the tensor with the narrower type, or write the tile before taking the view",
             )
         for alias in self.aliases.get(access.buffer, ()):
             opened = set(self.scope) - set(alias.scope)
@@ -206,11 +204,10 @@ class Trace(LoopContext):
         ]
         if missing:
             names = ", ".join(dict.fromkeys(self.loop_name(loop) for loop in missing))
-            raise LegalityError(
+            refuse(
+                "output_dependency",
                 f"Unexpected output dependencies, missing indices in the dst access: {names}",
-                rule="output_dependency",
-                line=self.line(),
-                hint=f"use {names} in the index of {tensor.label}, or nl.sequential_range where iterations depend on each "
+                f"use {names} in the index of {tensor.label}, or nl.sequential_range where iterations depend on each "
                 "other; only += accumulates across an affine loop",
             )
 
@@ -220,20 +217,18 @@ class Trace(LoopContext):
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
         if not self.reaches(tensor):
-            raise LegalityError(
+            refuse(
+                "local_scope",
                 f"Local variable {tensor.label} is referenced outside of its parent scope",
-                rule="local_scope",
-                line=self.line(),
-                hint="declare it with nl.ndarray before the loop and assign in place inside: name[...] = value, or name += value",
+                "declare it with nl.ndarray before the loop and assign in place inside: name[...] = value, or name += value",
             )
         if tensor.overrun is not None and not masked:
             dim, low, high, size = tensor.overrun
-            raise LegalityError(
+            refuse(
+                "out_of_bounds",
                 f"Out-of-bound access for tensor {tensor.label} on dimension {dim}: index range [{low}, {high}] "
                 f"exceed dimension size of {size}",
-                rule="out_of_bounds",
-                line=self.line(),
-                hint="mask the instruction or change the loop's bounds",
+                "mask the instruction or change the loop's bounds",
             )
 
 

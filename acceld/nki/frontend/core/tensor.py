@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes
-from acceld.nki.frontend.core.context import current
+from acceld.nki.frontend.core.context import current, refuse
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.operations import DTYPE_BYTES
@@ -121,25 +120,22 @@ class Tensor:
 def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
     """``tensor``, checked to be a tile an engine can read: in SBUF or PSUM, partition axis first."""
     if tensor.space is Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected operand '{name}' of '{call}' to be in address space 'sbuf' or 'psum', but got a tile in 'hbm' instead.",
-            rule="address_space",
-            line=current().line(),
-            hint="load it with nl.load first",
+            "load it with nl.load first",
         )
     at = tensor.declared.partition_axis
     if tensor.ndim < 2:
-        raise LegalityError(
+        refuse(
+            "insufficient_rank",
             f"Insufficient rank: operand '{name}' of '{call}' has shape {tensor.shape}",
-            rule="insufficient_rank",
-            line=current().line(),
-            hint="a tile has a partition and at least one free dimension",
+            "a tile has a partition and at least one free dimension",
         )
     if any(dim.steps[at] and dim.count > 1 for dim in tensor.access.dims[1:]):
-        raise LegalityError(
+        refuse(
+            "partition_axis",
             f"the partition dimension of operand '{name}' of '{call}' is not its first",
-            rule="partition_axis",
-            line=current().line(),
-            hint="index the block dimensions with single values and the partition dimension first",
+            "index the block dimensions with single values and the partition dimension first",
         )
     return tensor

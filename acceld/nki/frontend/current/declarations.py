@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, index, memory
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
@@ -47,7 +47,7 @@ def full(
     """A tensor filled with one value."""
     number = index.as_number(fill_value)
     if number is None:
-        raise LegalityError("fill_value must be a number", rule="operand_type", line=current().line())
+        refuse("operand_type", "fill_value must be a number")
     made = ndarray(shape, dtype, buffer, name)
     memory.fill(current(), made, number, lazy=False)
     return made
@@ -84,8 +84,6 @@ def rand(shape: Sequence[object], dtype: object, buffer: object = None, name: st
     """A new tensor of uniform values in [0, 1), on chip."""
     made = ndarray(shape, dtype, buffer, name)
     if made.space is Space.HBM:
-        raise UnsupportedCall(
-            "nl.rand in HBM", line=current().line(), hint="make it in nl.sbuf and copy it with nisa.dma_copy"
-        )
+        unsupported("nl.rand in HBM", "make it in nl.sbuf and copy it with nisa.dma_copy")
     emit("random", Engine.VECTOR, [made])
     return made

@@ -17,7 +17,7 @@ from acceld.nki.frontend.current import isa, language
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
-from acceld.nki.frontend.session import Session, Site
+from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.program import LoopKind, Program, Role, Space
@@ -73,10 +73,10 @@ class CurrentFrontEnd:
                 after, sampling = None, True
             except SamplesDiffer as again:
                 unroll |= {again.site}
-            except Exception:
-                if not sampling:
+            except Exception as error:
+                if not sampling or isinstance(error, LimitExceeded) or is_ours(error):
                     raise
-                sampling = False  # whatever it was, it must be judged on every iteration
+                sampling = False  # what the kernel did wrong must be judged on every iteration
             finally:
                 deactivate()
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)

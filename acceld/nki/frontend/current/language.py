@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
+from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes, language, memory
-from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace
+from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse, unsupported
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import sampling
 from acceld.nki.frontend.current.declarations import (
@@ -94,15 +94,10 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
     """A loop whose bounds may be registers: the body is traced once, for the register it yields."""
     trace = current()
     if isinstance(step, Register):
-        raise LegalityError(
-            "the step of a loop must be known while tracing",
-            rule="control_flow",
-            line=trace.line(),
-            hint="use a number",
-        )
+        refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
     by = operator.index(cast("Any", step))
     if by < 1:
-        raise LegalityError(f"a loop with step {by}", rule="control_flow", line=trace.line(), hint="steps are positive")
+        refuse("control_flow", f"a loop with step {by}", "steps are positive")
     trips = _register_of(upper).combined("subtract", lower)
     if by > 1:
         rounded = trips.combined("add", by - 1)
@@ -136,7 +131,7 @@ def _register_of(value: object) -> Register:
 
 def while_loop(init: object, body_fun: object) -> None:
     """Refused: its trip count has no bound the simulator could check."""
-    raise UnsupportedCall("nl.while_loop is not simulated", line=current().line(), hint="use nl.fori_loop")
+    unsupported("nl.while_loop is not simulated", "use nl.fori_loop")
 
 
 def is_hbm(buffer: object) -> bool:

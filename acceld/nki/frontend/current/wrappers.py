@@ -10,10 +10,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import elementwise, language, reductions
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.signatures import checked
-from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current import declarations
 
@@ -70,9 +69,7 @@ def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) 
 def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: object = None) -> Tensor:
     """Along the flattened free axes of each partition."""
     if axis != 0:
-        raise UnsupportedCall(
-            f"nl.gather_flattened with axis={axis!r}", line=current().line(), hint="leave axis out, or pass 0"
-        )
+        unsupported(f"nl.gather_flattened with axis={axis!r}", "leave axis out, or pass 0")
     return elementwise.gather_flattened(data, indices, dtype=dtype)
 
 
@@ -122,9 +119,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
     def entry(*args: Any, **kwargs: Any) -> Any:
         if "mask" in kwargs:
-            raise LegalityError(
-                f"{name} takes no mask in this API", rule="mask_form", line=current().line(), hint="use slices"
-            )
+            refuse("mask_form", f"{name} takes no mask in this API", "use slices")
         return guarded(*args, **{own_names.get(key, key): value for key, value in kwargs.items()})
 
     entry.__name__ = entry.__qualname__ = name

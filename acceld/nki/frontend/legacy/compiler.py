@@ -10,8 +10,9 @@ from math import prod
 from typing import Any, Self, cast
 
 from acceld.chips import LEGACY_RESERVED_SBUF_BYTES
-from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.errors import UnsupportedCall
 from acceld.nki.frontend.core import memory
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.memory import BufferKind
 from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import ParDim
@@ -48,7 +49,7 @@ class Placement:
         axis = marked[0] if marked else 0
         blocks, partitions, free = sizes[:axis], sizes[axis], prod(sizes[axis + 1 :])
         if prod(blocks) > MAX_BLOCKS:
-            raise UnsupportedCall(f"an explicit allocation of {prod(blocks)} blocks", line=trace.line())
+            unsupported(f"an explicit allocation of {prod(blocks)} blocks")
         width = free * DTYPE_BYTES[dtype]
         if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
             return None  # the kernel's own arithmetic on addresses ran once for each piece of its loop
@@ -66,20 +67,18 @@ class Placement:
         short = "PSUM" if psum else "SB"
         where = f"@{short}<{partition},{offset}>({partitions}x{width})"
         if partition < 0 or offset < 0 or partition + partitions > chip.partitions or offset + width > size:
-            raise LegalityError(
+            refuse(
+                "allocation",
                 f"Allocated memory out of bound {where}",
-                rule="allocation",
-                line=trace.line(),
-                hint=f"a partition has {size} bytes for explicit allocation; start at a lower address",
+                f"a partition has {size} bytes for explicit allocation; start at a lower address",
             )
         if not psum and offset + width > size - LEGACY_RESERVED_SBUF_BYTES:
             trace.builder.notice(trace.line(), "placed in the last 16 KiB of SBUF, which the compiler keeps for itself")
         if psum and offset // chip.psum_bank_bytes != (offset + max(width, 1) - 1) // chip.psum_bank_bytes:
-            raise LegalityError(
+            refuse(
+                "psum_bank",
                 f"Allocated memory {where} crosses a PSUM bank",
-                rule="psum_bank",
-                line=trace.line(),
-                hint="a PSUM tile takes at most 2 KiB a partition, inside one bank",
+                "a PSUM tile takes at most 2 KiB a partition, inside one bank",
             )
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.context import current
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.ir.program import Affine
 
@@ -15,9 +14,7 @@ def arange(*args: object) -> Expr:
     """``nl.arange(stop)``, ``(start, stop)`` or ``(start, stop, step)``: the positions along one axis of a tile."""
     numbers = [operator.index(cast("Any", arg)) for arg in args if not isinstance(arg, Expr) or arg.is_constant]
     if len(numbers) != len(args) or not 1 <= len(args) <= 3:
-        raise LegalityError(
-            "nl.arange needs constant bounds", rule="symbolic_index", line=current().line(), hint="add the offset to it"
-        )
+        refuse("symbolic_index", "nl.arange needs constant bounds", "add the offset to it")
     start, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     count = len(range(start, stop, step))
     return Expr(Affine(start), (count,), (step if count > 1 else 0,))
@@ -57,12 +54,7 @@ class MeshGrid:
         ranges = []
         for one in keys:
             if not isinstance(one, slice) or one.stop is None:
-                raise LegalityError(
-                    "nl.mgrid needs slices with an end",
-                    rule="index_shape",
-                    line=current().line(),
-                    hint="nl.mgrid[0:128, 0:512]",
-                )
+                refuse("index_shape", "nl.mgrid needs slices with an end", "nl.mgrid[0:128, 0:512]")
             ranges.append(
                 range(operator.index(one.start or 0), operator.index(one.stop), operator.index(one.step or 1))
             )

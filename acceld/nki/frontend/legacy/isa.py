@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes, products, reductions
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import (
     BITWISE,
     broadcast_shape,
@@ -129,11 +129,10 @@ def tensor_scalar(
     if op1 is not None:
         second = alu_op(op1)
         if (first in BITWISE) != (second in BITWISE):
-            raise LegalityError(
+            refuse(
+                "op_mix",
                 f"op0 {first} and op1 {second} of 'tensor_scalar' must both be arithmetic or both bitwise",
-                rule="op_mix",
-                line=current().line(),
-                hint="use two instructions",
+                "use two instructions",
             )
         attrs |= {"op1": second, "reverse1": bool(reverse1)}
         srcs.append(scalar_operand(operand1, "operand1", "tensor_scalar", tile.shape[0]))
@@ -259,10 +258,9 @@ UNSUPPORTED = {
 
 def _refused(name: str) -> Callable[..., object]:
     def call(*args: Any, **kwargs: Any) -> object:
-        raise UnsupportedCall(
+        unsupported(
             f"nisa.{name} is not simulated: {UNSUPPORTED[name]}",
-            line=current().line(),
-            hint="nisa.tensor_copy takes loop variables as offsets; nl.load takes index tiles"
+            "nisa.tensor_copy takes loop variables as offsets; nl.load takes index tiles"
             if name.startswith("tensor_copy")
             else "write it with the other functions of nl and nisa",
         )

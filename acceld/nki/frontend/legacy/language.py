@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from acceld.chips import LEGACY_RESERVED_SBUF_BYTES
-from acceld.nki.errors import UnsupportedCall
 from acceld.nki.frontend.core import dtypes, elementwise, language
+from acceld.nki.frontend.core.context import unsupported
 from acceld.nki.frontend.core.language import binary
 from acceld.nki.frontend.core.memory import HBM, PRIVATE_HBM, PSUM, SBUF, SHARED_HBM
 from acceld.nki.frontend.core.signatures import checked
@@ -91,10 +91,9 @@ def spmd_dim(*sizes: int, **kwargs: Any) -> int:
 
 def _refused(name: str) -> Callable[..., object]:
     def call(*args: Any, **kwargs: Any) -> object:
-        raise UnsupportedCall(
+        unsupported(
             f"nl.{name} is not simulated: {UNSUPPORTED[name]}",
-            line=current().line(),
-            hint="store each program's part and add the parts in a kernel without a grid",
+            "store each program's part and add the parts in a kernel without a grid",
         )
 
     call.__name__ = name

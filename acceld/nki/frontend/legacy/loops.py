@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes, names
-from acceld.nki.frontend.core.context import MAX_TRIPS, LoopContext
+from acceld.nki.frontend.core.context import MAX_TRIPS, LoopContext, refuse
 from acceld.nki.frontend.core.elementwise import masked, operand
 from acceld.nki.frontend.core.index import Expr
 from acceld.nki.frontend.core.placement import fresh, mark_produced
@@ -30,18 +30,16 @@ def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[obj
     """The values a range of the kernel yields: one symbol, or each number where the loop must be unrolled."""
     for arg in args:
         if isinstance(arg, Expr) and not arg.is_constant:
-            raise LegalityError(
+            refuse(
+                "symbolic_index",
                 f"the bounds of {function} must be known while tracing",
-                rule="symbolic_index",
-                line=trace.line(),
-                hint="loop over the largest bound and mask, or unroll the outer loop with nl.static_range",
+                "loop over the largest bound and mask, or unroll the outer loop with nl.static_range",
             )
         if not hasattr(arg, "__index__"):
-            raise LegalityError(
+            refuse(
+                "operand_type",
                 f"the bounds of {function} must be integers, not {type(arg).__name__}",
-                rule="operand_type",
-                line=trace.line(),
-                hint="pass a Python integer; a tile's value is not known while tracing: loop over the largest bound and mask",
+                "pass a Python integer; a tile's value is not known while tracing: loop over the largest bound and mask",
             )
     numbers = range(*(operator.index(cast("Any", arg)) for arg in args))
     if len(numbers) > MAX_TRIPS:
@@ -123,19 +121,13 @@ def loop_reduce(
         elif isinstance(index, Expr) and index.base.terms and not index.shape:
             loops += [loop for loop, _ in index.base.terms]
         else:
-            raise LegalityError(
+            refuse(
+                "loop_indices",
                 "loop_indices must be variables of enclosing nl.affine_range or nl.sequential_range loops",
-                rule="loop_indices",
-                line=trace.line(),
-                hint="pass the loop variable itself, such as loop_indices=[i]",
+                "pass the loop variable itself, such as loop_indices=[i]",
             )
     if any(loop not in trace.scope for loop in loops):
-        raise LegalityError(
-            "loop_reduce over a loop that is over",
-            rule="local_scope",
-            line=trace.line(),
-            hint="call it inside of the loop",
-        )
+        refuse("local_scope", "loop_reduce over a loop that is over", "call it inside of the loop")
     name, site = names.reduce_op(op), call_site()
     patterns = masked(mask, tile.shape)
     first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import masked, result
 from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.memory import as_shape, buffer_kind, fill, partitions_fit
@@ -40,12 +40,7 @@ def full(
     tensor = ndarray(shape, dtype, buffer=buffer, name=name)
     number = as_number(fill_value)
     if number is None:
-        raise LegalityError(
-            "fill_value must be a number",
-            rule="operand_type",
-            line=current().line(),
-            hint="fill with a number, then assign or add the tile",
-        )
+        refuse("operand_type", "fill_value must be a number", "fill with a number, then assign or add the tile")
     fill(current(), tensor, number, lazy=bool(kwargs.get("lazy_initialization", False)))
     return tensor
 
@@ -83,7 +78,7 @@ def memset(
 
     number = as_number(value)
     if number is None:
-        raise LegalityError("value must be a number", rule="operand_type", line=current().line())
+        refuse("operand_type", "value must be a number")
     sizes = tuple(int(n) for n in as_shape(shape))  # type: ignore[call-overload]  # checked by declare
     partitions_fit(sizes, "memset")
     return result("memset", engine_of(engine), sizes, dtypes.dtype_name(dtype), [number], mask=masked(mask, sizes))

@@ -7,8 +7,8 @@ from math import prod
 from typing import Any, cast
 
 from acceld.chips import MAX8_ELEMENTS
-from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import (
     masked,
     moved_to_sbuf,
@@ -39,11 +39,10 @@ COMPARISONS = {
 def iota(expr: object, dtype: object, *, mask: object = None, **kwargs: Any) -> Tensor:
     """``nisa.iota``: the values of an index expression in a new SBUF tile."""
     if not isinstance(expr, Expr) or not expr.shape:
-        raise LegalityError(
+        refuse(
+            "operand_type",
             "Expected operand 'expr' of 'iota' to be an expression of nl.arange or nl.mgrid",
-            rule="operand_type",
-            line=current().line(),
-            hint="for example nisa.iota(nl.arange(512)[None, :], dtype=nl.int32)",
+            "for example nisa.iota(nl.arange(512)[None, :], dtype=nl.int32)",
         )
     shape = expr.shape if len(expr.shape) > 1 else (1, *expr.shape)
     pattern = Pattern(expr.base, expr.over(shape))
@@ -63,32 +62,25 @@ def affine_select(
     tile = moved_to_sbuf(operand(on_true_tile, "on_true_tile", "affine_select"))
     other = scalar_operand(on_false_value, "on_false_value", "affine_select", tile.shape[0])
     if isinstance(other, Tensor):
-        raise LegalityError(
-            "on_false_value must be a number",
-            rule="operand_type",
-            line=current().line(),
-            hint="select against a tile with nl.where",
-        )
+        refuse("operand_type", "on_false_value must be a number", "select against a tile with nl.where")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     if isinstance(pred, bool):
         pred = Predicate(((Expr(Affine(0 if pred else -1)), "ge"),))
     if not isinstance(pred, Predicate):
-        raise LegalityError(
+        refuse(
+            "operand_type",
             "Expected operand 'pred' of 'affine_select' to be a comparison of index expressions",
-            rule="operand_type",
-            line=current().line(),
-            hint="for example pred=(i_p >= i_f) with nl.mgrid or nl.arange",
+            "for example pred=(i_p >= i_f) with nl.mgrid or nl.arange",
         )
     for expr, cmp in pred.terms:
         coefs = [0] * tile.ndim
         lead = tile.ndim - len(expr.coefs)
         for axis, coef in enumerate(expr.coefs):
             if coef and (lead + axis < 0 or tile.shape[lead + axis] != expr.shape[axis]):
-                raise LegalityError(
+                refuse(
+                    "mask_shape",
                     f"a predicate of shape {expr.shape} does not fit a tile of shape {tile.shape}",
-                    rule="mask_shape",
-                    line=current().line(),
-                    hint="index the positions with nl.mgrid over the tile's shape",
+                    "index the positions with nl.mgrid over the tile's shape",
                 )
             if coef:
                 coefs[lead + axis] = coef
@@ -128,11 +120,10 @@ def reducing(
             target = operand(reduce_res, "reduce_res", call)
             placed = conform(target, (dst.shape[0], 1))
             if placed is None:
-                raise LegalityError(
+                refuse(
+                    "operand_shape",
                     f"reduce_res of '{call}' has shape {target.shape}, not {(dst.shape[0], 1)}",
-                    rule="operand_shape",
-                    line=trace.line(),
-                    hint="declare it with nl.ndarray((partitions, 1), ...)",
+                    "declare it with nl.ndarray((partitions, 1), ...)",
                 )
             dsts.append(placed)
     slot = trace.emit(op, engine, dsts, srcs, attrs=attrs, mask=masked(mask, dst.shape))
@@ -212,11 +203,7 @@ def max8(*, src: object, mask: object = None, dtype: object = None, **kwargs: An
     tile = operand(src, "src", "max8")
     least, most = MAX8_ELEMENTS
     if not least <= prod(tile.shape[1:]) <= most:
-        raise LegalityError(
-            f"max8 takes {least} to {most} elements a partition, not {prod(tile.shape[1:])}",
-            rule="free_size",
-            line=current().line(),
-        )
+        refuse("free_size", f"max8 takes {least} to {most} elements a partition, not {prod(tile.shape[1:])}")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return _search("max8", [tile], (tile.shape[0], 8), kind, mask)
 
@@ -266,11 +253,10 @@ def local_gather(
     listed = prod(where.shape[1:]) * 16
     count = listed if num_valid_indices is None else operator.index(num_valid_indices)
     if tile.shape[0] % 16 or where.shape[0] != tile.shape[0] or width not in (1, 2, 4, 8, 16, 32) or count > listed:
-        raise LegalityError(
+        refuse(
+            "gather_shape",
             f"local_gather of {list(tile.shape)} by {list(where.shape)} indices of {width} elements each",
-            rule="gather_shape",
-            line=current().line(),
-            hint="partitions in multiples of 16; 1, 2, 4, 8, 16 or 32 elements an index",
+            "partitions in multiples of 16; 1, 2, 4, 8, 16 or 32 elements an index",
         )
     return result(
         "local_gather",
@@ -287,10 +273,6 @@ def sequence_bounds(*, segment_ids: object, dtype: object = None, **kwargs: Any)
     """``nisa.sequence_bounds``: (1, 2, n): start and end of the segment at each position."""
     tile = operand(segment_ids, "segment_ids", "sequence_bounds")
     if tile.shape[0] != 1:
-        raise UnsupportedCall(
-            "sequence_bounds of more than one partition",
-            line=current().line(),
-            hint="take the partitions one at a time",
-        )
+        unsupported("sequence_bounds of more than one partition", "take the partitions one at a time")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("sequence_bounds", Engine.GPSIMD, (1, 2, prod(tile.shape[1:])), kind, [tile])

@@ -9,8 +9,8 @@ from math import prod
 from typing import Any, cast
 
 from acceld.chips import BN_STATS_ELEMENTS
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import (
     masked,
     moved_to_sbuf,
@@ -46,18 +46,16 @@ class OutOfBoundsMode(IntEnum):
 
 def _tensor(value: object, name: str, call: str) -> Tensor:
     if not isinstance(value, Tensor):
-        raise LegalityError(
+        refuse(
+            "operand_type",
             f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
-            rule="operand_type",
-            line=current().line(),
-            hint="pass an argument of the kernel or a tensor declared with nl.ndarray",
+            "pass an argument of the kernel or a tensor declared with nl.ndarray",
         )
     if value.space is Space.PSUM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected operand '{name}' of '{call}' to be in address space 'hbm' or 'sbuf', but got a tile in 'psum' instead.",
-            rule="address_space",
-            line=current().line(),
-            hint="copy it to SBUF with nisa.tensor_copy first",
+            "copy it to SBUF with nisa.tensor_copy first",
         )
     return value if value.space is Space.HBM else on_chip(value, name, call)
 
@@ -70,11 +68,8 @@ def transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], cal
         source = conform(src, dst.shape)
         source = expand(src, dst.shape) if source is None else source
         if source is None:
-            raise LegalityError(
-                f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}",
-                rule="shape",
-                line=trace.line(),
-                hint="index both to the same shape",
+            refuse(
+                "shape", f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}", "index both to the same shape"
             )
         placed, src = dst, source
     accumulates = "rmw" in attrs
@@ -116,11 +111,10 @@ def atomic_rmw(dst: object, value: object, op: object, *, mask: object = None, *
     """``nl.atomic_rmw``: dst = dst op value in HBM."""
     target, source = _tensor(dst, "dst", "atomic_rmw"), operand(value, "value", "atomic_rmw")
     if target.space is not Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             "Expected operand 'dst' of 'atomic_rmw' to be in address space 'hbm'",
-            rule="address_space",
-            line=current().line(),
-            hint="update a tensor declared with buffer=nl.shared_hbm",
+            "update a tensor declared with buffer=nl.shared_hbm",
         )
     transfer(target, source, mask, {"rmw": reduce_op(op)}, "atomic_rmw")
 
@@ -133,11 +127,10 @@ def dma_transpose(
     defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
     order = tuple(operator.index(a) for a in axes) if axes is not None else defaults.get(tensor.ndim, ())
     if sorted(order) != list(range(tensor.ndim)):
-        raise LegalityError(
+        refuse(
+            "transpose_axes",
             f"axes {order} of 'dma_transpose' are no permutation of a tile with {tensor.ndim} axes",
-            rule="transpose_axes",
-            line=current().line(),
-            hint="name each axis once",
+            "name each axis once",
         )
     shape = tuple(tensor.shape[a] for a in order)
     partitions_fit(shape, "dma_transpose")
@@ -192,11 +185,7 @@ def nc_stream_shuffle(
     written_as(dtype, target, call)
     lanes = tuple(operator.index(lane) for lane in shuffle_mask)
     if len(lanes) != 32 or any(not (0 <= lane < 32 or lane == 255) for lane in lanes):
-        raise LegalityError(
-            "shuffle_mask must hold 32 partition numbers from 0 to 31, or 255",
-            rule="shuffle_mask",
-            line=current().line(),
-        )
+        refuse("shuffle_mask", "shuffle_mask must hold 32 partition numbers from 0 to 31, or 255")
     current().emit(
         "shuffle", Engine.VECTOR, [target], [source], attrs={"lanes": lanes}, mask=masked(mask, target.shape)
     )
@@ -232,12 +221,11 @@ def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwarg
     """``nisa.bn_stats``: six statistics a partition."""
     tile = operand(data, "data", "bn_stats")
     if prod(tile.shape[1:]) > BN_STATS_ELEMENTS:
-        raise LegalityError(
+        refuse(
+            "free_size",
             f"size of dimension 1 in 'data[{', '.join(map(str, tile.shape))}]' of 'bn_stats' exceed architecture "
             f"limitation of {BN_STATS_ELEMENTS}",
-            rule="free_size",
-            line=current().line(),
-            hint="take the statistics of pieces and merge them with bn_aggr",
+            "take the statistics of pieces and merge them with bn_aggr",
         )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("bn_stats", Engine.VECTOR, (tile.shape[0], 6), kind, [tile], mask=masked(mask, tile.shape))
@@ -247,11 +235,10 @@ def bn_aggr(data: object, *, mask: object = None, dtype: object = None, **kwargs
     """``nisa.bn_aggr``: mean and variance from triples of statistics."""
     tile = operand(data, "data", "bn_aggr")
     if prod(tile.shape[1:]) % 3:
-        raise LegalityError(
+        refuse(
+            "free_size",
             "bn_aggr needs a multiple of three elements",
-            rule="free_size",
-            line=current().line(),
-            hint="pass what nisa.bn_stats gave, six numbers for each piece",
+            "pass what nisa.bn_stats gave, six numbers for each piece",
         )
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("bn_aggr", Engine.VECTOR, (tile.shape[0], 2), kind, [tile], mask=masked(mask, tile.shape))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from acceld.nki.errors import KernelCrash
 from acceld.nki.frontend.current import frontend, sampling
 from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
@@ -110,3 +111,10 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
     assert 3 * 48 * 32 > sampling.SAMPLE_AFTER
     assert len(list(program.walk())) == 3
     assert np.array_equal(ran(program, [x]), 2 * x)
+
+
+def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "SAMPLE_AFTER", 2)
+    monkeypatch.setattr(sampling, "positions", lambda count: None)
+    with pytest.raises(KernelCrash, match="TypeError"):
+        traced(ROWS.format(before="pass", body=DOUBLED), SHAPE)
