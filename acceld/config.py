@@ -481,3 +481,11 @@ def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[s
         elif key in values:
             made[f.name] = _checked(key, values[key], hint, origins[key])
     return kind(**made)
+
+
+def dotted(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested sections by dotted keys."""
+    found: dict[str, Any] = {}
+    for name, value in section.items():
+        found |= dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from acceld import config
 from acceld.errors import AcceldError
@@ -107,13 +106,5 @@ def _workload(path: Path, folder: Path) -> Finding:
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:
     """Dotted keys with other values."""
-    before, after = _flat(asdict(old)), _flat(asdict(new))
+    before, after = config.dotted(asdict(old)), config.dotted(asdict(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        found |= _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-    return found

@@ -154,10 +154,10 @@ async def test_a_lost_daemon_gives_a_banner_and_the_console_comes_back(monkeypat
     client = Flaky()
     app = console(client=client)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "disconnected (no answer)" in app.banner)
+        await until(pilot, lambda: "disconnected (no answer)" in app.session.banner)
         await until(pilot, lambda: bool(app.screen.query_one("#banner").display))
         client.down = False
-        await until(pilot, lambda: app.banner == "")
+        await until(pilot, lambda: app.session.banner == "")
 
 
 async def test_a_replay_shows_the_run_as_it_was_and_changes_nothing() -> None:
@@ -166,17 +166,17 @@ async def test_a_replay_shows_the_run_as_it_was_and_changes_nothing() -> None:
     app = console(client=client, run=3, replay=Replay(3, events))
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press("2")
-        run = app.run_view
+        run = app.session.run_view
         assert run is not None and len(run.candidates) == 62
-        assert app.replay is not None
-        app.replay.seek(0.1)
+        assert app.session.replay is not None
+        app.session.replay.seek(0.1)
         app.refresh_screen()
         await pilot.press("p")
-        early = app.run_view
+        early = app.session.run_view
         assert early is not None and 0 < len(early.candidates) < 20
-        app.replay.step(-3)
-        app.replay.seek(1.0)
-        assert app.run_view == client.console.views[3]
+        app.session.replay.step(-3)
+        app.session.replay.seek(1.0)
+        assert app.session.run_view == client.console.views[3]
     assert client.sent == []
 
 

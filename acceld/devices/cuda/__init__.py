@@ -9,5 +9,5 @@ DEVICE = Device(
     doctor="acceld.devices.cuda.backend:doctor",
     host_timed=True,
     rules="acceld.devices.cuda.rules",
-    readers={"triton": "acceld.devices.cuda.rules.reading:read"},
+    readers={"triton": "acceld.devices.cuda.rules.reading:TritonModule"},
 )

@@ -324,8 +324,3 @@ def mask(access: ast.Call) -> ast.expr | None:
 def returns_early(function: FunctionNode) -> bool:
     """Whether a function returns before its end."""
     return any(isinstance(one, ast.Return) for one in walk(function.body))
-
-
-def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> TritonModule:
-    """Return a kernel's source as the rules read it. RuleRefused where it can not be read."""
-    return TritonModule(source, api, shapes)
