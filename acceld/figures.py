@@ -78,7 +78,7 @@ def paired(found: Mapping[str, Any]) -> str:
 
 
 def cores(statistics: Mapping[str, Any]) -> list[str]:
-    """What an evaluator's statistics tell of the cores of each backend that has some, one line each.
+    """Return a line about the cores of each backend that has some, from an evaluator's statistics.
 
     ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3 out of service``.
     """

@@ -14,7 +14,7 @@ from acceld.watch.answers import evaluation_from
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """How many times faster than the other one, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
+    """A speed-up over another kernel, measured interleaved with it, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
 
     ratio: float
     low: float

@@ -14,7 +14,7 @@ REASONS_SHOWN = 2
 
 
 def screening(counts: dict[str, int]) -> str:
-    """What screening by the simulator did, in one line."""
+    """Return one line about what screening by the simulator did."""
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
         text += f"; of {counts['measured']} measured all the same {counts['wrong']} were faster"
@@ -74,7 +74,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
 
 
 def _refused(refusals: list[dict[str, Any]]) -> str:
-    """How many proposals gave no code, and the most frequent reasons."""
+    """Return how many proposals gave no code, and the most frequent reasons."""
     if not refusals:
         return "none"
     shown = []

@@ -27,7 +27,7 @@ FORWARDED = ("workload", "entry", "proposer", "preset", "chip", "api", "backend"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to search on, what to vary, and what each run may cost."""
+    """Add the arguments of the command."""
     parser.add_argument("target", metavar="WORKLOAD|KERNEL.py", help="a workload, or a kernel file with --workload")
     parser.add_argument(
         "--vary",

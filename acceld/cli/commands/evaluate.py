@@ -34,7 +34,7 @@ PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Input, output and what the lines do not say."""
+    """Add the arguments of the command."""
     parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
     parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
@@ -59,7 +59,7 @@ class Item:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What its baseline depends on."""
+        """The fields that its baseline depends on."""
         return tuple(self.body.get(name) for name in PLACES)
 
 

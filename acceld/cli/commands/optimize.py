@@ -38,7 +38,7 @@ BACKEND_START_S = 900.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Target and choices; what is not said comes from acceld.toml."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "target", metavar="WORKLOAD|KERNEL.py", nargs="?", help="a workload, or a kernel file with --workload"
     )
@@ -169,7 +169,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
 
 
 def _baseline_choice(found: Workload, default: Choice, arguments: argparse.Namespace) -> Choice:
-    """Where a workload's first baseline that fits what was asked for runs. WorkloadError where none does."""
+    """Return the target of a workload's first baseline that fits what was asked for. WorkloadError where none does."""
     if arguments.api is None:
         for api in found.baselines:
             with contextlib.suppress(UsageError):
@@ -253,7 +253,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
 
-    progress = progress_for()
+    progress = progress_for(run_id)
     try:
         for event in client.follow(run_id, wait_s=1.0):
             progress.update(event)
