@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields, replace
-from typing import Any, TypeVar
+from dataclasses import fields, replace
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
@@ -52,8 +52,13 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
     if not isinstance(asked, Mapping):
         raise UsageError("search is no object")
     _refuse_unknown("search", asked, SEARCH_OPTIONS)
-    _record({**asdict(preset), **asked}, SearchParameters, "search")
-    return replace(preset, **asked)
+    hints = get_type_hints(SearchParameters)
+    for name, value in asked.items():
+        _record(value, hints[name], f"search.{name} = {value!r}")
+    try:
+        return replace(preset, **asked)
+    except ValueError as error:
+        raise UsageError(f"search: {error}") from error
 
 
 def kernel(asked: Any, api: str) -> Kernel:
@@ -81,8 +86,8 @@ def gate(asked: Any) -> Gate:
         raise UsageError(f"there is no gate {asked!r}", hint=f"One of {', '.join(Gate)}.") from error
 
 
-def _record(raw: Mapping[str, Any], kind: type[T], what: str) -> T:
-    """The record of a JSON object. UsageError where a value does not fit."""
+def _record(raw: Any, kind: type[T], what: str) -> T:
+    """Return a JSON value as its type. UsageError where a value does not fit."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
