@@ -52,7 +52,7 @@ class CpuDriver:
     clock: Clock = "processor"
     builder = "acceld.devices.cpu.kernels:build"
     worker = "acceld.devices.cpu.kernels:prepare"
-    deck_bytes = 512 << 20
+    batch_bytes = 512 << 20
     reference = ""
 
     def __init__(self) -> None:

@@ -10,14 +10,13 @@ from typing import TypeVar
 import numpy as np
 
 from acceld.config import EvaluateConfig
-from acceld.devices.neuron.builds import Build
-from acceld.devices.neuron.case import Case
+from acceld.devices.neuron.case import Build, NeuronCase
 from acceld.devices.neuron.machine import Machine
 from acceld.devices.neuron.runtime.requests import Tensor
 from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner
 from acceld.devices.neuron.runtime.timing import ProofError
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.simulated.children import Children, Refused
@@ -42,7 +41,9 @@ class Bench:
         self.time_s = config.time_s
         self._recovered = time.monotonic()
 
-    async def on_core(self, case: Case, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]) -> T | Verdict:
+    async def on_core(
+        self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
+    ) -> T | Failed:
         """Do ``work`` with a runner on a leased core; on another core where the first is lost.
 
         DeviceError where no core can be had, and where nothing proves that a core ran, not even for a known-good kernel.
@@ -68,8 +69,8 @@ class Bench:
         if isinstance(last, ProofError):
             if not await machine.proves_time():
                 raise last
-            return Verdict(Status.RUNTIME_ERROR, Failure("no_proof", f"it can not be timed {on}"))
-        return Verdict(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
+            return Failed(Status.RUNTIME_ERROR, Failure("no_proof", f"it can not be timed {on}"))
+        return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
 
     async def _recover(self) -> None:
         """Try canaries again, now and then, on cores that are out of service."""
@@ -77,7 +78,7 @@ class Bench:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()
 
-    async def load(self, case: Case, runner: NeuronRunner, slot: int, build: Build) -> Verdict | None:
+    async def load(self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build) -> Failed | None:
         """Load a NEFF of the case's workload into a slot."""
         asked, compiled = build
         outputs = [
@@ -85,7 +86,7 @@ class Bench:
         ]
         return await runner.load(compiled, asked.arguments, outputs, slot=slot, deadline_s=self.check_s)
 
-    async def data(self, case: Case, variant: str, seed: int) -> DataSet | Refused:
+    async def data(self, case: NeuronCase, variant: str, seed: int) -> DataSet | Refused:
         """A data set of the case's workload. WorkloadError where the reference is at fault."""
         return await self._children.data_set(case.workload, variant, seed)
 

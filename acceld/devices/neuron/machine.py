@@ -21,8 +21,8 @@ from acceld.devices.neuron.tools.detection import instance
 from acceld.devices.neuron.tools.monitor import Monitor
 from acceld.devices.neuron.tools.reports import NeuronDevice
 from acceld.devices.neuron.tools.toolchain import Toolchain, find_toolchain
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Kernel
 from acceld.targets import TARGETS
 
@@ -119,7 +119,7 @@ class Machine:
     async def _canary(self) -> Compiled:
         request = self.request(canary.kernel(self.api, self._lnc), canary.INPUTS, {})
         compiled = await self.compiler.compile(request)
-        if isinstance(compiled, Verdict):
+        if isinstance(compiled, Failed):
             raise DeviceError(
                 f"a known-good kernel does not compile here: {compiled.failure.message}",
                 hint="it compiles in acceld's sandbox; `python -m acceld.devices.neuron.tools.trial` compiles it outside",

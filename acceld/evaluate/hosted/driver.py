@@ -90,7 +90,7 @@ class Driver(Protocol):
     """``module:function`` of the builder."""
     worker: str
     """``module:function`` of the worker's ``prepare``."""
-    deck_bytes: int
+    batch_bytes: int
     """Room for inputs and outputs of all calls of one session together."""
     reference: str
     """``module:function`` that computes expected outputs; empty: the workload's own reference."""

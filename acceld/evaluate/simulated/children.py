@@ -17,6 +17,7 @@ from typing import Any
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import oracle_kernel
+from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
 from acceld.evaluate.correctness.datasets import DataSet
@@ -38,14 +39,6 @@ JUDGING = {
 }
 PROGRAM_BYTES = 64 << 20
 _ORACLE_S = 900.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A stage that a kernel did not pass."""
-
-    status: Status
-    failure: Failure
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from acceld.devices.neuron.runtime.cores import Core, Isolation, foreign_processes
 from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[bool]]
@@ -190,13 +190,13 @@ class CoreLeases:
         """What must be still while a core is timed."""
         return self._isolation
 
-    def device_fault(self, candidate: str) -> Verdict | None:
+    def device_fault(self, candidate: str) -> Failed | None:
         """The verdict on a candidate after which canaries failed on two cores; None for any other."""
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
         text = f"known-good kernels failed after it on cores {', '.join(map(str, cores))}"
-        return Verdict(Status.RUNTIME_ERROR, Failure("device_fault", text))
+        return Failed(Status.RUNTIME_ERROR, Failure("device_fault", text))
 
     def _free(self, core: int) -> None:
         self._held.pop(core)
