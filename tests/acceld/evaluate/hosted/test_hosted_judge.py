@@ -87,7 +87,7 @@ async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
     )
 
 
-RIGHT = _attack("H01_row_order")[0].rstrip().removesuffix("}")
+RIGHT = ATTACKS["H01_row_order"].kernel.text.rstrip().removesuffix("}")
 """A kernel that is right, open for one more statement."""
 REFEREED = {
     "((float *)a)[7] += 1.0f;": (Status.RUNTIME_ERROR, "input_changed"),
@@ -106,7 +106,7 @@ async def test_right_outputs_do_not_excuse_what_the_referee_forbids(judge: Hoste
 
 
 async def test_elements_that_are_never_written_are_named_as_such(judge: HostedJudge) -> None:
-    found = await _judged(judge, _attack("H01_row_order")[0].replace("i < 128", "i < 127"), "c")
+    found = await _judged(judge, ATTACKS["H01_row_order"].kernel.text.replace("i < 128", "i < 127"), "c")
     assert found.status is Status.INCORRECT_NUMERICAL and found.failure is not None
     assert found.failure.rule == "unwritten" and "(192)" in found.failure.message
 
