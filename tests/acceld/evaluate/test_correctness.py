@@ -88,7 +88,8 @@ def test_the_tolerance_has_a_least_and_a_greatest_value() -> None:
     least = tolerance_from(NONE, 1.0)
     assert (least.rel_l2, least.worst_row, least.element) == (2e-7, 1e-6, 1e-3)
     greatest = tolerance_from(Errors(1e-4, 1e-3, 1e-3), 1.0)
-    assert (greatest.rel_l2, greatest.worst_row, greatest.element) == (1e-3, 1e-2, pytest.approx(0.05))
+    assert (greatest.rel_l2, greatest.worst_row) == (1e-3, 1e-2)
+    assert greatest.element == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(
