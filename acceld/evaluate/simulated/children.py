@@ -17,10 +17,11 @@ from typing import Any
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import oracle_kernel
-from acceld.evaluate.case import Failed
+from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
 from acceld.evaluate.correctness.datasets import DataSet
+from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
@@ -240,6 +241,20 @@ class Children:
                 learned = NumpyFloor(found.floors, seconds=found.seconds)
                 await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
             return found
+
+    async def data_for(self, case: Case, trial: Trial) -> DataSet | None:
+        """Return a trial's data set; None, with a note in the case, where the variant decides nothing for the workload.
+
+        WorkloadError where the workload's own distribution is refused, or the reference is at fault.
+        """
+        loaded = case.workload
+        data = await self.data_set(loaded, trial.variant, trial.seed)
+        if not isinstance(data, Refused):
+            return data
+        if trial.variant == OWN:
+            raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
+        case.refused(trial.name, data.reason)
+        return None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
         """Run the oracle; without a reference it is given the program of the workload's own kernel."""
