@@ -26,7 +26,7 @@ TRIES = 3
 CHECK_S = 60.0
 """Deadline of one execution with its data where the configuration names none; the first one loads the runtime too."""
 RECOVER_S = 300.0
-"""How long a core stays out of service before canaries are tried on it again."""
+"""Time that a core stays out of service before canaries are tried on it again."""
 T = TypeVar("T")
 
 

@@ -138,7 +138,7 @@ class Checker:
         return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
 
     async def _admit(self, case: TracedCase) -> Failed | None:
-        """What is wrong with the workload itself; asked only of what may be shown as a win."""
+        """Return the workload's own fault; asked only for kernels that may be shown as a win."""
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)
 

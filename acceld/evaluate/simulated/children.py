@@ -44,7 +44,7 @@ _ORACLE_S = 900.0
 
 @dataclass(slots=True)
 class Traced:
-    """What a tracer answered: bytes that may be a Program. The caller closes it."""
+    """A tracer's answer: bytes that may be a Program. The caller closes it."""
 
     reply: Reply
     offset: int
@@ -57,7 +57,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What the judge found without running the program: hash, legality (it passed), timeline."""
+    """A legal program's hash and timeline, found without running it."""
 
     program_sha256: str
     profile: dict[str, Any]
@@ -275,7 +275,7 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed}
         return answered(workload, *await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
@@ -299,7 +299,7 @@ def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:
 
 
 def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
-    """Where the program begins in the reply, or why there is none. Nothing in the reply is trusted."""
+    """Return the program's offset in the reply, or why there is none. Nothing in the reply is trusted."""
     if outcome.cause in ("deadline", "cpu"):
         return Failed(
             Status.TIMEOUT,
