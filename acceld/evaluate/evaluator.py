@@ -30,7 +30,7 @@ from acceld.workloads import Workload, load_workload, workload
 C = TypeVar("C", bound=Case)
 T = TypeVar("T")
 Ended = Failed | Status
-"""Why an evaluation ends before its last stage: a failure, or a status that is none."""
+"""End of an evaluation before its last stage: a failure, or a status that is none."""
 Started = Callable[[EvaluationRequest, str], Awaitable[None]]
 """Called with each evaluation that gets a slot, and the slot's name."""
 

@@ -1,4 +1,4 @@
-"""What the GPU backend brings: one lease a GPU, Triton in the builder, our own replay of the plan in the worker."""
+"""The driver of the GPU backend: one lease a GPU, Triton in the builder, our own replay of the plan in the worker."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CudaDriver:
 
     @property
     def gpu(self) -> Gpu | None:
-        """What is known of this kind of GPU."""
+        """The facts of this kind of GPU, where known."""
         return gpu_called(self.gpus[0].name)
 
     def check(self, api: str | None = None) -> None:

@@ -19,7 +19,6 @@ from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.datasets import DataSet
-from acceld.evaluate.simulated.children import Children, Refused
 from acceld.model import Failure, Status
 
 TRIES = 3
@@ -27,16 +26,15 @@ TRIES = 3
 CHECK_S = 60.0
 """Deadline of one execution with its data where the configuration names none; the first one loads the runtime too."""
 RECOVER_S = 300.0
-"""How long a core stays out of service before canaries are tried on it again."""
+"""Time that a core stays out of service before canaries are tried on it again."""
 T = TypeVar("T")
 
 
 class Bench:
-    """Cores to put kernels on, and data for them."""
+    """Leases cores and puts kernels on them."""
 
-    def __init__(self, machine: Machine, children: Children, config: EvaluateConfig) -> None:
+    def __init__(self, machine: Machine, config: EvaluateConfig) -> None:
         self._machine = machine
-        self._children = children
         self.check_s = config.check_s or CHECK_S
         self.time_s = config.time_s
         self._recovered = time.monotonic()
@@ -85,10 +83,6 @@ class Bench:
             Tensor(f"output_{number}", one.dtype, one.kernel_shape) for number, one in enumerate(case.workload.outputs)
         ]
         return await runner.load(compiled, asked.arguments, outputs, slot=slot, deadline_s=self.check_s)
-
-    async def data(self, case: NeuronCase, variant: str, seed: int) -> DataSet | Refused:
-        """A data set of the case's workload. WorkloadError where the reference is at fault."""
-        return await self._children.data_set(case.workload, variant, seed)
 
 
 async def inputs_of(data: DataSet) -> tuple[bytes, ...]:

@@ -37,7 +37,7 @@ class Builds:
 
 
 def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> CompileRequest:
-    """What compiling a kernel of a workload is; UsageError and KernelFailure for a file that has no such function.
+    """Return the request for a kernel of a workload; UsageError and KernelFailure for a file that has no such function.
 
     Names of the kernel's own parameters are those of the NEFF's inputs; arguments go by position.
     """

@@ -25,7 +25,7 @@ class NeuronCase(Case):
 
     @property
     def build(self) -> Build:
-        """What it was compiled into; there is one from the stage after building."""
+        """The compiled kernel; there is one from the stage after building."""
         assert self.compiled is not None
         return self.compiled
 

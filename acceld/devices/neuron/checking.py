@@ -11,7 +11,6 @@ from acceld.devices.neuron.bench import Bench, inputs_of
 from acceld.devices.neuron.builds import Builds
 from acceld.devices.neuron.case import NeuronCase
 from acceld.devices.neuron.runtime.runner import NeuronRunner
-from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
@@ -20,7 +19,7 @@ from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import DEAR_S, Trial, judge_errors, search_trial, strict_trials
 from acceld.evaluate.correctness.metrics import Errors, compare
 from acceld.evaluate.correctness.noise import Floors
-from acceld.evaluate.simulated.children import Refused
+from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate
 from acceld.workloads.inputs import numpy_dtype
 
@@ -28,8 +27,9 @@ from acceld.workloads.inputs import numpy_dtype
 class Checker:
     """Tries kernels on data sets. ``backend`` names the floors of what its baselines are off by."""
 
-    def __init__(self, backend: str, bench: Bench, builds: Builds, floors: Floors) -> None:
+    def __init__(self, backend: str, bench: Bench, builds: Builds, children: Children, floors: Floors) -> None:
         self._backend = backend
+        self._children = children
         self._bench = bench
         self._builds = builds
         self._floors = floors
@@ -58,11 +58,8 @@ class Checker:
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
         """One data set; None where the kernel passes or the variant is refused."""
         loaded = case.workload
-        data = await self._bench.data(case, trial.variant, trial.seed)
-        if isinstance(data, Refused):
-            if trial.variant == OWN:
-                raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
-            case.refused(trial.name, data.reason)
+        data = await self._children.data_for(case, trial)
+        if data is None:
             return None
         try:
             inputs = await inputs_of(data)

@@ -115,9 +115,9 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
         )
         await machine.prove()
         await machine.monitor.start()
-        bench, builds = Bench(machine, self._children, config), Builds(machine, slots_of(config))
-        checker = Checker(self.backend, bench, builds, self._floors)
-        self._work = (builds, checker, Stopwatch(bench, builds, checker))
+        bench, builds = Bench(machine, config), Builds(machine, slots_of(config))
+        checker = Checker(self.backend, bench, builds, self._children, self._floors)
+        self._work = (builds, checker, Stopwatch(bench, builds, self._children, checker))
 
     async def close(self) -> None:
         """End the monitor and the child processes."""

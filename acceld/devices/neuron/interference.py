@@ -1,4 +1,4 @@
-"""Which cores disturb each other: one is timed while it is quiet, and while a neighbor of each kind is busy."""
+"""Find the cores that disturb each other: time one while all is quiet, and while a neighbor of each kind is busy."""
 
 from __future__ import annotations
 

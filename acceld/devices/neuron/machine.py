@@ -32,7 +32,7 @@ FLAGS = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a machine has: asked before anything is started."""
+    """Tools, cores and chip of a machine, found before anything is started."""
 
     tools: Toolchain
     cores: tuple[Core, ...]
@@ -105,7 +105,7 @@ class Machine:
             )
 
     def request(self, kernel: Kernel, arguments: Sequence[Tensor], scalars: dict[str, Scalar]) -> CompileRequest:
-        """What compiling a kernel for this machine is."""
+        """Return the request to compile a kernel for this machine."""
         return CompileRequest(
             kernel=kernel,
             arguments=tuple(arguments),
@@ -133,7 +133,7 @@ class Machine:
         return await canary.passes(core, await self._canary(), start)
 
     async def proves_time(self) -> bool:
-        """Whether a known-good kernel can be timed with proof: if not, the profiler or the runtime is at fault."""
+        """Return True if a known-good kernel can be timed with proof; if not, the profiler or the runtime is at fault."""
         compiled = await self._canary()
         async with self.leases.lease("canary", timing=True) as lease:
             try:

@@ -13,12 +13,11 @@ from acceld.devices.neuron.case import Build, NeuronCase
 from acceld.devices.neuron.checking import Checker
 from acceld.devices.neuron.runtime.runner import NeuronRunner
 from acceld.devices.neuron.runtime.timing import MAX_ROUNDS, Measurement, Round, choose, profile_from
-from acceld.errors import WorkloadError
 from acceld.evaluate.case import Failed
 from acceld.evaluate.comparison import Paired, paired
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial, fresh_seed, search_trial
-from acceld.evaluate.simulated.children import Refused
+from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate, Kernel, Profile
 
 ROUNDS = 4
@@ -37,8 +36,9 @@ class _Rounds:
 class Stopwatch:
     """Times kernels in isolation groups."""
 
-    def __init__(self, bench: Bench, builds: Builds, checker: Checker) -> None:
+    def __init__(self, bench: Bench, builds: Builds, children: Children, checker: Checker) -> None:
         self._bench = bench
+        self._children = children
         self._builds = builds
         self._checker = checker
 
@@ -50,9 +50,8 @@ class Stopwatch:
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or not case.request.run else []
-        data = await self._bench.data(case, OWN, search_trial(case.seeds).seed)
-        if isinstance(data, Refused):
-            raise WorkloadError(f"workload {case.workload.name!r} can not be timed: {data.reason}")
+        data = await self._children.data_for(case, search_trial(case.seeds))
+        assert data is not None, "a workload whose own distribution is refused raises"
         inputs = await inputs_of(data)
 
         async def work(runner: NeuronRunner) -> _Rounds | Failed:

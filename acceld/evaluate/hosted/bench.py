@@ -50,7 +50,7 @@ _STATUSES = {
     "output_dtype": Status.INCORRECT_DTYPE,
     "protocol": Status.REJECTED,
 }
-"""What a rule that a kernel broke while it ran is called as a status; every other one is a run-time error."""
+"""Statuses of rules that a kernel broke while it ran; every other one is a run-time error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a session is run: most and fewest calls, and what it may take."""
+    """Terms of a session: most and fewest calls, and its time budget."""
 
     calls: int
     least: int
@@ -91,7 +91,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the referee wrote of one worker; one entry a call. ``failed`` says why there are no more calls."""
+    """The referee's record of one worker; one entry a call. ``failed`` says why there are no more calls."""
 
     wall_us: tuple[float, ...]
     processor_us: tuple[float, ...]
@@ -244,7 +244,7 @@ class Bench:
         ]
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed, "reference": self._driver.reference}
         return answered(workload, *await self._oracle.run("admit", pack(request), self._oracle_jail(expects=True)))
 

@@ -22,7 +22,7 @@ _MORE_THAN_ONE_CORE = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What an empty call costs by either clock (medians), and how much that varies (distance between quartiles)."""
+    """Cost of an empty call by either clock: medians, and distances between quartiles."""
 
     wall_us: float
     processor_us: float
@@ -121,7 +121,7 @@ def _complaint(timed: Timed, latency: Estimate, wall_us: float, overhead: Overhe
 
 
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
-    """What is wrong with the times themselves; ``shortest_us`` is what the declared work takes at least, where known."""
+    """Return why the times can not be true; ``shortest_us`` is the least time of the declared work, where known."""
     if found.complaint:
         return Failure("clocks", found.complaint, hint="Time it again on an idle machine, or by another method.")
     if shortest_us is not None and found.latency.middle < shortest_us:

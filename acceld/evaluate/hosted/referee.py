@@ -45,14 +45,14 @@ FIXUPS = 200
 TILE_BYTES = 4096
 _READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
 _HANDLING_S = 10.0
-"""What laying out inputs and keeping outputs may take around a call."""
+"""Time that laying out inputs and keeping outputs may take around a call."""
 FINISHED = "finished"
 """The outcome's cause where the referee ended the worker because all is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a referee is told: the calls to make, in order, and how long it may take.
+    """A referee's instructions: the calls to make, in order, and their time budget.
 
     ``place`` is 0 for the one that begins, 1 for the other, None without a competitor. After ``least`` calls it stops
     once ``budget_s`` is used up.

@@ -1,4 +1,4 @@
-"""What became of one session of calls: each variant's worst call held against its tolerance."""
+"""Grade one session of calls: each variant's worst call against its tolerance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HostedCase(Case):
 
     @property
     def artefact(self) -> Artefact:
-        """What was built; there is one from the stage after building."""
+        """The built kernel; there is one from the stage after building."""
         assert self.built is not None
         return self.built
 
@@ -85,7 +85,7 @@ def grade(
 
 
 def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
-    """Whether the same inputs gave the same outputs, but for rounding."""
+    """Check that the same inputs gave the same outputs, but for rounding."""
     moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
     limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
     detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"

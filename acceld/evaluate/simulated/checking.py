@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from acceld.config import EvaluateConfig
-from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admit
@@ -139,18 +138,15 @@ class Checker:
         return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
 
     async def _admit(self, case: TracedCase) -> Failed | None:
-        """What is wrong with the workload itself; asked only of what may be shown as a win."""
+        """Return the workload's own fault; asked only for kernels that may be shown as a win."""
         weak = await self._weakness(case, self._children.admit)
         return None if weak is None else Failed(Status.SUSPECT, weak)
 
     async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
         """One data set; None where the program passes or the variant is refused."""
         loaded = case.workload
-        data = await self._children.data_set(loaded, trial.variant, trial.seed)
-        if isinstance(data, Refused):
-            if trial.variant == OWN:
-                raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
-            case.refused(trial.name, data.reason)
+        data = await self._children.data_for(case, trial)
+        if data is None:
             return None
         try:
             self._in_use[data.folder] += 1

@@ -61,7 +61,7 @@ class Timer:
         return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
     def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
-        """What the judge is told that the bytes must be a program for."""
+        """Return the header that says what the bytes must be a program for."""
         kernel, loaded = case.request.kernel, case.loaded
         outputs = None
         if loaded is not None:

@@ -26,7 +26,7 @@ _HELLO_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the compiler's interpreter has."""
+    """Versions in the compiler's interpreter."""
 
     compiler: str
     nki: str

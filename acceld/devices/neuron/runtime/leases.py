@@ -39,7 +39,7 @@ class Lease:
     sessions: set[int] = field(default_factory=set)
     clean: bool = True
     blameless: bool = False
-    """What made the end unclean was not the candidate."""
+    """True where something other than the candidate made the end unclean."""
 
     def owns(self, session: int) -> None:
         """A child started in a session of its own works on this core: it is no stranger."""
@@ -187,7 +187,7 @@ class CoreLeases:
 
     @property
     def isolation(self) -> Isolation:
-        """What must be still while a core is timed."""
+        """Cores that must be still while a core is timed."""
         return self._isolation
 
     def device_fault(self, candidate: str) -> Failed | None:
