@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which attacks, how often, and the form of the answer."""
+    """Add the arguments of the command."""
     parser.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
     parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="whose judge to attack")
     parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _row(result: Result, backend: str) -> tuple[str, ...]:
-    """What became of one attack, in words."""
+    """Return the table row of one attack."""
     source = Source.SIMULATED if backend == "simulator" else Source.MEASURED
     latency = "" if result.latency_us is None else brief_latency(result.latency_us, source)
     why = " ".join(filter(None, (result.status, latency, result.rule, result.message)))

@@ -91,12 +91,36 @@ async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
     )
 
 
+RIGHT = _attack("H01_row_order")[0].rstrip().removesuffix("}")
+"""A kernel that is right, open for one more statement."""
+REFEREED = {
+    "((float *)a)[7] += 1.0f;": (Status.RUNTIME_ERROR, "input_changed"),
+    "((float *)b)[256 * 192 - 1] = -((float *)b)[256 * 192 - 1];": (Status.RUNTIME_ERROR, "input_changed"),
+    "out[128 * 192] = 1.0f;": (Status.RUNTIME_ERROR, "out_of_bounds"),
+    "out[-1] = 1.0f;": (Status.RUNTIME_ERROR, "out_of_bounds"),
+    "for (;;) {}": (Status.TIMEOUT, "deadline"),
+}
+
+
+@pytest.mark.parametrize("statement", REFEREED)
+async def test_right_outputs_do_not_excuse_what_the_referee_forbids(judge: HostedJudge, statement: str) -> None:
+    assert (await _judged(judge, RIGHT + "}", "c")).status is Status.PASSED
+    found = await _judged(judge, f"{RIGHT}{statement}\n}}", "c")
+    assert (found.status, found.failure and found.failure.rule) == REFEREED[statement]
+
+
+async def test_elements_that_are_never_written_are_named_as_such(judge: HostedJudge) -> None:
+    found = await _judged(judge, _attack("H01_row_order")[0].replace("i < 128", "i < 127"), "c")
+    assert found.status is Status.INCORRECT_NUMERICAL and found.failure is not None
+    assert found.failure.rule == "unwritten" and "(192)" in found.failure.message
+
+
 async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path) -> None:
     loaded = load_workload(WORKLOAD)
     shapes = [*(one.shape for one in loaded.arguments), *(one.shape for one in loaded.outputs)]
     call_bytes = 4 * sum(math.prod(shape) for shape in shapes)
     driver = _Unmeasured()
-    driver.deck_bytes = 4 * call_bytes
+    driver.batch_bytes = 4 * call_bytes
     made = HostedJudge(replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2), tmp_path, driver)
     await made.start()
     try:
@@ -105,14 +129,14 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
         assert found.correctness is not None and found.correctness.accelopt_verdict is True
         names = [check.name.split(" ")[0] for check in found.correctness.checks]
         assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= set(names)
-        driver.deck_bytes = 2 * call_bytes
+        driver.batch_bytes = 2 * call_bytes
         with pytest.raises(UsageError, match="too much to time"):
             await _judged(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
     finally:
         await made.stop(1)
 
 
-async def test_a_faster_kernel_is_timed_by_turns_with_the_baseline(judge: HostedJudge) -> None:
+async def test_a_faster_kernel_is_timed_interleaved_with_the_baseline(judge: HostedJudge) -> None:
     text, _ = _attack("H01_row_order")
     found = await _judged(judge, text, "c")
     assert found.status is Status.PASSED and found.profile is not None
@@ -121,7 +145,7 @@ async def test_a_faster_kernel_is_timed_by_turns_with_the_baseline(judge: Hosted
     assert pair["against"] == baseline_kernel(load_workload(WORKLOAD), "c").sha256
 
 
-async def test_whoever_names_another_kernel_gets_turns_with_that_one(judge: HostedJudge) -> None:
+async def test_a_request_that_names_another_kernel_is_compared_with_that_one(judge: HostedJudge) -> None:
     fast, base = (
         Kernel(_attack("H01_row_order")[0], "c", filename="kernel.c"),
         baseline_kernel(load_workload(WORKLOAD), "c"),
