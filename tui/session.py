@@ -31,7 +31,7 @@ class Session:
         self.candidate: int | None = None
         """The candidate in view."""
         self.banner = ""
-        """What is wrong with the connection; empty where nothing is."""
+        """The state of the connection in words; empty where all is well."""
         self.hello: Mapping[str, Any] = {}
         """The daemon's first answer."""
         self._clock = clock
@@ -39,7 +39,7 @@ class Session:
 
     @property
     def state(self) -> ConsoleView:
-        """What the screens show."""
+        """The folded events that the screens draw."""
         return self.replay.console if self.replay else self.live
 
     @property

@@ -124,7 +124,7 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
 
 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
-    """What the memory would show in the first iteration."""
+    """Return the insights that the first iteration would show."""
     from acceld.store.connection import connect_reader
     from acceld.store.reads.records import load_insights
 

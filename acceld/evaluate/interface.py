@@ -1,4 +1,4 @@
-"""What the search asks of an evaluator."""
+"""The interface between the search and the evaluators."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ class EvaluationRequest:
 
     @property
     def needs_proof(self) -> bool:
-        """Whether its latency may be shown as a win: a baseline's is only what others are held against."""
+        """True if its latency may be shown as a win; a baseline's is only compared with."""
         return self.priority is not Priority.BASELINE
 
     @property
     def key(self) -> str:
-        """What makes two requests the same work: journalled so that none is done twice."""
+        """Key that is equal for equal work: journalled so that none is done twice."""
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
         return "/".join(filter(None, (*parts, "screened" if self.screen else "")))
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What evaluators are built from: configuration, folders, and whom to report to."""
+    """Configuration, folders and callbacks that evaluators are built from."""
 
     config: EvaluateConfig
     devices: DevicesConfig

@@ -70,7 +70,7 @@ class SlotQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether a slot is free and nobody waits for it."""
+        """True if a slot is free and nobody waits for it."""
         return bool(self._free) and not self._waiting
 
     def close(self) -> None:

@@ -164,7 +164,7 @@ def outcome(
 
 
 def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> PairedSpeedup | None:
-    """The speed-up over the baseline from ratios that were measured by turns.
+    """The speed-up over the baseline from ratios of interleaved measurements.
 
     The ratio against the baseline itself where there is one; else the product of the steps, whose relative half widths add
     in squares (they were measured independently).

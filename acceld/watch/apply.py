@@ -70,7 +70,7 @@ def apply(path: Path, text: str, expected_sha256: str) -> Path:
 
 
 def python_differences(old: str, new: str, entry: str) -> list[str]:
-    """What the old file offers and the new one does not, in words; empty for a drop-in. SyntaxError where one is no Python.
+    """Return what the old file offers and the new one does not, in words; empty for a drop-in. SyntaxError for no Python.
 
     Counted are name, decorators and arguments of the kernel, everything imported at the top level (from where, under
     which name), and the names defined there that do not begin with an underscore. The new file may import and define more.

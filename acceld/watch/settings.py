@@ -26,7 +26,7 @@ AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one thing that was saved."""
+    """The verdict on one thing that was saved."""
 
     path: Path
     text: str
@@ -46,7 +46,7 @@ class SettingsFiles:
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
 
     def files(self) -> set[Path]:
-        """What to watch; a file in a folder that exists may still be missing."""
+        """Return the files to watch; one in a folder that exists may still be missing."""
         own = config.project_file(self.folder) or self.folder / config.FILE_NAME
         places = {path.resolve() for path in (own, config.user_file(os.environ)) if path is not None}
         prompts = {path.resolve() for folder in self._prompt_folders() for path in folder.glob("*/*.md")}
@@ -59,7 +59,7 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def judge(self, saved: Iterable[Path]) -> list[Finding]:
-        """What became of these files, which are those of :meth:`files`."""
+        """Validate files of :meth:`files` that were saved."""
         found: dict[object, Finding] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME:

@@ -32,7 +32,7 @@ class ConsoleScreen(Screen[None]):
 
     NAME: ClassVar[str] = ""
     WANTS: ClassVar[frozenset[str]] = frozenset()
-    """What makes it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
+    """Changes that make it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
     FILTERS: ClassVar[bool] = False
     SORTS: ClassVar[tuple[str, ...]] = ()
     """Orders of the list, the first one without asking."""

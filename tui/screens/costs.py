@@ -146,7 +146,7 @@ class CostsScreen(ConsoleScreen):
 
 
 def gain(run: RunView, spent_usd: float) -> str:
-    """What an accepted percent cost."""
+    """Return the gain in percent and its price."""
     if not run.best or not run.baseline_us or run.best.latency_us >= run.baseline_us:
         return "nothing better yet"
     percent = 100 * (run.baseline_us / run.best.latency_us - 1)

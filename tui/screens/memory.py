@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 class MemoryScreen(ConsoleScreen):
-    """What was learned."""
+    """Insights, with the two kernels each was learned from."""
 
     NAME = "memory"
     AUTO_FOCUS: ClassVar[str | None] = "#insights"

@@ -129,7 +129,7 @@ class QueueScreen(ConsoleScreen):
 
 
 def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """What everything waits for, in words."""
+    """Name the stage that everything waits for."""
     if waiting and busy >= slots:
         return f"devices: all {slots} are busy and {waiting} candidates wait"
     if waiting:

@@ -31,7 +31,7 @@ REMOTE = re.compile(r"ssh://(?P<host>\w[\w.@:-]*?)(?P<folder>/.*)?$")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to look at, and from where."""
+    """Add the arguments of the command."""
     parser.add_argument("run", nargs="?", metavar="r12", help="the run to open first")
     parser.add_argument("--replay", action="store_true", help="play a run again, with a slider over its time")
     parser.add_argument("--remote", metavar="ssh://HOST[/DIR]", help="the daemon of another machine, through ssh")

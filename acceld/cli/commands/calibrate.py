@@ -34,7 +34,7 @@ TIME_LIMIT_S = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to look at, or what to learn."""
+    """Add the arguments of the command."""
     parser.add_argument("--chip", choices=CHIPS, help="only this chip")
     parser.add_argument(
         "--interference", action="store_true", help="measure which cores must be still while one is timed"
@@ -63,7 +63,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How predictions compare with measurements by one method under one SDK on one chip."""
+    """Predictions against measurements by one method under one SDK on one chip."""
 
     chip: str
     api: str

@@ -12,7 +12,7 @@ from acceld.cli.output import print_json, print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to show."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "what",
         nargs="?",

@@ -23,7 +23,7 @@ GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing but the form of the answer."""
+    """Add the arguments of the command."""
     add_json(parser)
 
 

@@ -21,7 +21,7 @@ from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The kernel, what it is called with, and where to write."""
+    """Add the arguments of the command."""
     parser.add_argument("kernel", metavar="KERNEL", help="a .py file, or a .c file for the host's processor")
     parser.add_argument("--arg", action="append", default=[], metavar="[NAME=]SHAPE:DTYPE", help="an array, in order")
     parser.add_argument(

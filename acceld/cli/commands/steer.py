@@ -12,7 +12,7 @@ from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A run, or a candidate of one."""
+    """Add the arguments of the command."""
     name = parser.prog.split()[-1]
     if name in ("pin", "veto"):
         parser.add_argument("candidate", metavar="c345", help="the candidate")

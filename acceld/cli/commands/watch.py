@@ -28,7 +28,7 @@ HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to watch, what to judge by, and what a save may start."""
+    """Add the arguments of the command."""
     parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
     parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
