@@ -71,9 +71,7 @@ def test_a_product_multiplies_operands_rounded_to_the_format_it_reads(
     if mode == "yes":
         kernel.op("memset", at(product), 0.0)
     with kernel.loop(blocks) as k:
-        operands = [
-            at(tile, Run(0, rows), var(k), Run(0, tile.shape[2]), dtype=view) for tile, view in tiles
-        ]
+        operands = [at(tile, Run(0, rows), var(k), Run(0, tile.shape[2]), dtype=view) for tile, view in tiles]
         kernel.op("matmul", at(product), operands, accumulate=mode)
         if not fused:
             kernel.op("copy", at(done), at(product))
