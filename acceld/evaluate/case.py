@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from acceld.evaluate.correctness.checks import bounded, correctness_of, worst_row
-from acceld.evaluate.correctness.gates import Verdict
+from acceld.evaluate.correctness.gates import TrialResult
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Check, Correctness, Failure, Gate, Profile, Status
 from acceld.workloads import Workload
@@ -81,11 +81,11 @@ class Case:
         """Record a variant that decides nothing for the workload."""
         self.checks.append(Check(f"{name} (not tried: {reason})", True))
 
-    def judged(self, verdict: Verdict, gate: Gate, hint: str = "") -> Failed | None:
-        """Record the verdict on one data set; return the failure where it is beyond tolerance."""
-        check = bounded(verdict.check)
+    def judged(self, result: TrialResult, gate: Gate, hint: str = "") -> Failed | None:
+        """Record the result on one data set; return the failure where it is beyond tolerance."""
+        check = bounded(result.check)
         self.checks.append(check)
-        self.worst_row = max(self.worst_row, worst_row(verdict.errors))
+        self.worst_row = max(self.worst_row, worst_row(result.errors))
         if check.passed:
             return None
         failure = Failure("tolerance", f"{check.name}: {check.detail}", hint=hint)

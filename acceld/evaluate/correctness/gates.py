@@ -119,8 +119,8 @@ def published_trials(workload: Workload) -> Iterator[Trial]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one trial says: the check for people, and the greatest errors over the outputs."""
+class TrialResult:
+    """Result of one trial: the check for people, and the greatest errors over the outputs."""
 
     check: Check
     errors: Errors
@@ -142,7 +142,7 @@ def splits(workload: Workload, variant: str, floor: Errors) -> bool:
 
 def judge_errors(
     workload: Workload, trial: Trial, errors: Iterable[Errors], floors: Iterable[Errors], baseline: Errors | None
-) -> Verdict:
+) -> TrialResult:
     """Hold each output's errors against its tolerance.
 
     ``floors`` is the noise of numpy in float32 on the same inputs, ``baseline`` that of the workload's baseline on
@@ -171,4 +171,4 @@ def judge_errors(
         tolerance=limit.rel_l2,
         detail=complaint or ("" if workload.reference else OWN_ORACLE),
     )
-    return Verdict(check, worst)
+    return TrialResult(check, worst)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from acceld.evaluate.correctness.gates import splits
 from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare
-from acceld.evaluate.correctness.tolerance import tolerance_from
+from acceld.evaluate.correctness.tolerance import Tolerance, floor_of_parts, tolerance_from
 from acceld.workloads import workload
 
 RNG = np.random.default_rng(5)
@@ -81,6 +82,38 @@ def test_the_tolerance_is_twenty_floors_but_never_above_the_published() -> None:
 
 def test_the_tolerance_is_at_least_two_floors() -> None:
     assert tolerance_from(Errors(3e-5, 3e-5, 1e-5), 2e-5).rel_l2 == pytest.approx(6e-5)
+
+
+def test_the_tolerance_has_a_least_and_a_greatest_value() -> None:
+    least = tolerance_from(NONE, 1.0)
+    assert (least.rel_l2, least.worst_row, least.element) == (2e-7, 1e-6, 1e-3)
+    greatest = tolerance_from(Errors(1e-4, 1e-3, 1e-3), 1.0)
+    assert (greatest.rel_l2, greatest.worst_row) == (1e-3, 1e-2)
+    assert greatest.element == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("rel_l2", "relative L2 error"),
+        ("worst_row", "worst row's relative L2 error"),
+        ("element", "worst element's relative error"),
+    ],
+)
+def test_each_of_the_three_errors_decides_alone_and_a_limit_itself_passes(field: str, words: str) -> None:
+    limit, at = Tolerance(1e-6, 1e-5, 1e-3), Errors(1e-6, 1e-5, 1e-3)
+    assert limit.admits(at) and limit.complaint(at) == ""
+    for error in (1.01 * getattr(at, field), math.nan, math.inf):
+        found = replace(at, **{field: error})
+        assert not limit.admits(found) and limit.complaint(found).startswith(words)
+
+
+def test_parts_may_be_wrong_by_four_times_what_rounded_inputs_are() -> None:
+    rounded = Errors(1e-4, 2e-4, 1e-3)
+    tolerance = tolerance_from(floor_of_parts(rounded), 1.0, split=True)
+    assert tolerance.rel_l2 == pytest.approx(4e-4)
+    assert tolerance.worst_row == pytest.approx(8e-4)
+    assert tolerance.element == pytest.approx(4e-3)
 
 
 def test_a_split_product_is_given_room() -> None:
