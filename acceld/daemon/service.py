@@ -26,6 +26,7 @@ from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.errors import AcceldError, StoreError, UsageError
+from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.events import DaemonStarted, DaemonStopped
 from acceld.home import Home
@@ -212,10 +213,14 @@ class Daemon:
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self) -> None:
-        """Notice idleness and a growing log or a filling disk."""
+        """Notice idleness, a growing log, a filling disk, and a state folder that is gone."""
         looked, warned = time.monotonic(), ""
+        inode = (await asyncio.to_thread(self.home.path.stat)).st_ino
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
+            if await asyncio.to_thread(_inode, self.home.path) != inode:
+                self.stop(0.0, f"{self.home.path} was deleted")
+                return
             if self._runs.busy or self._clients or self._remeasuring:
                 self._touch()
             idle_s = time.monotonic() - self._touched
@@ -264,6 +269,8 @@ class Daemon:
                 "bytes": size_bytes(self.home.database),
                 "wal_bytes": wal.stat().st_size if wal.exists() else 0,
                 "free_bytes": shutil.disk_usage(self.home.path).free,
+                "data_bytes": datasets.size_bytes(self.home.datasets),
+                "data_cap_bytes": self._config.evaluate.cache_bytes,
             }
         )
         return {
@@ -451,6 +458,14 @@ class Daemon:
     def touched(self) -> None:
         """Somebody asked for something."""
         self._touch()
+
+
+def _inode(folder: Path) -> int | None:
+    """Return the number of a folder on its disk; None where there is none."""
+    try:
+        return folder.stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
