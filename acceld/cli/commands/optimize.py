@@ -270,11 +270,9 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     else:
         print_outcome(result, best_file, str(home.database))
     if result["state"] == RunState.PAUSED:
-        say(
-            f"r{run_id} waits for a higher cap: raise it in the terminal UI (acceld attach), then: acceld resume r{run_id}"
-        )
+        say(f"r{run_id} waits for a higher cap: acceld budget r{run_id} USD raises it, and the run goes on")
         return BudgetError.exit_code
-    return 1 if result["state"] == RunState.FAILED else 0
+    return int(result["exit_code"])
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:
