@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -87,10 +87,11 @@ class Daemon:
         listening: Callable[[], object] = lambda: None,
         idle_exit_s: float | None = None,
         folder: Path | None = None,
+        configured: Collection[str] = (),
     ) -> None:
-        """``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
+        """``configured`` are the keys of the configuration that somebody has set. ``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
         self.home = home
-        self._config = config
+        self._config, self._configured = config, configured
         self._make_parts = make_parts
         self._socket_path = socket_path
         self._keys = dict(keys or {})
@@ -189,7 +190,7 @@ class Daemon:
             self._parts.reload(found)
         if found.config is None:
             return
-        old, self._config = self._config, found.config
+        old, self._config, self._configured = self._config, found.config, found.configured
         if old.hooks != self._config.hooks and self._state == "running":
             self._hooks.cancel()
             self._hooks = self._start_hooks()
@@ -303,15 +304,7 @@ class Daemon:
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
-        section = self._config.search
-        defaults = {
-            "chip": section.chip,
-            "api": section.api,
-            "backend": self._config.devices.backend,
-            "proposer": section.proposer,
-            "preset": section.preset,
-        }
-        wanted = specs.run_spec(spec, defaults)
+        wanted = specs.run_spec(spec, self._config, self._configured)
         await self._parts.check(wanted)
         run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)
