@@ -32,6 +32,14 @@ COUNTERS: Mapping[str, str] = {
 }
 """neuron-profile's counters that planners see, with the latency the seventeen of AccelOpt (arXiv 2511.15915)."""
 
+MORE: Mapping[str, str] = {
+    "dma_rows": "contiguous rows that DMA moves; short rows are slow",
+    "instruction_count": "instructions issued",
+    "sbuf_peak_bytes_per_partition": "most SBUF in use, of each of the 128 partitions",
+    "psum_peak_banks": "most PSUM banks in use",
+}
+"""What the simulator counts besides."""
+
 ENGINES: Mapping[str, str] = {
     "scalar_engine_active_time_percent": "scalar",
     "vector_engine_active_time_percent": "vector",
@@ -44,19 +52,53 @@ TRIED = 40
 """Earlier plans that a planner is told of, at most."""
 
 
-def profile_lines(profile: Profile | None, seed: int | None = None) -> str:
-    """One line a counter, in an order drawn from ``seed``: the same facts, another emphasis for each planner."""
+HOT_SPOTS = 6
+"""Lines of a kernel that a prompt names, at most."""
+
+
+def profile_lines(profile: Profile | None, seed: int | None = None, source: str = "") -> str:
+    """Return a profile as a planner reads it: latency, engines and counters, then the hot spots of ``source``.
+
+    Engines and counters come one a line, in an order drawn from ``seed``: the same facts, another emphasis for each
+    planner. What is zero is left out. Engines work at the same time, so their shares do not add up to 100 %.
+    """
     if profile is None:
         return "(no profile)"
-    lines = [f"latency: {duration(profile.latency_us)}"]
-    derived = _derived(profile)
-    for name, meaning in COUNTERS.items():
-        value = profile.counters.get(name, derived.get(name))
-        if value is not None:
-            lines.append(f"{name} ({meaning}): {value:.6g}")
+    latency_us = profile.latency_us
+    lines = [f"latency: {duration(latency_us)}"]
+    lines += [f"{engine} engine busy: {_share(us, latency_us)}" for engine, us in profile.engines_us.items() if us]
+    counters = _derived(profile) | dict(profile.counters)
+    for name, value in counters.items():
+        if value and (name in COUNTERS or name in MORE):
+            lines.append(f"{name} ({COUNTERS.get(name) or MORE[name]}): {_readable(name, value)}")
     if seed is not None:
         random.Random(seed).shuffle(lines)
-    return "\n".join(lines)
+    text = source.splitlines()
+    spots = [
+        f"line {spot['line']}, {spot.get('engine', '')} busy {_share(spot['busy_us'], latency_us)}: "
+        f"{text[spot['line'] - 1].strip()}"
+        for spot in profile.details.get("dearest_lines", ())[:HOT_SPOTS]
+        if 0 < spot["line"] <= len(text)
+    ]
+    return "\n".join([*lines, *(["hot spots, by the time their engine is busy:", *spots] if spots else [])])
+
+
+def _share(busy_us: float, latency_us: float | None) -> str:
+    """A busy time, and how much of the latency it is."""
+    return duration(busy_us) + (f", {100.0 * busy_us / latency_us:.0f} % of the latency" if latency_us else "")
+
+
+def _readable(name: str, value: float) -> str:
+    """A counter's value in units that people read: bytes in KiB, MiB or GiB, rows and operations by thousands."""
+    if "bytes" in name:
+        for unit, size in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
+            if value >= size:
+                return f"{value / size:.4g} {unit}"
+        return f"{value:.0f} B"
+    for unit, size in (("G", 1e9), ("M", 1e6)) if name.endswith("flops") else ():
+        if value >= size:
+            return f"{value / size:.4g} {unit}FLOP"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _derived(profile: Profile) -> dict[str, float]:

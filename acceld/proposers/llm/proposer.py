@@ -107,7 +107,7 @@ class LLMProposer:
         profile = parent.evaluation.profile if parent.evaluation else None
         values |= {
             "standing": standing(parent.evaluation),
-            "profile": profile_lines(profile, request.seed),
+            "profile": profile_lines(profile, request.seed, parent.kernel.text),
             "insights": _optional(
                 "Insights from earlier rewrites of kernels:", "insights", insight_lines(request.insights, request.seed)
             ),
@@ -216,8 +216,11 @@ class LLMProposer:
             "slow": Data("slower kernel", slow.kernel.text),
             "fast": Data("faster kernel", fast.kernel.text),
             "diff": Data("difference", difference(slow.kernel.text, fast.kernel.text), 2 * LOG_CHARS),
-            "slow_profile": profile_lines(slow.evaluation.profile if slow.evaluation else None),
-            "fast_profile": profile_lines(fast.evaluation.profile if fast.evaluation else None),
+            "plan": _optional(
+                "Its author wrote the faster or slower one to this plan:", "plan", pair.plan.text if pair.plan else ""
+            ),
+            "slow_profile": profile_lines(slow.evaluation.profile if slow.evaluation else None, None, slow.kernel.text),
+            "fast_profile": profile_lines(fast.evaluation.profile if fast.evaluation else None, None, fast.kernel.text),
         }
         tags: Tags = {"run": request.run, "iteration": request.iteration, "slow": slow.id, "fast": fast.id}
         completion = await self._ask("summarizer", request.problem.api, values, request.seed, tags)

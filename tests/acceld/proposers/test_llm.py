@@ -158,20 +158,38 @@ async def test_the_planner_sees_kernel_profile_insights_hints_and_the_gate_s_own
     assert "{" not in sent.user.replace(PARENT, "")
 
 
-async def test_seventeen_counters_in_an_order_of_the_seed() -> None:
-    lines = presentation.profile_lines(profile(), 1).splitlines()
-    assert len(lines) == 17
-    assert lines != presentation.profile_lines(profile(), 2).splitlines()
-    assert sorted(lines) == sorted(presentation.profile_lines(profile(), 2).splitlines())
-    assert lines == presentation.profile_lines(profile(), 1).splitlines()
+def test_a_profile_is_shown_in_an_order_of_the_seed_with_engines_units_and_hot_spots() -> None:
+    spots = [{"line": 2, "engine": "dma", "busy_us": 500.0}, {"line": 99, "engine": "dma", "busy_us": 1.0}]
+    counters = {"hbm_read_bytes": 3.0 * 2**20, "spill_save_bytes": 0.0, "dma_rows": 114688.0, "hardware_flops": 2e9}
+    one = replace(
+        profile(1000.0),
+        counters=counters,
+        engines_us={"dma": 700.0, "tensor": 250.0, "gpsimd": 0.0},
+        details={"dearest_lines": spots},
+    )
+    lines = presentation.profile_lines(one, 1, PARENT).splitlines()
+    assert lines != presentation.profile_lines(one, 2, PARENT).splitlines()
+    assert sorted(lines) == sorted(presentation.profile_lines(one, 2, PARENT).splitlines())
+    for expected in (
+        "latency: 1.00 ms",
+        "dma engine busy: 700 µs, 70 % of the latency",
+        "tensor engine busy: 250 µs, 25 % of the latency",
+        "hbm_read_bytes (bytes read from HBM): 3 MiB",
+        "dma_rows (contiguous rows that DMA moves; short rows are slow): 114,688",
+        "hardware_flops (floating-point operations executed): 2 GFLOP",
+        f"line 2, dma busy 500 µs, 50 % of the latency: {PARENT.splitlines()[1].strip()}",
+    ):
+        assert expected in lines, expected
+    text = "\n".join(lines)
+    assert "gpsimd" not in text and "spill" not in text and "line 99" not in text
 
 
 def test_counters_that_follow_from_others_are_worked_out() -> None:
     counters = {"hardware_flops": 9e9, "transpose_flops": 1e9, "hbm_read_bytes": 6e6, "hbm_write_bytes": 2e6}
     seen = presentation.profile_lines(replace(profile(1000.0), counters=counters, engines_us={"Vector": 250.0}))
-    assert "mm_arithmetic_intensity (operations a byte of the matrix products): 1000" in seen
-    assert "peak_flops_bandwidth_ratio (operations a byte at which the chip is balanced): 223.78" in seen
-    assert "hfu_estimated_percent (estimated use of the matrix engine, percent): 9.80" in seen
+    assert "mm_arithmetic_intensity (operations a byte of the matrix products): 1,000" in seen
+    assert "peak_flops_bandwidth_ratio (operations a byte at which the chip is balanced): 223.8" in seen
+    assert "hfu_estimated_percent (estimated use of the matrix engine, percent): 9.8" in seen
     assert "vector_engine_active_time_percent (vector engine busy, percent): 25" in seen
     assert "scalar_engine" not in seen and presentation.profile_lines(None) == "(no profile)"
 
