@@ -46,7 +46,9 @@ def documented_commands() -> list[str]:
     pages = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted(DOCS.glob("*.md"))]
     found = set()
     for page in pages:
-        for language, block in re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for language, block in re.findall(
+            r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        ):
             if language not in ("", "console", "sh", "bash"):
                 continue
             for line in block.replace("\\\n", " ").splitlines():
