@@ -495,3 +495,5 @@ class Run:
     """Ids of candidates."""
     message: str = ""
     """Why it ended or waits."""
+    exit_code: int = 0
+    """What commands that wait for it end with."""

@@ -32,6 +32,10 @@ class WatchRuns:
         self._home, self._settings, self._where, self._tell = home, settings, where, tell
         self._following: dict[int, asyncio.Task[None]] = {}
 
+    def reachable(self) -> bool:
+        """Return True if a daemon runs now."""
+        return self._home.daemon() is not None
+
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         """Start a search from the text as it is."""
         proposer = self._settings.search.proposer

@@ -11,6 +11,7 @@ import pytest
 from acceld.cli.main import main
 from acceld.workloads import workload
 
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "watch.md"
 COMMAND = ["watch", "--once", "--json"]
 
 
@@ -29,7 +30,8 @@ def test_a_kernel_is_timed_then_checked(tmp_path: Path, capsys: pytest.CaptureFi
     assert main([*COMMAND, str(kernel), "--home", str(tmp_path / ".acceld")]) == 0
     told = stages(capsys)
     assert [one["stage"] for one in told][:1] == ["legal"] and told[-1]["stage"] == "correct"
-    assert any(one["stage"] == "predicted" for one in told)
+    (predicted,) = (str(one["text"]) for one in told if one["stage"] == "predicted")
+    assert predicted in DOCUMENTED.read_text(encoding="utf-8")
 
 
 def test_a_broken_kernel_ends_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceld.evaluate.correctness.gates import splits
+from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.gates import Trial, accuracy, judge_errors, splits
 from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare
 from acceld.evaluate.correctness.tolerance import Tolerance, floor_of_parts, tolerance_from
 from acceld.workloads import workload
@@ -146,3 +147,17 @@ def test_whole_numbers_forgive_no_parts_unless_something_makes_them_other_number
     name: str, variant: str, floor: float, allowed: bool
 ) -> None:
     assert splits(workload(name), variant, Errors(floor, floor, floor)) is allowed
+
+
+def test_prompts_are_told_the_very_limits_that_the_gate_decides_by() -> None:
+    for name in ("silu", "rmsnorm_matmul", "adamw"):
+        found = workload(name)
+        floors = [Errors(4e-8, 6e-8, 2e-6)] * len(found.outputs)
+        said = accuracy(found, floors)
+        limit = tolerance_from(floors[0], found.tolerance, split=splits(found, OWN, floors[0]))
+        for figure in (limit.rel_l2, limit.worst_row, limit.element):
+            assert f"{figure:.2g}" in said
+        just_wrong = [Errors(1.02 * limit.rel_l2, 0.0, 0.0)] * len(floors)
+        assert not judge_errors(found, Trial(OWN, 7), just_wrong, floors, None).check.passed
+        just_right = [Errors(0.98 * limit.rel_l2, 0.98 * limit.worst_row, 0.98 * limit.element)] * len(floors)
+        assert judge_errors(found, Trial(OWN, 7), just_right, floors, None).check.passed
