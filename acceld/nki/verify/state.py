@@ -63,6 +63,51 @@ class State:
                     "store the result before returning it",
                 )
 
+    def views(self, uses: Mapping[int, Sequence[Use]]) -> None:
+        """Nothing is written to a tile of which a view of another width is read afterwards, nor to the view.
+
+        On the chip both are one memory. Here the view is taken once, when it is declared, and holds what the tile held.
+        """
+        taken = [use for found in uses.values() for use in found if use.writes and use.instruction.op == "bitcast"]
+        reads: dict[int, list[Use]] = {}
+        for view in sorted(taken, key=lambda use: -use.position):
+            self.report.tick()
+            source, number = view.instruction.srcs[0], view.access.buffer
+            if not isinstance(source, Access):
+                continue
+            mine = [use for use in uses[number] if use.reads] + reads.get(number, [])
+            reads.setdefault(source.buffer, []).extend(mine)
+            last = max((use.position for use in mine), default=-1)
+            around = {loop.id for use in mine for loop in use.loops} - {loop.id for loop in view.loops}
+            for use in uses[number]:
+                if use.writes and use.instruction.op != "bitcast":
+                    self._stale(use, "a view of another width")
+            for use in uses.get(source.buffer, ()):
+                later = view.position < use.position < last or any(loop.id in around for loop in use.loops)
+                if use.writes and use.instruction is not view.instruction and later and self._meet(source, use.access):
+                    self._stale(use, f"{self.report.name(use.access)}, of which a view of another width is read later,")
+
+    def _stale(self, use: Use, what: str) -> None:
+        self.report.add(
+            "view_written",
+            use.instruction.line,
+            f"{what} is written to",
+            "take the view again after the write, or copy the tile first",
+        )
+
+    def _meet(self, one: Access, other: Access) -> bool:
+        """Whether two accesses of a buffer may have an element in common in one iteration of the loops around both."""
+        if one.indirect or other.indirect:
+            return True
+        first, second = box(one), box(other)
+        if first.empty or second.empty:
+            return False
+        for start, size, begin, extent in zip(first.starts, first.extents, second.starts, second.extents, strict=True):
+            low, high = (begin + start.scale(-1)).bounds(self.trips)
+            if low >= size or high + extent <= 0:
+                return False
+        return True
+
     def _in_scope(self, buffer: Buffer, use: Use) -> bool:
         around = {loop.id for loop in use.loops}
         if set(buffer.scope) <= around:

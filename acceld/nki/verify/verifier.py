@@ -73,6 +73,7 @@ def _check(report: Report, rules: RuleBook | None) -> None:
             state.check(program.buffers[number], found)
     if len(structure.sound) == sum(1 for _ in program.walk()):
         state.outputs(uses)
+    state.views(uses)
 
 
 @contextmanager
