@@ -108,6 +108,8 @@ class ConsoleApp(App[None]):
             self.set_interval(0.1, self._play)
             self.refresh_screen()
         else:
+            if self.session.run is not None:
+                self.switch_mode("beam")
             self.set_interval(self._refresh_s, self._show_changes)
             self.run_worker(self._follow(), name="events", exit_on_error=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -48,6 +48,8 @@ class ConsoleScreen(Screen[None]):
         self._composed = False  # the widgets are not there to be drawn yet
         self.query_text = ""
         self.sort = 0
+        self._pointed: Hashable | None = None
+        """What the cursor was last put on."""
 
     @property
     def palette(self) -> Palette:
@@ -105,6 +107,15 @@ class ConsoleScreen(Screen[None]):
         if self.session.select(run):
             self.app.run_worker(self.session.load(run, self.refresh_all), group="load", exit_on_error=False)
         self.refresh_all()
+
+    def point(self, lines: LineList, key: Hashable | None) -> None:
+        """Put the cursor on what is in view, when that has changed elsewhere."""
+        if key is not None and key != self._pointed and lines.move_to_key(key):
+            self._pointed = key
+
+    def pointed(self, key: Hashable) -> None:
+        """Take in that a person put the cursor there."""
+        self._pointed = key
 
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
         """Ask the daemon and hand the answer over; an answer to an older question of this screen is dropped."""

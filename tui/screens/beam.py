@@ -106,6 +106,8 @@ class BeamScreen(ConsoleScreen):
         if self._folding.only_failed:
             tree.border_title = f"Failed candidates {len(lines)}"
         tree.show([one.key for one in lines], self._draw, header=self._header)
+        if self.session.candidate is not None:
+            self.point(tree, ("candidate", self.session.candidate))
         self._select(tree.key)
         self.query_one("#summary").refresh()
         self.query_one("#details").refresh()
@@ -126,7 +128,9 @@ class BeamScreen(ConsoleScreen):
             text.append(f"… {one.folded} more: {one.note}", palette.muted)
             text.truncate(width, overflow="ellipsis")
             return text
-        node = run.candidates[one.candidate]
+        node = run.candidates.get(one.candidate)
+        if node is None:  # of the run that was in view before
+            return Text("")
         on_path = node.id in self._path
         fold = ("▾" if one.open else "▸") if one.has_children else " "
         text.append(f"{fold}", palette.muted)
@@ -289,6 +293,7 @@ class BeamScreen(ConsoleScreen):
 
     @on(LineList.Moved, "#tree")
     def _moved(self, message: LineList.Moved) -> None:
+        self.pointed(message.key)
         self._select(message.key)
         self.query_one("#details").refresh()
         self._show_change()

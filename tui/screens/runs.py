@@ -67,6 +67,7 @@ class RunsScreen(ConsoleScreen):
         rows.sort(key=self._order)
         palette = self.palette
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
+        self.point(runs, self.session.run)
         total = len(self.session.state.runs)
         runs.border_title = f"Runs {len(rows)} of {total}" if len(rows) < total else f"Runs {total}"
         runs.border_subtitle = "" if self.sort == 0 else f"by {self.SORTS[self.sort]}"
@@ -148,6 +149,7 @@ class RunsScreen(ConsoleScreen):
     @on(LineList.Moved, "#runs")
     def _moved(self, message: LineList.Moved) -> None:
         if isinstance(message.key, int):
+            self.pointed(message.key)
             self.select_run(message.key)
 
     @on(LineList.Chosen, "#runs")

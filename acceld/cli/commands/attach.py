@@ -19,7 +19,6 @@ from typing import Any
 
 from acceld import config
 from acceld.cli.arguments import number_of
-from acceld.cli.connect import reading
 from acceld.cli.output import say
 from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import event_of
@@ -117,22 +116,13 @@ async def _recorded(client: Any, number: int) -> list[Any]:
 
 @contextlib.contextmanager
 def _client(arguments: argparse.Namespace) -> Iterator[Any]:
-    from acceld.http.client import HttpClient
+    from acceld.cli.home_client import HomeClient
 
     if arguments.remote:
         with tunnel(arguments.remote) as client:
             yield client
-        return
-    home = find_home(arguments.home)
-    if home.daemon() is not None:
-        yield HttpClient.of(home)
-        return
-    with reading(arguments.home) as history:
-        # The server over the file listens on a socket of its own, which the blocking client knows.
-        served = history.client
-        client = HttpClient(socket_path=served.socket_path, token=served.token, where=f"{history.database}, read-only")
-        client.read_only = True
-        yield client
+    else:
+        yield HomeClient(find_home(arguments.home))
 
 
 @contextlib.contextmanager
