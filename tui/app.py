@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.worker import Worker, WorkerState
 
 from acceld.alerts import Alert, Manner, announcement
 from acceld.errors import AcceldError, DaemonError
@@ -30,6 +31,7 @@ from acceld.tui.screens.queue import QueueScreen
 from acceld.tui.screens.runs import RunsScreen
 from acceld.tui.session import Session
 from acceld.tui.steering import ACTIONS, Steering
+from acceld.tui.terminal import complain
 from acceld.tui.widgets.frame import TABS
 
 SCREENS: tuple[type[ConsoleScreen], ...] = (
@@ -125,10 +127,11 @@ class ConsoleApp(App[None]):
                 async for batch in self.session.client.events(self.session.live.seq):
                     self.tell(self.session.fold(batch))
                 raise DaemonError("the daemon closed the connection")
-            except AcceldError as error:
+            except Exception as error:  # noqa: BLE001  an answer that can not be read must not leave the console deaf
+                self.log("the connection was lost", error)
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 tries += 1
-                await self._wait(error.message, wait_s)
+                await self._wait(error.message if isinstance(error, AcceldError) else repr(error), wait_s)
 
     async def _load(self) -> None:
         """Load the run in view from its rows."""
@@ -142,6 +145,13 @@ class ConsoleApp(App[None]):
             self.refresh_screen()
             await asyncio.sleep(min(1.0, left))
         self.session.banner = "connecting"
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Show what went wrong in the background."""
+        if event.state is WorkerState.ERROR:
+            error = event.worker.error
+            known = error if isinstance(error, AcceldError) else AcceldError(f"an answer can not be shown: {error!r}")
+            complain(self, known)
 
     def _show_changes(self) -> None:
         """Show what changed since the last time, if the screen in front cares."""

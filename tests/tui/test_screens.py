@@ -262,7 +262,7 @@ async def test_a_large_run_starts_only_after_a_second_question() -> None:
     client = CannedClient()
     app = console(client=client)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.press("n")
+        await pressing("n")(pilot)
         await until(pilot, lambda: bool(app.screen.query("#workloads")) and bool(app.screen.query_one(LineList).keys))
         await pressing("s enter")(pilot)
         assert isinstance(app.screen, Confirm) and not client.sent
