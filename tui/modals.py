@@ -14,6 +14,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
+from acceld import figures
 from acceld.errors import AcceldError
 from acceld.model import PROPOSERS
 from acceld.tui.client import Client
@@ -166,13 +167,15 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     def _row(self, key: Any, width: int) -> Text:
         palette, rows = palette_of(self.app), self._workloads[key]
-        best = max((row["speedup"] or 0.0 for row in rows), default=0.0)
+        best, source = max(
+            ((row["speedup"] or 0.0, row.get("source")) for row in rows), default=(0.0, None), key=lambda one: one[0]
+        )
         return line(
             COLUMNS,
             [
                 (key, palette.text),
                 (str(len(rows)) if rows else "—", palette.muted),
-                (f"{best:.2f}x" if best else "—", palette.good if best else palette.muted),
+                (f"{best:.2f}x" if best else "—", palette.good if figures.is_win(best, source) else palette.muted),
             ],
             width,
         )

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import convert
 
+from acceld import figures
 from acceld.events import (
     AttemptFailed,
     BeamSelected,
@@ -35,7 +36,7 @@ from acceld.events import (
     RunStateChanged,
     Steered,
 )
-from acceld.model import Status
+from acceld.model import Source, Status
 
 LOADED = -1_000_000
 """Before every event: the number under which bests known from rows are kept, plus the iteration."""
@@ -245,6 +246,14 @@ class RunView:
         base = self.baseline_us
         return base / candidate.latency_us if base and candidate.latency_us else None
 
+    def is_win(self, candidate: CandidateView) -> bool:
+        """True if it passed and is faster than the baseline beyond a tie; of measured ones, if it was ever the best."""
+        if candidate.status is not Status.PASSED:
+            return False
+        if self.source == Source.MEASURED and all(best.candidate != candidate.id for best in self.bests):
+            return False
+        return figures.is_win(self.speedup_of(candidate), self.source)
+
     def path(self, candidate: int) -> tuple[int, ...]:
         """From the baseline to ``candidate``."""
         found: list[int] = []
@@ -321,13 +330,13 @@ class RunView:
         self.iteration = max(self.iteration, row.get("iteration") or 0)
         base, latest = row.get("baseline_latency_us"), 0.0
         if row.get("baseline") and base:
-            self._best(BestChanged(row["baseline"], base, 1.0), LOADED, 0.0)
+            self._best(BestChanged(row["baseline"], base, 1.0, source=row.get("source")), LOADED, 0.0)
         for beam in row.get("beams") or ():
             if beam.get("selected"):
                 self._selected(beam["iteration"], tuple(beam["selected"]), seq)
             latency_us = beam.get("best_latency_us")
             if latency_us and latency_us != latest and latency_us < (base or 0.0):
-                found = BestChanged(beam["best"], latency_us, beam.get("speedup"))
+                found = BestChanged(beam["best"], latency_us, beam.get("speedup"), source=row.get("source"))
                 self._best(found, LOADED + beam["iteration"], beam.get("ended_at") or 0.0)
                 latest = latency_us
         if row.get("best") and row.get("best_latency_us") not in (None, latest, base):

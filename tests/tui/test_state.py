@@ -11,7 +11,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceld.events import BestChanged, CandidateEvaluated, CandidateWritten, Event, LlmCallFinished, Notice, RunCreated
+from acceld.events import (
+    BestChanged,
+    CandidateEvaluated,
+    CandidateWritten,
+    Event,
+    EventData,
+    LlmCallFinished,
+    Notice,
+    RunCreated,
+)
 from acceld.model import Status
 from acceld.tui.console import KEPT_VIEWS, ConsoleView
 from acceld.tui.state import Recent, RunView
@@ -128,3 +137,18 @@ def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:
     assert view.source == "simulated", "an older event changes nothing"
     view.apply(Event(replace(judged, source="measured"), 1, 4))
     assert view.source == "measured"
+
+
+def test_only_what_passed_beyond_a_tie_is_a_win() -> None:
+    run = RunView(1)
+    happened: list[EventData] = [
+        RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules"),
+        *(CandidateWritten(number, None if number == 1 else 1) for number in (1, 2, 3, 4)),
+        CandidateEvaluated(1, 1, Status.PASSED, 1000.0),
+        CandidateEvaluated(2, 2, Status.PASSED, 800.0),  # 1.25x: inside the interval of a predicted ratio
+        CandidateEvaluated(3, 3, Status.PASSED, 500.0),
+        CandidateEvaluated(4, 4, Status.UNTESTED, 400.0),
+    ]
+    for seq, data in enumerate(happened, 1):
+        run.apply(Event(data, 1, seq))
+    assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]

@@ -149,7 +149,9 @@ class ConsoleScreen(Screen[None]):
             latency = figures.latency(best.latency_us, run.source, run.chip).removesuffix(" unvalidated")
             text.append(f"  best {latency}", palette.text)
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
-            text.append(f" {figures.speedup(speedup)}", palette.good if speedup > 1 else palette.text)
+            text.append(
+                f" {figures.speedup(speedup)}", palette.good if figures.is_win(speedup, best.source) else palette.text
+            )
         cost = _money(run, row)
         right = styled(cost, palette.muted)
         text.append(" " * max(2, width - text.cell_len - right.cell_len - 1)).append_text(right)

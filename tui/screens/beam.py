@@ -12,6 +12,7 @@ from textual.containers import Container, Vertical
 from textual.timer import Timer
 
 from acceld import figures
+from acceld.model import Status
 from acceld.tui.beam import Folding, TreeLine, tree_lines
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
@@ -149,8 +150,7 @@ class BeamScreen(ConsoleScreen):
         text.append(" " * max(0, width - taken - text.cell_len))
         speedup = run.speedup_of(node)
         text.append(f"{figures.duration(node.latency_us):>9} ", palette.text if node.latency_us else palette.muted)
-        faster = speedup is not None and speedup > 1.0005
-        text.append(f"{figures.speedup(speedup):>6} ", palette.good if faster else palette.muted)
+        text.append(f"{figures.speedup(speedup):>6} ", palette.good if run.is_win(node) else palette.muted)
         peak = f"{node.percent_of_peak:.1f}" if node.percent_of_peak is not None else "—"
         text.append(f"{peak:>6}  " if width >= NARROW else " ", palette.muted)
         text.append(f"{status_word(node):<13}", palette.status(node.status))
@@ -203,10 +203,11 @@ class BeamScreen(ConsoleScreen):
             parent = run.candidates.get(node.parent or 0)
             if parent and parent.latency_us:
                 change = 100 * (parent.latency_us / node.latency_us - 1)
+                won = node.status is Status.PASSED and figures.is_win(1 + change / 100, run.source)
                 gain = f"  {change:+.1f} % over c{parent.id}"
                 if len(text.plain.splitlines()[-1]) + len(gain) > width:
                     gain = f"  {change:+.1f} %"
-                text.append(gain, palette.good if change > 0 else palette.muted)
+                text.append(gain, palette.good if won else palette.muted)
             text.append("\n")
         if node.percent_of_peak is not None:
             text.append(bar(node.percent_of_peak, 100, min(24, width - 16)), palette.primary)

@@ -194,7 +194,9 @@ class CandidateScreen(CandidateInView):
             text = styled(f"it{step['iteration']:<3} c{step['id']:<7}", palette.strong)
             text.append(f"{figures.duration(step.get('latency_us')):>9} {figures.speedup(step.get('speedup')):>6}")
             gain = step.get("parent_speedup")
-            text.append(f" {100 * (gain - 1):+6.1f} % " if gain else "          ", palette.good)
+            won = figures.is_win(gain, step.get("source"))
+            shown = f" {100 * (gain - 1):+6.1f} % " if gain else "          "
+            text.append(shown, palette.good if won else palette.muted)
             peak = step.get("percent_of_peak")
             text.append(f" {bar(peak or 0, 100, 16)} {peak or 0:5.1f} %  ", palette.primary)
             lines.append(text.append(step.get("title") or "baseline", palette.text))
