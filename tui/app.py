@@ -190,8 +190,10 @@ class ConsoleApp(App[None]):
         """The palette."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
-        for action in ACTIONS.values():
-            yield SystemCommand(action.title, action.help, partial(action.do, self.steering))
+        for name, action in ACTIONS.items():
+            why = self.steering.refusal(name)
+            help = f"not now: {why}" if why else action.help
+            yield SystemCommand(action.title, help, partial(self.action_steer, name))
         for theme in ("acceld", "acceld-light", "ansi-dark", "ansi-light", "nord", "gruvbox", "solarized-light"):
             yield SystemCommand(f"Theme {theme}", "change colors", lambda theme=theme: setattr(self, "theme", theme))
         yield SystemCommand("Detach", "leave; the daemon keeps running", self.action_detach)
@@ -207,7 +209,10 @@ class ConsoleApp(App[None]):
             super().switch_mode(self._history.pop())
 
     def action_steer(self, action: str) -> None:
-        ACTIONS[action].do(self.steering)
+        if why := self.steering.refusal(action):
+            self.notify(why, title=f"{ACTIONS[action].title}: not now", severity="warning")
+        else:
+            ACTIONS[action].do(self.steering)
 
     def action_help(self) -> None:
         self.push_screen(Help(self.screen))

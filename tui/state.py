@@ -36,7 +36,7 @@ from acceld.events import (
     RunStateChanged,
     Steered,
 )
-from acceld.model import Source, Status
+from acceld.model import Gate, Source, Status
 
 LOADED = -1_000_000
 """Before every event: the number under which bests known from rows are kept, plus the iteration."""
@@ -177,6 +177,8 @@ class RunView:
     state_seq: int = -1
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)
+    under_way: dict[int, float] = field(default_factory=dict)
+    """When the evaluation of each candidate that is being judged began, seconds since the epoch."""
     children: dict[int, list[int]] = field(default_factory=dict)
     """Ids by parent, ascending; 0 holds the baselines."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -239,6 +241,18 @@ class RunView:
         """Candidates without a verdict."""
         return len(self.candidates) - self.counts.total()
 
+    @property
+    def judging(self) -> tuple[int, int]:
+        """How many candidates of the newest iteration have a verdict, and how many there are."""
+        newest = [one for one in self.candidates.values() if one.iteration == self.iteration]
+        return sum(one.status is not None for one in newest), len(newest)
+
+    def unconfirmed(self, candidate: CandidateView) -> bool:
+        """True if it leads, and has not passed the strict gate yet."""
+        if candidate.status is not Status.PASSED or candidate.gate != Gate.SEARCH or candidate.latency_us is None:
+            return False
+        return self.best is not None and candidate.latency_us < self.best.latency_us
+
     def speedup_of(self, candidate: CandidateView) -> float | None:
         """Over the baseline, computed where the event does not say."""
         if candidate.speedup is not None:
@@ -296,7 +310,9 @@ class RunView:
             case CandidateQueued(candidate):
                 return self._phase(candidate, "queued", "", seq)
             case CandidateStarted(candidate, device):
-                return self._phase(candidate, "running", device, seq)
+                if not self._phase(candidate, "running", device, seq):
+                    return False
+                self.under_way[candidate] = event.at
             case CandidateEvaluated() as data:
                 self._phase(data.candidate, "judged", "", seq)
                 return self._judged(data, seq)
@@ -405,6 +421,7 @@ class RunView:
         if seq <= node.phase_seq:
             return False
         node.phase, node.device, node.phase_seq = phase, device, seq
+        self.under_way.pop(number, None)
         return True
 
     def _judged(self, data: CandidateEvaluated, seq: int) -> bool:

@@ -254,8 +254,8 @@ async def test_keys_act_on_the_run_that_a_filter_left_under_the_cursor() -> None
         await pressing("")(pilot)
         await pilot.press("slash", *"cancelled", "enter")
         await pressing("p")(pilot)
-        assert app.session.run == 2
-        assert [path for _, path, _ in client.sent] == ["/v1/runs/2/actions"]
+        assert app.session.run == 2 and not client.sent
+        assert [toast.message for toast in app._notifications] == ["r2 has ended"]
 
 
 async def test_a_large_run_starts_only_after_a_second_question() -> None:
@@ -273,3 +273,22 @@ async def test_a_large_run_starts_only_after_a_second_question() -> None:
         await pressing("enter y")(pilot)
         ((_, path, body),) = client.sent
         assert path == "/v1/runs" and body is not None and body["preset"] == "paper"
+
+
+@pytest.mark.parametrize(
+    ("run", "action", "why"),
+    [
+        (2, "cancel", "r2 has ended"),
+        (3, "hint", ""),
+        (1, "apply_best", ""),
+        (3, "pin", "choose a candidate first"),
+    ],
+)
+async def test_an_action_that_makes_no_sense_now_says_why(run: int, action: str, why: str) -> None:
+    app = console(run=run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("1")(pilot)
+        app.session.candidate = None
+        assert app.steering.refusal(action) == why
+        helps = {command.title: command.help for command in app.get_system_commands(app.screen)}
+        assert (f"not now: {why}" in helps.values()) == bool(why)

@@ -24,7 +24,7 @@ from acceld.tui.terminal import complain
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.frame import Line, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import state_word
+from acceld.tui.words import judging, state_word
 
 
 class ConsoleScreen(Screen[None]):
@@ -144,6 +144,8 @@ class ConsoleScreen(Screen[None]):
         text.append("  ").append(state_word(run.state), palette.state(run.state))
         if run.iterations:
             text.append(f"  it {run.iteration}/{run.iterations}", palette.text)
+        if under_way := judging(run, app.now):
+            text.append(f"  {under_way}", palette.text)
         best = run.best
         if best:
             latency = figures.latency(best.latency_us, run.source, run.chip).removesuffix(" unvalidated")

@@ -153,7 +153,10 @@ class BeamScreen(ConsoleScreen):
         text.append(f"{figures.speedup(speedup):>6} ", palette.good if run.is_win(node) else palette.muted)
         peak = f"{node.percent_of_peak:.1f}" if node.percent_of_peak is not None else "—"
         text.append(f"{peak:>6}  " if width >= NARROW else " ", palette.muted)
-        text.append(f"{status_word(node):<13}", palette.status(node.status))
+        if run.unconfirmed(node):
+            text.append(f"{'· unconfirmed':<13}", palette.warn)
+        else:
+            text.append(f"{status_word(node):<13}", palette.status(node.status))
         return text
 
     def _badge(self, run: RunView, node: CandidateView) -> str:

@@ -153,7 +153,7 @@ class CandidateScreen(CandidateInView):
             lines.append(Text(""))
         for check in record.get("checks") or ():
             good = check["passed"]
-            line = styled(f"{'✓ ok   ' if good else '≠ wrong'} ", palette.good if good else palette.bad)
+            line = styled(f"{'✓ passed' if good else '≠ wrong '} ", palette.good if good else palette.bad)
             line.append(f"{check['name']:<28}")
             if check.get("rel_l2") is not None:
                 line.append(f" {check['rel_l2']:.1e} of {check.get('tolerance') or 0:.1e}", palette.muted)
