@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_
 
 from acceld import plugins, trust
 from acceld.errors import ConfigError, did_you_mean
+from acceld.model import SEARCH_OPTIONS, StrategyName
 from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
@@ -42,25 +43,30 @@ def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def _option(name: str) -> Any:
+    """A search parameter, as the model defines it."""
+    return _key(SEARCH_OPTIONS[name].default, SEARCH_OPTIONS[name].metadata["doc"])
+
+
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
     """How a search goes where the command line does not say."""
 
     preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
     proposer: Literal["rules", "llm"] = _key("rules", "who proposes: rewrite rules (free) or models")
-    strategy: Literal["beam", "best_of_n", "reflexion", "random"] = _key("beam", "how candidates are chosen")
-    chip: ChipName = _key("trn1", "the chip to optimize for")  # noqa: RUF009
-    api: ApiName = _key(  # noqa: RUF009
+    strategy: StrategyName = _option("strategy")
+    chip: ChipName = _key("trn1", "the chip to optimize for")
+    api: ApiName = _key(
         "nki_legacy", "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host)"
     )
-    seed: int = _key(0, "with rules, the same seed makes the same decisions")
+    seed: int = _option("seed")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
-    show_simulated: bool = _key(False, "a measured run sees insights from simulations too, marked unverified")
-    fixer_steps: int = _key(0, "repairs a failed candidate may get")
-    patience: int = _key(3, "stop after this many iterations without a better kernel; 0 never")
-    target_percent: float | None = _key(None, "stop at this percent of attainable")
-    max_usd_per_percent: float | None = _key(None, "stop when the next percent is expected to cost more than this")
-    time_limit_s: float | None = _key(None, "stop a run after this long")
+    show_simulated: bool = _option("show_simulated")
+    fixer_steps: int = _option("fixer_steps")
+    patience: int = _option("patience")
+    target_percent: float | None = _option("target_percent")
+    max_usd_per_percent: float | None = _option("max_usd_per_percent")
+    time_limit_s: float | None = _option("time_limit_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,7 @@ class RoleConfig:
 class ModelConfig:
     """One model. The key is read from the environment variable ``key_env``."""
 
-    provider: ProviderName = _key("openai", "openai: any OpenAI-compatible endpoint")  # noqa: RUF009
+    provider: ProviderName = _key("openai", "openai: any OpenAI-compatible endpoint")
     name: str = _key("", "the provider's name of the model; default: the table's name")
     protocol: Literal["chat", "responses"] = _key("chat", "for openai")
     base_url: str = _key("", "another endpoint, such as http://127.0.0.1:8000/v1", trusted=True)
@@ -146,7 +152,7 @@ class BudgetConfig:
 class DevicesConfig:
     """Which hardware to use."""
 
-    backend: BackendName = _key("simulator", "how candidates run")  # noqa: RUF009
+    backend: BackendName = _key("simulator", "how candidates run")
     cores: tuple[int, ...] = _key((), "logical cores to use; empty: all that are free")
     compile_python: str = _key("", "interpreter with the Neuron compiler; empty: found", trusted=True)
     runner_python: str = _key("", "interpreter with the Neuron runtime; empty: found", trusted=True)

@@ -92,7 +92,7 @@ def news(ratio: float, source: Source | str | None, band_percent: float | None =
 
 
 def paired(found: Mapping[str, Any]) -> str:
-    """``7.05x (6.71 – 7.40), 3 steps, each against its parent``: measured by turns, with its 95 % interval."""
+    """``7.05x (6.71 – 7.40), 3 steps, each against its parent``: measured interleaved, with its 95 % interval."""
     how = "best against baseline" if found["steps"] == 1 else f"{found['steps']} steps, each against its parent"
     return f"{found['ratio']:.2f}x ({found['low']:.2f} – {found['high']:.2f}, 95 %), {how}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,6 +34,8 @@ from acceld.tui.session import Session
 from acceld.tui.steering import ACTIONS, Steering
 from acceld.tui.terminal import complain
 from acceld.tui.widgets.frame import TABS
+
+log = logging.getLogger(__name__)
 
 SCREENS: tuple[type[ConsoleScreen], ...] = (
     RunsScreen,
@@ -127,11 +130,25 @@ class ConsoleApp(App[None]):
                 async for batch in self.session.client.events(self.session.live.seq):
                     self.tell(self.session.fold(batch))
                 raise DaemonError("the daemon closed the connection")
-            except Exception as error:  # noqa: BLE001  an answer that can not be read must not leave the console deaf
-                self.log("the connection was lost", error)
+            except Exception as error:  # noqa: BLE001  one bad answer must not leave a console that hears nothing
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 tries += 1
-                await self._wait(error.message if isinstance(error, AcceldError) else repr(error), wait_s)
+                await self._wait(self._told(error), wait_s)
+
+    def _told(self, error: Exception) -> str:
+        """Return an error in words; one that nobody expected is logged and shown as well."""
+        if isinstance(error, AcceldError):
+            return error.message
+        log.error("an event or answer could not be taken in", exc_info=error)
+        text = f"{type(error).__name__}: {error}"
+        self.notify(text, title="Something could not be shown", severity="error", markup=False)
+        return text
+
+    async def _reload(self) -> None:
+        try:
+            await self._load()
+        except Exception as error:  # noqa: BLE001
+            self.notify(self._told(error), title="Not loaded", severity="error", markup=False)
 
     async def _load(self) -> None:
         """Load the run in view from its rows."""
@@ -139,9 +156,9 @@ class ConsoleApp(App[None]):
             await self.session.load(self.session.run, self.refresh_screen)
 
     async def _wait(self, reason: str, wait_s: float) -> None:
-        until = time.monotonic() + wait_s
+        until, line = time.monotonic() + wait_s, reason.partition("\n")[0]
         while (left := until - time.monotonic()) > 0:
-            self.session.banner = f"disconnected ({reason.splitlines()[0]}); trying again in {left:.0f} s"
+            self.session.banner = f"disconnected ({line}); trying again in {left:.0f} s"
             self.refresh_screen()
             await asyncio.sleep(min(1.0, left))
         self.session.banner = "connecting"
@@ -227,7 +244,7 @@ class ConsoleApp(App[None]):
 
     def action_reload(self) -> None:
         if self.session.replay is None:
-            self.run_worker(self._load(), group="load", exit_on_error=False)
+            self.run_worker(self._reload(), group="load", exit_on_error=False)
         self.refresh_screen()
 
     def action_step(self, events: int) -> None:

@@ -43,7 +43,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
         ("best", latency("best_latency_us", "interval_percent")),
         ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
-        *([("by turns", figures.paired(result["paired"]))] if result["paired"] else []),
+        *([("interleaved", figures.paired(result["paired"]))] if result["paired"] else []),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
         *(
             (f"of {name}", before_after(key))

@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from acceld.cli.home_client import HomeClient
 from acceld.cli.kernels import plain
 from acceld.config import Config
 from acceld.errors import AcceldError
 from acceld.events import RunStateChanged
 from acceld.home import Home
+from acceld.http.client import HttpClient
 from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_budget
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
@@ -27,10 +27,14 @@ class WatchRuns:
 
     def __init__(self, home: Home, settings: Config, where: Choice, tell: Callable[[Step], None]) -> None:
         self.won: Callable[[Watched], None] = lambda watched: None
-        self._client = HomeClient(home, history=False)
-        self._patient = HomeClient(home, history=False, timeout_s=MEASURING_S)
+        self._client = HttpClient.of(home)
+        self._patient = HttpClient.of(home, timeout_s=MEASURING_S)
         self._home, self._settings, self._where, self._tell = home, settings, where, tell
         self._following: dict[int, asyncio.Task[None]] = {}
+
+    def reachable(self) -> bool:
+        """Return True if a daemon runs now."""
+        return self._home.daemon() is not None
 
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         """Start a search from the text as it is."""

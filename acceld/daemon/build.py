@@ -16,6 +16,9 @@ from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
 from acceld.errors import AcceldError, ConfigError, UsageError
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.gates import accuracy
+from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Workplace
 from acceld.evaluate.router import Router
 from acceld.evaluate.simulated.evaluator import Judge
@@ -131,7 +134,7 @@ class Builder:
             _check_reference(found, spec)
         elif spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
-        await asyncio.to_thread(self._proposer, spec.proposer, spec.search)
+        await asyncio.to_thread(self._proposer, spec.proposer, spec.search, found)
         if spec.backend != SIMULATOR:
             await self._router.ready(spec.backend)
 
@@ -142,7 +145,7 @@ class Builder:
         root = await asyncio.to_thread(_root, found, spec)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
-        proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters)
+        proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters, found)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
@@ -178,7 +181,7 @@ class Builder:
             return load_workload(Path(folder))
         return workload(name, self._config.paths.workloads)
 
-    def _proposer(self, name: str, parameters: SearchParameters) -> Proposer:
+    def _proposer(self, name: str, parameters: SearchParameters, found: Workload) -> Proposer:
         if name == "rules":
             from acceld.proposers.rules.proposer import RulesProposer
 
@@ -186,6 +189,12 @@ class Builder:
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
         from acceld.proposers.llm.proposer import LLMProposer
+
+        noise = Floors(self._home.path / "floors")
+
+        def accuracy_asked() -> str:
+            measured = noise.of_numpy(found, OWN)
+            return accuracy(found, measured.floors) if measured is not None and measured.floors else ""
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid
@@ -197,6 +206,7 @@ class Builder:
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
             planner=parameters.planner,
+            accuracy=accuracy_asked,
         )
 
     def _calls(self) -> Calls:

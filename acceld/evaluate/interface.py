@@ -1,4 +1,4 @@
-"""What the search asks of an evaluator."""
+"""The interface between the search and the evaluators."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class EvaluationRequest:
     priority: Priority = Priority.SEARCH
     useful_below_us: float | None = None
     against: tuple[Kernel, ...] = ()
-    """Kernels it is held against, its parent first, then the run's baseline: measured in turn with it where the gate is
-    ``STRICT`` or no run asks, and the parent's prediction decides where ``screen`` is on. Not part of the key."""
+    """Competitors, its parent first, then the run's baseline: timed interleaved with it where the gate is ``STRICT`` or no
+    run asks; the parent's prediction decides where ``screen`` is on. Not part of the key."""
     screen: bool = False
     """Do not measure what the simulator finds clearly slower than the parent."""
     context: str = ""
@@ -56,19 +56,19 @@ class EvaluationRequest:
 
     @property
     def needs_proof(self) -> bool:
-        """Whether its latency may be shown as a win: a baseline's is only what others are held against."""
+        """True if its latency may be shown as a win; a baseline is only what others are compared with."""
         return self.priority is not Priority.BASELINE
 
     @property
     def key(self) -> str:
-        """What makes two requests the same work: journalled so that none is done twice."""
+        """Key that is equal for equal work: journalled so that none is done twice."""
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
         return "/".join(filter(None, (*parts, "screened" if self.screen else "")))
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What evaluators are built from: configuration, folders, and whom to report to."""
+    """Configuration, folders and callbacks that evaluators are built from."""
 
     config: EvaluateConfig
     devices: DevicesConfig
@@ -90,7 +90,7 @@ class Evaluator(Protocol):
     """Judges candidates. A bad kernel is a value; an exception means that the harness broke."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a place in the queue, judge, and return the verdict.
+        """Wait for a slot, evaluate, and return the verdict.
 
         Raises DeviceError when no device can do it, and UsageError for a workload that can not be used.
         """
@@ -101,17 +101,17 @@ class Evaluator(Protocol):
         ...
 
     async def stop(self, grace_s: float) -> None:
-        """Give what runs ``grace_s``, then end every child and its tree."""
+        """Give running evaluations ``grace_s``, then end every child and its tree."""
         ...
 
     def statistics(self) -> dict[str, object]:
-        """Depth and age of the queue, slots in use, sandbox level: for the status page."""
+        """Return depth and age of the queue, slots in use, sandbox level: for the status page."""
         ...
 
 
 @asynccontextmanager
 async def started(judge: Evaluator) -> AsyncIterator[Evaluator]:
-    """A judge that is started, and stopped at once with the block."""
+    """Start an evaluator for the duration of the block."""
     await judge.start()
     try:
         yield judge

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -81,6 +82,8 @@ class Search:
         self._history: dict[int, list[Plan]] = {}
         self._without_progress = 0
         self._made = 0
+        self._codeless: Counter[str] = Counter()
+        """Attempts without code by the reason, of this process."""
         """Candidates so far, repairs included, the baseline not."""
         self._allowance = Allowance(None, 0, 0)
         self._useful_below_us: float | None = None
@@ -105,12 +108,19 @@ class Search:
                 await self._iterate()
                 await self._check_stop()
             message = f"{self.strategy.iterations} iterations done"
+            if self.parts.proposer.abilities.uses_models and not self._made and self._codeless:
+                raise RunEnded(RunState.FAILED, self._no_kernel())
         except* RunEnded as ended:
             state, message = end_of(ended)
         except* BudgetError as refused:
             state, message = end_of(refused)
         await store.change(set_run_state, run.id, state, message)
         return state
+
+    def _no_kernel(self) -> str:
+        """Say that no answer ever held a kernel, and why most did not."""
+        (reason, count), *_ = self._codeless.most_common(1)
+        return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     def _left_s(self) -> float | None:
         """Time until the limit; None without one."""
@@ -293,6 +303,8 @@ class Search:
         tries: list[tuple[str, Evaluation]] = []
         for step in range(self.parameters.fixer_steps + 1):
             if attempt is None or attempt.text is None:
+                if attempt is not None:
+                    self._codeless[(attempt.reason or "no code").splitlines()[0]] += 1
                 return
             child = await self._judge(parent, place, plan, attempt, step)
             evaluation = child.evaluation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -292,3 +293,25 @@ async def test_an_action_that_makes_no_sense_now_says_why(run: int, action: str,
         assert app.steering.refusal(action) == why
         helps = {command.title: command.help for command in app.get_system_commands(app.screen)}
         assert (f"not now: {why}" in helps.values()) == bool(why)
+
+
+async def test_an_answer_that_nobody_expected_is_told_and_the_console_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(CannedClient):
+        asked = 0
+
+        async def get(self, path: str, **parameters: Any) -> Any:
+            if path == "/v1/runs":
+                self.asked += 1
+                if self.asked == 1:
+                    return {"rows": "not what was asked for"}
+            return await super().get(path, **parameters)
+
+    monkeypatch.setattr("acceld.tui.app.RETRY_S", (0.05,))
+    client = Odd()
+    app = ConsoleApp(client, clock=lambda: 0.0)
+    async with app.run_test(size=(100, 40)) as pilot:
+        async with asyncio.timeout(20):
+            while client.asked < 2 or app.session.banner:
+                await pilot.pause(0.05)
+        assert app.session.live.runs
+        assert any("KeyError" in notice.message for notice in app._notifications)

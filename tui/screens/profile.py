@@ -85,7 +85,7 @@ class ProfileScreen(CandidateInView):
         text.append(f"method    {profile.get('method') or ''}\n", palette.muted)
         for turn in (profile.get("details") or {}).get("paired") or ():
             low, high = turn["interval"]
-            text.append("by turns  ", palette.accent)
+            text.append("paired    ", palette.accent)
             text.append(f"{turn['ratio']:.2f}x ({low:.2f} – {high:.2f}), {turn['rounds']} rounds\n")
         text.append("\n")
         if profile.get("engines_us"):

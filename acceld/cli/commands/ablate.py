@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from acceld import figures
 from acceld.cli.arguments import CONFIGURED, add_json, add_target, count, natural
 from acceld.cli.commands.costs import usd
+from acceld.cli.commands.optimize import add_option, specification
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import UsageError
 from acceld.events import RunStateChanged, event_of
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
-    parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
+    add_option(parser, "seed", natural, "N")
     parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
     add_json(parser)
 
@@ -102,7 +103,6 @@ def _place(text: str | None) -> Path | None:
 
 def _specification(arguments: argparse.Namespace) -> RunSpec:
     """The base, as ``optimize`` would run it with the same words."""
-    from acceld.cli.commands.optimize import specification
     from acceld.cli.main import parser_of
 
     words = [arguments.target]

@@ -19,6 +19,7 @@ from typing import Any
 
 from acceld import config
 from acceld.cli.arguments import number_of
+from acceld.cli.connect import reading
 from acceld.cli.output import say
 from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import event_of
@@ -116,13 +117,21 @@ async def _recorded(client: Any, number: int) -> list[Any]:
 
 @contextlib.contextmanager
 def _client(arguments: argparse.Namespace) -> Iterator[Any]:
-    from acceld.cli.home_client import HomeClient
+    from acceld.http.client import Address, HttpClient
 
     if arguments.remote:
         with tunnel(arguments.remote) as client:
             yield client
-    else:
-        yield HomeClient(find_home(arguments.home))
+        return
+    home = find_home(arguments.home)
+    if home.daemon() is not None:
+        yield HttpClient.of(home)
+        return
+    with reading(arguments.home) as history:
+        # The server over the file listens on a socket of its own, which the blocking client knows.
+        served, where = history.client, f"{history.database}, read-only"
+        history_only = Address(served.token, served.socket_path, where=where, read_only=True)
+        yield HttpClient.of(home, otherwise=history_only)
 
 
 @contextlib.contextmanager

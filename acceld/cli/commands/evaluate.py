@@ -3,7 +3,7 @@
 The input has one JSON object a line: ``workload`` and ``kernel`` (its text) or ``file`` (a path beside the input), and
 where they differ from the flags ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``. The output has one line for
 each, in the same order; a command that was cut off goes on where its output ends. On a device the speed-up is the ratio
-to the baseline measured by turns in one session, with its interval; simulated latencies compare as they are.
+to the baseline measured interleaved in one session, with its interval; simulated latencies compare as they are.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the suite; 1 where somebody was fooled, something died or an honest kernel was refused."""
-    from acceld.evaluate.selftest.runner import run_selftest
+    """Run the suite; return 1 if the judge was fooled, died, refused an honest kernel or caught an attack by another rule."""
+    from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 
     settings = config.load().config
     done, last = 0, time.monotonic()
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     def told(result: Result) -> None:
         nonlocal done, last
         done += 1
-        bad = result.outcome in ("fooled", "death", "false_reject")
+        bad = result.outcome in FAILURES
         if bad or result.outcome == "unlabeled" or time.monotonic() - last > 5:
             last = time.monotonic()
             why = f": {result.status} {result.rule} {result.message}" if bad else ""
@@ -65,8 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
         print_table(rows, ("attack", "as", "on", "expected", "became", "why"))
     data["not_tried"] = len(report.broken)
     names = (
-        "level attacks honest fooled rejected truthful unlabeled false_rejects judge_deaths not_tried seconds".split()
-    )
+        "level attacks honest fooled rejected caught_by_another_rule truthful unlabeled false_rejects judge_deaths "
+        "not_tried seconds"
+    ).split()
     print_table([(name.replace("_", " "), str(data[name])) for name in names], ("what", "value"))
     return 0 if report.passed else 1
 

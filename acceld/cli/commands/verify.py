@@ -1,7 +1,7 @@
 """``acceld verify``: judge stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
 
 Made for a kernel repository's CI: what once won must still be right, and no slower than allowed, under today's model,
-gates and rules. What a device measured is measured again by turns with what it once beat, in one session: latencies of two
+gates and rules. What a device measured is measured again interleaved with what it once beat, in one session: latencies of two
 days are never compared.
 """
 
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` by turns."""
+    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` interleaved."""
 
     name: str
     kernel: Kernel
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for verdict in verdicts
         ]
-        headers = ("kernel", "workload", "status", "before", "now", "change", "by turns", "")
+        headers = ("kernel", "workload", "status", "before", "now", "change", "interleaved", "")
         print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
     return 0 if all(verdict.holds for verdict in verdicts) else NOT_PASSED
 
@@ -228,7 +228,7 @@ async def _judged(
 
 
 def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdict:
-    """The strict verdict of the daemon, which lends the device, by turns with what the kernel is held against."""
+    """The strict verdict of the daemon, which lends the device, interleaved with what the kernel is held against."""
     place = {
         "workload": case.workload,
         "workload_folder": case.folder,

@@ -1,6 +1,6 @@
-"""Tries every known attack, and honest kernels beside them, on the evaluator as it runs here.
+"""Try every known attack, and honest kernels beside them, on the evaluator as it runs here.
 
-What an attack's file says is read by :mod:`acceld.evaluate.selftest.attacks`. Each attack runs twice: as a candidate, and with the
+:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the
 policy off as a person's own kernel would, so that the walls behind the policy are tried too (from L2 on: below, files of
 the user would be in reach). Honest kernels run as candidates.
 
@@ -39,6 +39,11 @@ _BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
 """The suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
+OTHER_RULE = "other_rule"
+"""The outcome of an attack that is refused, but not as its file says."""
+FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
+"""Outcomes that fail the self-test."""
+
 
 class Tested(Evaluator, Protocol):
     """An evaluator that can be attacked: it judges a known program again, and says which sandbox it has."""
@@ -52,7 +57,7 @@ class Tested(Evaluator, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one attack in one mode. ``outcome`` is fooled, rejected, truthful, unlabeled, false_reject or death."""
+    """Outcome of one attack in one mode: ``rejected``, ``truthful``, ``unlabeled`` or one of :data:`FAILURES`."""
 
     id: str
     mode: str
@@ -65,9 +70,9 @@ class Result:
     seconds: float
     workload: str = ""
     guessed: bool = False
-    """Whether the workload stands nowhere in the attack's file."""
+    """True if the attack's file does not name its workload."""
     further: bool = False
-    """Whether the attack is one of the further folder's."""
+    """True if the attack is one of the further folder's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +87,13 @@ class SelftestReport:
     """Files that could not be tried at all."""
 
     def count(self, outcome: str) -> int:
-        """How many results had this outcome."""
+        """Return the number of results with this outcome."""
         return sum(result.outcome == outcome for result in self.results)
 
     @property
     def passed(self) -> bool:
-        """Nobody was fooled, nothing died, no honest kernel was refused."""
-        return not (self.count("fooled") or self.count("death") or self.count("false_reject"))
+        """True if nothing fooled, killed or surprised the judge, and no honest kernel was refused."""
+        return not any(map(self.count, FAILURES))
 
     def plain(self) -> dict[str, Any]:
         """As JSON-able data, version 1."""
@@ -97,6 +102,7 @@ class SelftestReport:
             "level": self.level,
             "fooled": self.count("fooled"),
             "rejected": self.count("rejected"),
+            "caught_by_another_rule": self.count(OTHER_RULE),
             "truthful": self.count("truthful"),
             "false_rejects": self.count("false_reject"),
             "judge_deaths": self.count("death"),
@@ -138,7 +144,7 @@ async def run_selftest(
 ) -> SelftestReport:
     """Run the suite of a backend (:data:`BACKENDS`), and the attacks of a further folder, at the active level.
 
-    ``only`` is a glob on ids. A file of the further folder that can not be tried is told of, not run. UsageError where a
+    ``only`` is a glob on ids. A file of the further folder that can not be tried is reported, not run. UsageError where a
     folder holds no attack; DeviceError where the backend can not work here.
     """
     started = time.monotonic()
@@ -158,7 +164,7 @@ async def run_selftest(
             judges.forget()
             for small in (True, False):
                 tasks = [
-                    asyncio.create_task(_attempt(await judges.of(attack), attack, mode, number, on_result))
+                    asyncio.create_task(_try(await judges.of(attack), attack, mode, number, on_result))
                     for attack in chosen
                     if attack.small is small
                     for mode in _modes(attack, judges.level)
@@ -227,7 +233,7 @@ def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
 
-async def _attempt(
+async def _try(
     judge: Tested, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
     started = time.monotonic()
@@ -298,7 +304,9 @@ def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float)
     if attack.honest:
         return "truthful" if passed else "false_reject"
     if not passed:
-        return "rejected"
+        named = attack.unpoliced if mode == "unpoliced" else attack.caught_by
+        refusal = f"{evaluation.status.value}.{evaluation.failure.rule if evaluation.failure else ''}"
+        return "rejected" if refusal in named or (attack.further and not named) else OTHER_RULE
     if attack.expect == UNLABELED:
         return UNLABELED
     allowed = attack.expect == "truthful" or (attack.expect == "policy" and mode == "unpoliced")

@@ -66,7 +66,7 @@ def test_the_least_session_of_every_workload_fits_into_the_deck(name: str) -> No
     one = workload(name)
     inputs = [ArraySpec(a.shape, a.dtype).size_bytes for a in one.arguments if not a.is_scalar]
     outputs = [ArraySpec(o.shape, o.dtype).size_bytes for o in one.outputs]
-    assert 3 * sum(inputs + outputs) <= CudaDriver.deck_bytes
+    assert 3 * sum(inputs + outputs) <= CudaDriver.batch_bytes
 
 
 def test_one_lease_for_each_gpu_of_the_first_ones_kind() -> None:
