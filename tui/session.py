@@ -56,7 +56,7 @@ class Session:
     @property
     def read_only(self) -> bool:
         """True for a recording, and for a history without a daemon."""
-        return self.replay is not None or self.client.read_only
+        return self.replay is not None or self.client.read_only or bool(self.hello.get("read_only"))
 
     def select(self, run: int) -> bool:
         """Look at a run; True if it has to be loaded."""
@@ -85,7 +85,7 @@ class Session:
         for event in recent["events"]:
             self.live.remember(event_of(event))
         self._loaded.clear()
-        self.banner = "read-only history: no daemon is running" if self.client.read_only else ""
+        self.banner = "read-only history: no daemon is running" if self.read_only else ""
         if self.run is not None and self.run not in self.live.runs:
             try:
                 row = await self.client.get(f"/v1/runs/{self.run}")

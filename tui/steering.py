@@ -25,10 +25,6 @@ class Steering:
 
     def new_run(self) -> None:
         """Choose a workload, see the estimate, start."""
-        if self._session.client.read_only:
-            self._warn("no daemon: acceld start")
-            return
-
         def start(spec: Mapping[str, Any] | None) -> None:
             if spec is not None:
                 self._send(
