@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ COMMANDS: dict[str, Command] = {
     "service": Command("service", "daemon", "keep a daemon running with systemd"),
     "check": Command("check", "setup", "check configuration, models, prompts and workloads; runs nothing"),
     "db": Command("db", "setup", "copy, check, shrink or prune the history"),
+    "clean": Command("clean", "setup", "remove data sets and, with --all, whatever else can be made again"),
     "web": Command("web", "daemon", "the terminal UI in a browser, on loopback"),
     "pause": Command("steer", "steer", "stop before the next step"),
     "resume": Command("steer", "steer", "go on"),
@@ -85,6 +87,17 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=f"{self.prog} --help lists what it takes")
+
+
+def with_signed_values(words: Sequence[str]) -> list[str]:
+    """Return the words with ``--sort -COLUMN`` as one, which argparse would take for two options."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] == "--sort" and re.fullmatch("-[a-z_]+", word):
+            found[-1] = f"--sort={word}"
+        else:
+            found.append(word)
+    return found
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
@@ -137,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("acceld --help lists them.", file=sys.stderr)
         return 2
     try:
-        arguments = parser_of(name).parse_args(rest)
+        arguments = parser_of(name).parse_args(with_signed_values(rest))
         return int(importlib.import_module(f"acceld.cli.commands.{COMMANDS[name].module}").run(arguments))
     except AcceldError as error:
         print(f"acceld {name}: {error}", file=sys.stderr)
