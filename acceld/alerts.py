@@ -11,7 +11,7 @@ from typing import Literal
 
 from acceld import figures
 from acceld.events import BestChanged, BudgetLevel, CandidateEvaluated, DeviceState, Event, RunStateChanged
-from acceld.model import Status
+from acceld.model import SIMULATED_TIE_PERCENT, Status
 
 Subject = Literal["win", "budget", "device", "suspect", "end"]
 Manner = Literal["off", "bell", "osc9", "osc777"]
@@ -51,7 +51,8 @@ def alert_of(event: Event) -> Alert | None:
     match event.data:
         case BestChanged() as best if best.speedup is not None and best.speedup > 1:
             latency = figures.brief_latency(best.latency_us, best.source or "simulated")
-            return Alert("win", f"{run}c{best.candidate} {latency}, {figures.speedup(best.speedup)}")
+            tie = None if figures.is_win(best.speedup, best.source) else SIMULATED_TIE_PERCENT
+            return Alert("win", f"{run}c{best.candidate} {latency}, {figures.speedup(best.speedup, tie)}")
         case RunStateChanged(state, message) if state.ended:
             return Alert("end", f"{run}{state}" + (f": {message}" if message else ""))
         case BudgetLevel(scope, spent_usd, cap_usd):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from acceld.model import Source, Status
+from acceld.model import SIMULATED_TIE_PERCENT, Source, Status
 
 STATUS_GLYPHS: dict[Status, str] = {
     Status.PASSED: "✓",
@@ -69,6 +69,26 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
     if low <= 1.0 <= high:
         return f"{text} tie (±{tie_band_percent:.0f} %)"
     return f"{text} ({low:.2f} – {high:.2f})"
+
+
+def is_win(ratio: float | None, source: Source | str | None, band_percent: float | None = None) -> bool:
+    """Return True if a speed-up is beyond what could be chance: the one rule for what is called, coloured or applied as a win.
+
+    Where ``band_percent`` is not given, a prediction's is that of any change, and what was measured has passed its own
+    test when it became the best.
+    """
+    if ratio is None:
+        return False
+    if band_percent is None:
+        band_percent = 0.0 if source is not None and Source(source) is Source.MEASURED else SIMULATED_TIE_PERCENT
+    return ratio > 1 + band_percent / 100
+
+
+def news(ratio: float, source: Source | str | None, band_percent: float | None = None) -> bool | None:
+    """Return True for a win, False for a loss beyond the same band, None for a tie."""
+    if is_win(ratio, source, band_percent):
+        return True
+    return False if is_win(1 / ratio, source, band_percent) else None
 
 
 def paired(found: Mapping[str, Any]) -> str:

@@ -68,6 +68,9 @@ FLASHINFER_STATUS: Mapping[Status, str] = MappingProxyType(
 )
 """flashinfer-bench's word for each status."""
 
+SIMULATED_TIE_PERCENT = 34.0
+"""Percent by which a ratio of two predictions may be off, whatever was changed: nearer to one it is a tie."""
+
 
 class Source(StrEnum):
     """Where a latency comes from; the two are never compared silently."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.worker import Worker, WorkerState
 
 from acceld.alerts import Alert, Manner, announcement
 from acceld.errors import AcceldError, DaemonError
@@ -31,6 +32,7 @@ from acceld.tui.screens.queue import QueueScreen
 from acceld.tui.screens.runs import RunsScreen
 from acceld.tui.session import Session
 from acceld.tui.steering import ACTIONS, Steering
+from acceld.tui.terminal import complain
 from acceld.tui.widgets.frame import TABS
 
 log = logging.getLogger(__name__)
@@ -111,6 +113,8 @@ class ConsoleApp(App[None]):
             self.set_interval(0.1, self._play)
             self.refresh_screen()
         else:
+            if self.session.run is not None:
+                self.switch_mode("beam")
             self.set_interval(self._refresh_s, self._show_changes)
             self.run_worker(self._follow(), name="events", exit_on_error=False)
 
@@ -159,6 +163,13 @@ class ConsoleApp(App[None]):
             await asyncio.sleep(min(1.0, left))
         self.session.banner = "connecting"
 
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Show what went wrong in the background."""
+        if event.state is WorkerState.ERROR:
+            error = event.worker.error
+            known = error if isinstance(error, AcceldError) else AcceldError(f"an answer can not be shown: {error!r}")
+            complain(self, known)
+
     def _show_changes(self) -> None:
         """Show what changed since the last time, if the screen in front cares."""
         dirty, self.session.live.dirty = self.session.live.dirty, set()
@@ -196,8 +207,10 @@ class ConsoleApp(App[None]):
         """The palette."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
-        for action in ACTIONS.values():
-            yield SystemCommand(action.title, action.help, partial(action.do, self.steering))
+        for name, action in ACTIONS.items():
+            why = self.steering.refusal(name)
+            help = f"not now: {why}" if why else action.help
+            yield SystemCommand(action.title, help, partial(self.action_steer, name))
         for theme in ("acceld", "acceld-light", "ansi-dark", "ansi-light", "nord", "gruvbox", "solarized-light"):
             yield SystemCommand(f"Theme {theme}", "change colors", lambda theme=theme: setattr(self, "theme", theme))
         yield SystemCommand("Detach", "leave; the daemon keeps running", self.action_detach)
@@ -213,7 +226,10 @@ class ConsoleApp(App[None]):
             super().switch_mode(self._history.pop())
 
     def action_steer(self, action: str) -> None:
-        ACTIONS[action].do(self.steering)
+        if why := self.steering.refusal(action):
+            self.notify(why, title=f"{ACTIONS[action].title}: not now", severity="warning")
+        else:
+            ACTIONS[action].do(self.steering)
 
     def action_help(self) -> None:
         self.push_screen(Help(self.screen))

@@ -14,10 +14,11 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
+from acceld import figures
 from acceld.errors import AcceldError
 from acceld.model import PROPOSERS
 from acceld.tui.client import Client
-from acceld.tui.estimate import estimate
+from acceld.tui.estimate import at_most, estimate
 from acceld.tui.palette import palette_of
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.lines import LineList
@@ -107,6 +108,8 @@ class Help(ModalScreen[None]):
             yield Static(text)
 
 
+LARGE = 500
+"""Candidates beyond which a run is started only after a second question."""
 COLUMNS = (
     Column("workload", 24, keep=9, stretch=True),
     Column("runs", 5, keep=3, right=True),
@@ -132,7 +135,6 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
         self._client = client
         self._workloads: dict[str, list[Mapping[str, Any]]] = {}
         self._spec: dict[str, Any] = {"preset": "standard", "proposer": "rules", "chip": "trn1"}
-        self._estimate = ""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="modal tall") as box:
@@ -165,13 +167,15 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
 
     def _row(self, key: Any, width: int) -> Text:
         palette, rows = palette_of(self.app), self._workloads[key]
-        best = max((row["speedup"] or 0.0 for row in rows), default=0.0)
+        best, source = max(
+            ((row["speedup"] or 0.0, row.get("source")) for row in rows), default=(0.0, None), key=lambda one: one[0]
+        )
         return line(
             COLUMNS,
             [
                 (key, palette.text),
                 (str(len(rows)) if rows else "—", palette.muted),
-                (f"{best:.2f}x" if best else "—", palette.good if best else palette.muted),
+                (f"{best:.2f}x" if best else "—", palette.good if figures.is_win(best, source) else palette.muted),
             ],
             width,
         )
@@ -182,9 +186,12 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
         if key is None:
             return
         self._spec["workload"] = key
-        spec = self._spec
-        head = f"{key} · {spec['chip']} · preset {spec['preset']} · proposer {spec['proposer']}"
-        self._say(f"{head}\n{estimate(self._workloads[str(key)], spec['preset'], spec['proposer'], spec['chip'])}")
+        self._say(self._text())
+
+    def _text(self) -> str:
+        key, preset, proposer, chip = (str(self._spec[name]) for name in ("workload", "preset", "proposer", "chip"))
+        head = f"{key} · {chip} · preset {preset} · proposer {proposer}"
+        return f"{head}\n{estimate(self._workloads[key], preset, proposer, chip)}"
 
     def _say(self, text: str) -> None:
         self.query_one("#estimate", Static).update(text)
@@ -203,7 +210,16 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
         self._next("chip", self.CHIPS)
 
     def action_start(self) -> None:
-        self.dismiss(self._spec if "workload" in self._spec else None)
+        if "workload" not in self._spec:
+            return  # the list is still being read
+        if at_most(self._spec["preset"]) <= LARGE:
+            self.dismiss(self._spec)
+        else:
+            self.app.push_screen(Confirm(self._text(), "Start a large run"), self._confirmed)
+
+    def _confirmed(self, yes: bool | None) -> None:
+        if yes:
+            self.dismiss(self._spec)
 
     def action_give_up(self) -> None:
         self.dismiss(None)

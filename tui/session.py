@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from acceld.alerts import Alert, alert_of
+from acceld.errors import AcceldError, DaemonError
 from acceld.events import Event, event_of
 from acceld.tui.client import Client
 from acceld.tui.console import ConsoleView
@@ -55,7 +56,7 @@ class Session:
     @property
     def read_only(self) -> bool:
         """True for a recording, and for a history without a daemon."""
-        return self.replay is not None or self.client.read_only
+        return self.replay is not None or self.client.read_only or bool(self.hello.get("read_only"))
 
     def select(self, run: int) -> bool:
         """Look at a run; True if it has to be loaded."""
@@ -84,9 +85,18 @@ class Session:
         for event in recent["events"]:
             self.live.remember(event_of(event))
         self._loaded.clear()
-        self.banner = "read-only history: no daemon is running" if self.client.read_only else ""
-        if self.run is None and self.live.runs:
-            self.run = max(self.live.runs)
+        self.banner = "read-only history: no daemon is running" if self.read_only else ""
+        if self.run is not None and self.run not in self.live.runs:
+            try:
+                row = await self.client.get(f"/v1/runs/{self.run}")
+            except DaemonError:
+                raise
+            except AcceldError:  # there is none
+                self.run = None
+            else:
+                self.live.load_run(row, row.get("spec") or row)
+        if self.run is None:
+            self.run = max(self.live.runs, default=None)
 
     async def load(self, run: int, shown: Callable[[], None]) -> None:
         """Fill a run's view from rows; events that came meanwhile win. ``shown`` is called after each page."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import convert
 
+from acceld import figures
 from acceld.events import (
     AttemptFailed,
     BeamSelected,
@@ -35,7 +36,7 @@ from acceld.events import (
     RunStateChanged,
     Steered,
 )
-from acceld.model import Status
+from acceld.model import Gate, Source, Status
 
 LOADED = -1_000_000
 """Before every event: the number under which bests known from rows are kept, plus the iteration."""
@@ -176,6 +177,8 @@ class RunView:
     state_seq: int = -1
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)
+    under_way: dict[int, float] = field(default_factory=dict)
+    """When the evaluation of each candidate that is being judged began, seconds since the epoch."""
     children: dict[int, list[int]] = field(default_factory=dict)
     """Ids by parent, ascending; 0 holds the baselines."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -238,12 +241,32 @@ class RunView:
         """Candidates without a verdict."""
         return len(self.candidates) - self.counts.total()
 
+    @property
+    def judging(self) -> tuple[int, int]:
+        """How many candidates of the newest iteration have a verdict, and how many there are."""
+        newest = [one for one in self.candidates.values() if one.iteration == self.iteration]
+        return sum(one.status is not None for one in newest), len(newest)
+
+    def unconfirmed(self, candidate: CandidateView) -> bool:
+        """True if it leads, and has not passed the strict gate yet."""
+        if candidate.status is not Status.PASSED or candidate.gate != Gate.SEARCH or candidate.latency_us is None:
+            return False
+        return self.best is not None and candidate.latency_us < self.best.latency_us
+
     def speedup_of(self, candidate: CandidateView) -> float | None:
         """Over the baseline, computed where the event does not say."""
         if candidate.speedup is not None:
             return candidate.speedup
         base = self.baseline_us
         return base / candidate.latency_us if base and candidate.latency_us else None
+
+    def is_win(self, candidate: CandidateView) -> bool:
+        """True if it passed and is faster than the baseline beyond a tie; of measured ones, if it was ever the best."""
+        if candidate.status is not Status.PASSED:
+            return False
+        if self.source == Source.MEASURED and all(best.candidate != candidate.id for best in self.bests):
+            return False
+        return figures.is_win(self.speedup_of(candidate), self.source)
 
     def path(self, candidate: int) -> tuple[int, ...]:
         """From the baseline to ``candidate``."""
@@ -287,7 +310,9 @@ class RunView:
             case CandidateQueued(candidate):
                 return self._phase(candidate, "queued", "", seq)
             case CandidateStarted(candidate, device):
-                return self._phase(candidate, "running", device, seq)
+                if not self._phase(candidate, "running", device, seq):
+                    return False
+                self.under_way[candidate] = event.at
             case CandidateEvaluated() as data:
                 self._phase(data.candidate, "judged", "", seq)
                 return self._judged(data, seq)
@@ -321,13 +346,13 @@ class RunView:
         self.iteration = max(self.iteration, row.get("iteration") or 0)
         base, latest = row.get("baseline_latency_us"), 0.0
         if row.get("baseline") and base:
-            self._best(BestChanged(row["baseline"], base, 1.0), LOADED, 0.0)
+            self._best(BestChanged(row["baseline"], base, 1.0, source=row.get("source")), LOADED, 0.0)
         for beam in row.get("beams") or ():
             if beam.get("selected"):
                 self._selected(beam["iteration"], tuple(beam["selected"]), seq)
             latency_us = beam.get("best_latency_us")
             if latency_us and latency_us != latest and latency_us < (base or 0.0):
-                found = BestChanged(beam["best"], latency_us, beam.get("speedup"))
+                found = BestChanged(beam["best"], latency_us, beam.get("speedup"), source=row.get("source"))
                 self._best(found, LOADED + beam["iteration"], beam.get("ended_at") or 0.0)
                 latest = latency_us
         if row.get("best") and row.get("best_latency_us") not in (None, latest, base):
@@ -396,6 +421,7 @@ class RunView:
         if seq <= node.phase_seq:
             return False
         node.phase, node.device, node.phase_seq = phase, device, seq
+        self.under_way.pop(number, None)
         return True
 
     def _judged(self, data: CandidateEvaluated, seq: int) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from textual.app import App
 
 from acceld.errors import AcceldError
+from acceld.model import PROPOSERS, RunState
 from acceld.tui.modals import Ask, Confirm, NewRun
 from acceld.tui.session import Session
 from acceld.tui.terminal import complain
@@ -24,9 +25,6 @@ class Steering:
 
     def new_run(self) -> None:
         """Choose a workload, see the estimate, start."""
-        if self._session.client.read_only:
-            self._warn("no daemon: acceld start")
-            return
 
         def start(spec: Mapping[str, Any] | None) -> None:
             if spec is not None:
@@ -114,6 +112,25 @@ class Steering:
         title = f"Write c{run.best.candidate} over which file?"
         self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it"), write)
 
+    def refusal(self, action: str) -> str:
+        """Return why an action makes no sense now; empty if it does."""
+        run, needs = self._session.run_view, ACTIONS[action].needs
+        if self._session.read_only:
+            return "a recording" if self._session.replay is not None else "no daemon: acceld start"
+        if not needs:
+            return ""
+        if run is None:
+            return "choose a run first"
+        if "live" in needs and RunState(run.state).ended:
+            return f"r{run.id} has ended"
+        if "candidate" in needs and self._session.candidate is None:
+            return "choose a candidate first"
+        if "models" in needs and not PROPOSERS[run.proposer].uses_models:
+            return "rewrite rules read no hints and cost nothing"
+        if "best" in needs and run.best is None:
+            return "nothing has passed yet"
+        return ""
+
     def _mark(self, mark: str, done: str) -> None:
         run, candidate = self._session.run_view, self._session.candidate
         off = run is not None and candidate is not None and run.mark(candidate) == mark
@@ -159,18 +176,28 @@ class Action:
     title: str
     help: str
     do: Callable[[Steering], None]
+    needs: frozenset[str] = frozenset()
+    """Of ``run``, ``live`` (one that has not ended), ``candidate``, ``models``, ``best``: without them it is refused."""
 
 
 ACTIONS: Mapping[str, Action] = {
     "new_run": Action("New run", "choose a workload, see the estimate, start", Steering.new_run),
-    "pause": Action("Pause or resume", "stop before the next step; what runs, ends", Steering.pause),
-    "cancel": Action("Cancel run", "end it after what runs now", Steering.cancel),
-    "pin": Action("Pin candidate", "keep it in the beam", Steering.pin),
-    "veto": Action("Veto candidate", "never keep it in the beam", Steering.veto),
-    "branch": Action("Branch from candidate", "a parent of the next iteration", Steering.branch),
-    "remeasure": Action("Re-measure candidate", "judge it again, strictly", Steering.remeasure),
-    "hint": Action("Hint", "tell the planner something", Steering.hint),
-    "budget": Action("Budget", "change the run's cap", Steering.budget),
-    "apply_best": Action("Apply the best", "write it to the file it came from", Steering.apply_best),
+    "pause": Action(
+        "Pause or resume", "stop before the next step; what runs, ends", Steering.pause, frozenset(["live"])
+    ),
+    "cancel": Action("Cancel run", "end it after what runs now", Steering.cancel, frozenset(["live"])),
+    "pin": Action("Pin candidate", "keep it in the beam", Steering.pin, frozenset(["live", "candidate"])),
+    "veto": Action("Veto candidate", "never keep it in the beam", Steering.veto, frozenset(["live", "candidate"])),
+    "branch": Action(
+        "Branch from candidate", "a parent of the next iteration", Steering.branch, frozenset(["live", "candidate"])
+    ),
+    "remeasure": Action(
+        "Re-measure candidate", "judge it again, strictly", Steering.remeasure, frozenset(["live", "candidate"])
+    ),
+    "hint": Action("Hint", "tell the planner something", Steering.hint, frozenset(["live", "models"])),
+    "budget": Action("Budget", "change the run's cap", Steering.budget, frozenset(["live", "models"])),
+    "apply_best": Action(
+        "Apply the best", "write it to the file it came from", Steering.apply_best, frozenset(["best"])
+    ),
 }
 """Everything a key or the palette can ask for, by name."""

@@ -35,10 +35,10 @@ from acceld.events import (
 )
 from acceld.model import RunState, Status
 from acceld.tui.palette import Palette
-from acceld.tui.state import ANSWERED, CandidateView
+from acceld.tui.state import ANSWERED, CandidateView, RunView
 
 SHORT: Mapping[Status, str] = {
-    Status.PASSED: "ok",
+    Status.PASSED: "passed",
     Status.UNSUPPORTED: "unsupported",
     Status.COMPILE_ERROR: "compile",
     Status.RUNTIME_ERROR: "crash",
@@ -48,7 +48,7 @@ SHORT: Mapping[Status, str] = {
     Status.REJECTED: "rejected",
     Status.SUSPECT: "suspect",
     Status.TIMEOUT: "timeout",
-    Status.UNTESTED: "untested",
+    Status.UNTESTED: "timed only",
     Status.UNCHECKED: "unchecked",
 }
 """Status in at most eleven letters."""
@@ -73,6 +73,14 @@ def status_word(candidate: CandidateView) -> str:
     if candidate.status is not None:
         return f"{figures.STATUS_GLYPHS[candidate.status]} {SHORT[candidate.status]}"
     return {"running": "▶ running", "queued": "· queued"}.get(candidate.phase, "· written")
+
+
+def judging(run: RunView, now: float) -> str:
+    """Return ``judging 3 of 9, 40 s`` while candidates are judged: the longest of those under way; else nothing."""
+    if not run.under_way or run.state != RunState.RUNNING:
+        return ""
+    done, every = run.judging
+    return f"judging {min(done + 1, every)} of {every}, {figures.elapsed(max(0.0, now - min(run.under_way.values())))}"
 
 
 def state_word(state: str) -> str:

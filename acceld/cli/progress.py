@@ -20,7 +20,8 @@ def progress_line(run: RunView) -> str:
     counted = ", ".join(f"{n} {status}" for status in STATUS_ORDER if (n := counts[status]))
     parts = [f"iteration {run.iteration}/{run.iterations}", counted or "no candidates yet"]
     if run.waiting:
-        parts.append(f"{run.waiting} waiting")
+        done, every = run.judging
+        parts.append(f"judging {done + 1} of {every}" if run.under_way else f"{run.waiting} waiting")
     if run.best is not None:
         best = f"best {figures.brief_latency(run.best.latency_us, run.best.source, run.chip)}"
         parts.append(f"{best} ({run.bests[0].latency_us / run.best.latency_us:.2f}x)")

@@ -10,7 +10,6 @@ import json
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +30,11 @@ DISAGREEMENTS = "disagreements.jsonl"
 
 
 class WatchConsole:
-    """Prints steps as they land, each with its file's name, with the folder where two files have one name."""
+    """Prints steps as they land, each with its file's name, with folders where two files have one name."""
 
     def __init__(self, stream: TextIO, paths: Sequence[Path], *, as_json: bool, notify: Manner, kept: Path) -> None:
         self._stream, self._json, self._notify, self._kept = stream, as_json, notify, kept
-        times = Counter(path.name for path in paths)
-        self._names = {
-            path: path.name if times[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths
-        }
+        self._names = short_names(paths)
 
     def step(self, step: Step) -> None:
         """One line; what fails and what a search found rings."""
@@ -92,6 +88,19 @@ class WatchConsole:
                 continue
             watcher.wrote(one.path)
             say(f"{one.path} written; the old one is {backup.name}")
+
+
+def short_names(paths: Sequence[Path]) -> dict[Path, str]:
+    """Return the shortest ends of paths that tell them apart."""
+    names = {}
+    for path in paths:
+        parts = 1
+        while parts < len(path.parts) and any(
+            other != path and other.parts[-parts:] == path.parts[-parts:] for other in paths
+        ):
+            parts += 1
+        names[path] = str(Path(*path.parts[-parts:]))
+    return names
 
 
 def _wins(files: Iterable[Watched]) -> Iterator[tuple[Watched, str, str]]:

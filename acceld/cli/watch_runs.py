@@ -86,8 +86,9 @@ class WatchRuns:
             if any(one.state.ended or waits_for_budget(one.state, one.message) for one in states):
                 break
         row = await self._client.get(f"/v1/runs/{run}")
-        if not row["best"] or row["best"] == row["baseline"]:
-            self._tell(Step(watched.path, "optimized", f"r{run}: nothing faster ({row['message']})"))
+        improved = bool(row["best"]) and (await self._client.get(f"/v1/runs/{run}/outcome"))["improved"]
+        if not improved:
+            self._tell(Step(watched.path, "optimized", f"r{run}: nothing faster beyond a tie ({row['message']})"))
             return
         text = (await self._client.get(f"/v1/candidates/{row['best']}"))["text"]
         watched.best = (base, text)

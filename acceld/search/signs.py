@@ -25,6 +25,8 @@ class Sign:
     value: float
     text: str
     hint: str
+    of_models: bool = True
+    """It is about what models are asked and answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ def one_lineage(candidates: Sequence[Candidate], beam: Sequence[int]) -> Sign | 
         shared,
         f"all {len(lines)} candidates of the beam share their first {shared - 1} ancestors after the baseline",
         "Widen the beam, or branch from another candidate.",
+        of_models=False,
     )
 
 

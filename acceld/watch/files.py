@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from watchfiles import DefaultFilter, awatch
 APPEARS_S = 1.0
 """How long a file may be missing or empty in the middle of a save."""
 LOOK_S = 0.05
+FOLDER_S = 0.5
+"""How often the watched folders themselves are looked at."""
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY = 20
 """More files at once than this are no save but a checkout."""
@@ -77,20 +79,32 @@ class SavedFiles:
         while True:
             self._folders_changed.clear()
             folders = {file.parent for file in self._files}
-            async for found in awatch(
-                *folders,
-                recursive=False,
-                step=50,
-                watch_filter=DefaultFilter(),
-                stop_event=self._folders_changed,
-                rust_timeout=500,
-                yield_on_timeout=False,
-            ):
-                touched = {Path(name) for _, name in found} & self._files
-                if touched:
-                    changes.put_nowait(touched)
+            watched = {folder: known for folder in folders if (known := _identity(folder)) is not None}
+            changes.put_nowait({file for file in self._files if file.is_file()})  # saved while nobody watched
+            looking = asyncio.create_task(self._look(folders, watched))
+            try:
+                async for found in awatch(
+                    *watched,
+                    recursive=False,
+                    step=50,
+                    watch_filter=DefaultFilter(),
+                    stop_event=self._folders_changed,
+                    rust_timeout=500,
+                    yield_on_timeout=False,
+                ):
+                    touched = {Path(name) for _, name in found} & self._files
+                    if touched:
+                        changes.put_nowait(touched)
+            finally:
+                looking.cancel()
             if not self._folders_changed.is_set():
                 return
+
+    async def _look(self, folders: set[Path], watched: Mapping[Path, tuple[int, int]]) -> None:
+        """Watch anew when a folder is replaced by another one of its name: a watch follows the old one."""
+        while all(_identity(folder) == watched.get(folder) for folder in folders):  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(FOLDER_S)
+        self._folders_changed.set()
 
     async def _changed(self, file: Path) -> bool:
         """True if the content is new; waits a moment for a file that is on its way."""
@@ -104,6 +118,15 @@ class SavedFiles:
             return False
         self._seen[file] = now
         return bool(now)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Device and inode of a folder; None where there is none."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def digest(file: Path) -> str:

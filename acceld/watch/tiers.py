@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from acceld import figures
 from acceld.errors import AcceldError
-from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.model import Evaluation, Gate, Kernel, Source, Status
 from acceld.watch.deltas import Delta, deltas, new_notes
 from acceld.watch.hashes import Hashes
 
@@ -134,7 +134,7 @@ class Tiers:
         if earlier is not None and before and measured.latency_us:
             ratio = before / measured.latency_us
             noise = sum(one.profile.interval_percent or 0.0 for one in (earlier, measured) if one.profile) / 100
-            good = ratio > 1 if abs(ratio - 1) > max(SAME, noise) else None
+            good = figures.news(ratio, Source.MEASURED, 100 * max(SAME, noise))
             text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}"
         tell("measured", text, good, latency_us=measured.latency_us)
         watched.measured = measured
@@ -165,7 +165,7 @@ class Tiers:
         text, good = latency_text(timed), None
         if base is not None and base.latency_us and timed.latency_us:
             ratio = base.latency_us / timed.latency_us
-            good = ratio > 1 if abs(ratio - 1) > SAME else None
+            good = figures.news(ratio, Source.SIMULATED)
             text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}"
         tell("predicted", text, good, latency_us=timed.latency_us, interval_percent=timed.profile.interval_percent)
         watched.last = timed

@@ -222,10 +222,10 @@ class Watcher:
             tell("carried", f"the earlier win could not be judged: {error.message}")
             return
         ratio = gain(judged, again)
-        if ratio is not None and ratio > 1:
+        if figures.is_win(ratio, again.profile.source if again.profile else None):
             diff = "".join(difflib.unified_diff(kernel.text.splitlines(True), text.splitlines(True), "yours", "best"))
             tell("carried", f"the earlier win still holds on your edit: {figures.speedup(ratio)}", True, diff=diff)
             watched.best = (kernel.text, text)
         else:
-            why = "not faster" if again.status is Status.PASSED else again.status.value
+            why = "it is a tie, or slower" if again.status is Status.PASSED else again.status.value
             tell("carried", f"the earlier win no longer holds: {why}")

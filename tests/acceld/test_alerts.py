@@ -15,7 +15,7 @@ from acceld.model import RunState, Status
         (
             BestChanged(5, 80.0, 1.25, source="simulated"),
             "win",
-            "r3: c5 ≈ 80.0 µs sim, 1.25x",
+            "r3: c5 ≈ 80.0 µs sim, 1.25x tie (±34 %)",
         ),
         (BestChanged(1, 100.0, 1.0), None, ""),
         (RunStateChanged(RunState.FAILED, "no key"), "end", "r3: failed: no key"),

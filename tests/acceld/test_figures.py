@@ -63,3 +63,9 @@ def test_cores_of_each_backend_are_told_with_their_utilization_and_who_holds_wha
         "neuron: 37 % of all cores' time since it started, 2 of 4 leased (1 timing), 3 waiting; out of service: 3"
         "; chip 1 held by 7 train.py"
     )
+
+
+def test_inside_the_interval_nothing_is_a_win_or_a_loss() -> None:
+    assert [figures.news(ratio, "simulated") for ratio in (1.33, 1.35, 0.76, 0.74)] == [None, True, None, False]
+    assert [figures.news(ratio, "measured", 2.0) for ratio in (1.01, 1.03, 0.99, 0.97)] == [None, True, None, False]
+    assert not figures.is_win(None, "measured") and figures.is_win(1.01, "measured")

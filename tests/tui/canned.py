@@ -68,6 +68,7 @@ class CannedClient:
         spec = {name: getattr(row, name) for name in ("workload", "chip", "api", "backend", "proposer", "preset")}
         return {
             "id": number,
+            **spec,
             "spec": {**spec, "search": view.search},
             "state": row.state,
             "message": row.message,

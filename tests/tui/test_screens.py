@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
-from acceld.errors import DaemonError
+from acceld.errors import DaemonError, UsageError
 from acceld.events import BestChanged, Event
 from acceld.tui.app import ConsoleApp
+from acceld.tui.modals import Confirm
 from acceld.tui.replay import Replay
 from acceld.tui.widgets.frame import Line
 from acceld.tui.widgets.lines import LineList
@@ -201,6 +202,97 @@ def test_no_binding_takes_a_key_of_tmux_or_screen() -> None:
         for binding in getattr(source, "BINDINGS", ()):
             assert not taken & set(binding.key.split(",")), binding
             assert binding.id, f"{binding} can not be remapped"
+
+
+async def test_another_run_opens_after_a_resize() -> None:
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("2 1")(pilot)
+        await pilot.resize_terminal(100, 30)
+        await pressing("down enter")(pilot)
+        assert (app.current_mode, app.session.run, app.is_running) == ("beam", 2, True)
+
+
+async def test_a_line_that_can_not_be_drawn_says_so_and_the_others_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sentence(event: Event) -> str:
+        raise KeyError("latency_us")
+
+    monkeypatch.setattr("acceld.tui.words.sentence", sentence)
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        events = app.screen.query_one("#events", LineList)
+        assert "can not be drawn: KeyError" in events.render_line(0).text
+        assert app.is_running
+
+
+async def test_the_run_asked_for_is_under_the_cursor_and_its_beam_is_open() -> None:
+    app = console(run=2)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("")(pilot)
+        assert (app.current_mode, app.session.run) == ("beam", 2)
+        await pressing("1")(pilot)
+        assert app.screen.query_one("#runs", LineList).key == 2
+
+
+async def test_a_run_that_there_is_not_leaves_the_newest_in_view() -> None:
+    class Client(CannedClient):
+        async def get(self, path: str, **parameters: Any) -> Any:
+            if path == "/v1/runs/99":
+                raise UsageError("there is no run r99")
+            return await super().get(path, **parameters)
+
+    app = console(client=Client(), run=99)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("")(pilot)
+        assert app.session.run == 3 and not app.session.banner
+
+
+async def test_keys_act_on_the_run_that_a_filter_left_under_the_cursor() -> None:
+    client = CannedClient()
+    app = console(client=client)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("")(pilot)
+        await pilot.press("slash", *"cancelled", "enter")
+        await pressing("p")(pilot)
+        assert app.session.run == 2 and not client.sent
+        assert [toast.message for toast in app._notifications] == ["r2 has ended"]
+
+
+async def test_a_large_run_starts_only_after_a_second_question() -> None:
+    client = CannedClient()
+    app = console(client=client)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("n")(pilot)
+        await until(pilot, lambda: bool(app.screen.query("#workloads")) and bool(app.screen.query_one(LineList).keys))
+        await pressing("s enter")(pilot)
+        assert isinstance(app.screen, Confirm) and not client.sent
+        shown = " ".join(str(part.render()) for part in app.screen.query(Static))
+        assert "preset paper" in shown and "at most 2184 candidates" in shown
+        await pressing("n")(pilot)
+        assert not client.sent
+        await pressing("enter y")(pilot)
+        ((_, path, body),) = client.sent
+        assert path == "/v1/runs" and body is not None and body["preset"] == "paper"
+
+
+@pytest.mark.parametrize(
+    ("run", "action", "why"),
+    [
+        (2, "cancel", "r2 has ended"),
+        (3, "hint", ""),
+        (1, "apply_best", ""),
+        (3, "pin", "choose a candidate first"),
+    ],
+)
+async def test_an_action_that_makes_no_sense_now_says_why(run: int, action: str, why: str) -> None:
+    app = console(run=run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pressing("1")(pilot)
+        app.session.candidate = None
+        assert app.steering.refusal(action) == why
+        helps = {command.title: command.help for command in app.get_system_commands(app.screen)}
+        assert (f"not now: {why}" in helps.values()) == bool(why)
 
 
 async def test_an_answer_that_nobody_expected_is_told_and_the_console_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

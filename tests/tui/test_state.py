@@ -11,10 +11,24 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceld.events import BestChanged, CandidateEvaluated, CandidateWritten, Event, LlmCallFinished, Notice, RunCreated
-from acceld.model import Status
+from acceld.events import (
+    BestChanged,
+    CandidateEvaluated,
+    CandidateQueued,
+    CandidateStarted,
+    CandidateWritten,
+    Event,
+    EventData,
+    IterationStarted,
+    LlmCallFinished,
+    Notice,
+    RunCreated,
+    RunStateChanged,
+)
+from acceld.model import RunState, Status
 from acceld.tui.console import KEPT_VIEWS, ConsoleView
 from acceld.tui.state import Recent, RunView
+from acceld.tui.words import judging
 from tests.tui.scene import events_of
 
 SCENE = list(events_of(1, iterations=3, ends="finished"))
@@ -128,3 +142,41 @@ def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:
     assert view.source == "simulated", "an older event changes nothing"
     view.apply(Event(replace(judged, source="measured"), 1, 4))
     assert view.source == "measured"
+
+
+def test_only_what_passed_beyond_a_tie_is_a_win() -> None:
+    run = RunView(1)
+    happened: list[EventData] = [
+        RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules"),
+        *(CandidateWritten(number, None if number == 1 else 1) for number in (1, 2, 3, 4)),
+        CandidateEvaluated(1, 1, Status.PASSED, 1000.0),
+        CandidateEvaluated(2, 2, Status.PASSED, 800.0),  # 1.25x: inside the interval of a predicted ratio
+        CandidateEvaluated(3, 3, Status.PASSED, 500.0),
+        CandidateEvaluated(4, 4, Status.UNTESTED, 400.0),
+    ]
+    for seq, data in enumerate(happened, 1):
+        run.apply(Event(data, 1, seq))
+    assert [number for number in run.candidates if run.is_win(run.candidates[number])] == [3]
+
+
+def test_what_is_judged_now_is_counted_with_its_time_and_a_leader_is_unconfirmed_until_the_strict_gate() -> None:
+    run = RunView(1)
+    happened: list[EventData] = [
+        RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules"),
+        RunStateChanged(RunState.RUNNING),
+        CandidateWritten(1),
+        CandidateEvaluated(1, 1, Status.PASSED, 1000.0, gate="strict"),
+        BestChanged(1, 1000.0, 1.0),
+        IterationStarted(1),
+        *(CandidateWritten(number, 1, iteration=1) for number in (2, 3, 4)),
+        CandidateEvaluated(2, 2, Status.PASSED, 600.0, gate="search"),
+        CandidateStarted(3, "sim0"),
+        CandidateQueued(4),
+    ]
+    for seq, data in enumerate(happened, 1):
+        run.apply(Event(data, 1, seq, at=100.0 + seq))
+    assert judging(run, now=151.0) == "judging 2 of 3, 40 s"
+    assert run.unconfirmed(run.candidates[2]) and not run.unconfirmed(run.candidates[1])
+    run.apply(Event(CandidateEvaluated(2, 3, Status.PASSED, 600.0, gate="strict"), 1, 20))
+    run.apply(Event(CandidateEvaluated(3, 4, Status.TIMEOUT), 1, 21))
+    assert judging(run, now=160.0) == "" and not run.unconfirmed(run.candidates[2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -24,7 +24,7 @@ from acceld.tui.terminal import complain
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.frame import Line, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import state_word
+from acceld.tui.words import judging, state_word
 
 
 class ConsoleScreen(Screen[None]):
@@ -48,6 +48,8 @@ class ConsoleScreen(Screen[None]):
         self._composed = False  # the widgets are not there to be drawn yet
         self.query_text = ""
         self.sort = 0
+        self._pointed: Hashable | None = None
+        """What the cursor was last put on."""
 
     @property
     def palette(self) -> Palette:
@@ -106,6 +108,15 @@ class ConsoleScreen(Screen[None]):
             self.app.run_worker(self.session.load(run, self.refresh_all), group="load", exit_on_error=False)
         self.refresh_all()
 
+    def point(self, lines: LineList, key: Hashable | None) -> None:
+        """Put the cursor on what is in view, when that has changed elsewhere."""
+        if key is not None and key != self._pointed and lines.move_to_key(key):
+            self._pointed = key
+
+    def pointed(self, key: Hashable) -> None:
+        """Take in that a person put the cursor there."""
+        self._pointed = key
+
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
         """Ask the daemon and hand the answer over; an answer to an older question of this screen is dropped."""
 
@@ -133,12 +144,16 @@ class ConsoleScreen(Screen[None]):
         text.append("  ").append(state_word(run.state), palette.state(run.state))
         if run.iterations:
             text.append(f"  it {run.iteration}/{run.iterations}", palette.text)
+        if under_way := judging(run, app.now):
+            text.append(f"  {under_way}", palette.text)
         best = run.best
         if best:
             latency = figures.latency(best.latency_us, run.source, run.chip).removesuffix(" unvalidated")
             text.append(f"  best {latency}", palette.text)
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
-            text.append(f" {figures.speedup(speedup)}", palette.good if speedup > 1 else palette.text)
+            text.append(
+                f" {figures.speedup(speedup)}", palette.good if figures.is_win(speedup, best.source) else palette.text
+            )
         cost = _money(run, row)
         right = styled(cost, palette.muted)
         text.append(" " * max(2, width - text.cell_len - right.cell_len - 1)).append_text(right)

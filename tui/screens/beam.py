@@ -12,6 +12,7 @@ from textual.containers import Container, Vertical
 from textual.timer import Timer
 
 from acceld import figures
+from acceld.model import Status
 from acceld.tui.beam import Folding, TreeLine, tree_lines
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
@@ -106,6 +107,8 @@ class BeamScreen(ConsoleScreen):
         if self._folding.only_failed:
             tree.border_title = f"Failed candidates {len(lines)}"
         tree.show([one.key for one in lines], self._draw, header=self._header)
+        if self.session.candidate is not None:
+            self.point(tree, ("candidate", self.session.candidate))
         self._select(tree.key)
         self.query_one("#summary").refresh()
         self.query_one("#details").refresh()
@@ -126,7 +129,9 @@ class BeamScreen(ConsoleScreen):
             text.append(f"… {one.folded} more: {one.note}", palette.muted)
             text.truncate(width, overflow="ellipsis")
             return text
-        node = run.candidates[one.candidate]
+        node = run.candidates.get(one.candidate)
+        if node is None:  # of the run that was in view before
+            return Text("")
         on_path = node.id in self._path
         fold = ("▾" if one.open else "▸") if one.has_children else " "
         text.append(f"{fold}", palette.muted)
@@ -145,11 +150,13 @@ class BeamScreen(ConsoleScreen):
         text.append(" " * max(0, width - taken - text.cell_len))
         speedup = run.speedup_of(node)
         text.append(f"{figures.duration(node.latency_us):>9} ", palette.text if node.latency_us else palette.muted)
-        faster = speedup is not None and speedup > 1.0005
-        text.append(f"{figures.speedup(speedup):>6} ", palette.good if faster else palette.muted)
+        text.append(f"{figures.speedup(speedup):>6} ", palette.good if run.is_win(node) else palette.muted)
         peak = f"{node.percent_of_peak:.1f}" if node.percent_of_peak is not None else "—"
         text.append(f"{peak:>6}  " if width >= NARROW else " ", palette.muted)
-        text.append(f"{status_word(node):<13}", palette.status(node.status))
+        if run.unconfirmed(node):
+            text.append(f"{'· unconfirmed':<13}", palette.warn)
+        else:
+            text.append(f"{status_word(node):<13}", palette.status(node.status))
         return text
 
     def _badge(self, run: RunView, node: CandidateView) -> str:
@@ -199,10 +206,11 @@ class BeamScreen(ConsoleScreen):
             parent = run.candidates.get(node.parent or 0)
             if parent and parent.latency_us:
                 change = 100 * (parent.latency_us / node.latency_us - 1)
+                won = node.status is Status.PASSED and figures.is_win(1 + change / 100, run.source)
                 gain = f"  {change:+.1f} % over c{parent.id}"
                 if len(text.plain.splitlines()[-1]) + len(gain) > width:
                     gain = f"  {change:+.1f} %"
-                text.append(gain, palette.good if change > 0 else palette.muted)
+                text.append(gain, palette.good if won else palette.muted)
             text.append("\n")
         if node.percent_of_peak is not None:
             text.append(bar(node.percent_of_peak, 100, min(24, width - 16)), palette.primary)
@@ -289,6 +297,7 @@ class BeamScreen(ConsoleScreen):
 
     @on(LineList.Moved, "#tree")
     def _moved(self, message: LineList.Moved) -> None:
+        self.pointed(message.key)
         self._select(message.key)
         self.query_one("#details").refresh()
         self._show_change()

@@ -153,7 +153,7 @@ class CandidateScreen(CandidateInView):
             lines.append(Text(""))
         for check in record.get("checks") or ():
             good = check["passed"]
-            line = styled(f"{'✓ ok   ' if good else '≠ wrong'} ", palette.good if good else palette.bad)
+            line = styled(f"{'✓ passed' if good else '≠ wrong '} ", palette.good if good else palette.bad)
             line.append(f"{check['name']:<28}")
             if check.get("rel_l2") is not None:
                 line.append(f" {check['rel_l2']:.1e} of {check.get('tolerance') or 0:.1e}", palette.muted)
@@ -194,7 +194,9 @@ class CandidateScreen(CandidateInView):
             text = styled(f"it{step['iteration']:<3} c{step['id']:<7}", palette.strong)
             text.append(f"{figures.duration(step.get('latency_us')):>9} {figures.speedup(step.get('speedup')):>6}")
             gain = step.get("parent_speedup")
-            text.append(f" {100 * (gain - 1):+6.1f} % " if gain else "          ", palette.good)
+            won = figures.is_win(gain, step.get("source"))
+            shown = f" {100 * (gain - 1):+6.1f} % " if gain else "          "
+            text.append(shown, palette.good if won else palette.muted)
             peak = step.get("percent_of_peak")
             text.append(f" {bar(peak or 0, 100, 16)} {peak or 0:5.1f} %  ", palette.primary)
             lines.append(text.append(step.get("title") or "baseline", palette.text))

@@ -145,7 +145,7 @@ class MemoryScreen(ConsoleScreen):
 
     def _send(self, method: str, body: Mapping[str, Any] | None, done: str) -> None:
         row, client = self._chosen, self.session.client
-        if not row or client.read_only:
+        if not row or self.session.read_only:
             return
 
         async def send() -> None:

@@ -67,6 +67,7 @@ class RunsScreen(ConsoleScreen):
         rows.sort(key=self._order)
         palette = self.palette
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
+        self.point(runs, self.session.run)
         total = len(self.session.state.runs)
         runs.border_title = f"Runs {len(rows)} of {total}" if len(rows) < total else f"Runs {total}"
         runs.border_subtitle = "" if self.sort == 0 else f"by {self.SORTS[self.sort]}"
@@ -104,7 +105,7 @@ class RunsScreen(ConsoleScreen):
             (f"{row.iteration}/{row.iterations}" if row.iterations else str(row.iteration), palette.muted),
             (figures.duration(row.baseline_us), palette.muted),
             (figures.duration(row.best_us), palette.text),
-            (figures.speedup(speedup), palette.good if speedup and speedup > 1 else palette.muted),
+            (figures.speedup(speedup), palette.good if figures.is_win(speedup, row.source) else palette.muted),
             (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
             (str(row.candidates), palette.muted),
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
@@ -132,7 +133,9 @@ class RunsScreen(ConsoleScreen):
             text.append("best      ", palette.muted).append(f"{figures.duration(run.best.latency_us)}  ")
             text.append(f"c{run.best.candidate}\n", palette.accent)
             text.append("speed-up  ", palette.muted)
-            text.append(f"{figures.speedup(run.baseline_us / run.best.latency_us)}\n", palette.good)
+            speedup = run.baseline_us / run.best.latency_us
+            won = figures.is_win(speedup, run.best.source)
+            text.append(f"{figures.speedup(speedup)}{'' if won else ' tie'}\n", palette.good if won else palette.text)
             text.append("% of peak ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
             text.append(best_line(run, width), palette.good).append("\n")
             text.append("best so far, baseline to now\n\n", palette.muted)
@@ -148,6 +151,7 @@ class RunsScreen(ConsoleScreen):
     @on(LineList.Moved, "#runs")
     def _moved(self, message: LineList.Moved) -> None:
         if isinstance(message.key, int):
+            self.pointed(message.key)
             self.select_run(message.key)
 
     @on(LineList.Chosen, "#runs")

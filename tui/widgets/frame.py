@@ -10,6 +10,8 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Static
 
+from acceld.tui.widgets.lines import drawn
+
 TABS = (
     ("runs", "Runs"),
     ("beam", "Beam"),
@@ -71,7 +73,7 @@ class Line(Static):
         self._draw = draw
 
     def render(self) -> Text:
-        text = self._draw(self.size.width)
+        text = drawn(self, self._draw, self.size.width)
         text.no_wrap = True
         text.truncate(self.size.width)
         return text
@@ -87,6 +89,6 @@ class Panel(Static):
         self._draw = draw
 
     def render(self) -> Text:
-        text = self._draw(max(1, self.content_size.width), max(1, self.content_size.height))
+        text = drawn(self, self._draw, max(1, self.content_size.width), max(1, self.content_size.height))
         text.no_wrap = True
         return text

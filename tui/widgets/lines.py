@@ -7,7 +7,7 @@ lines as for a hundred thousand.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -18,11 +18,21 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widget import Widget
 
 from acceld.tui.palette import palette_of
 
 Draw = Callable[[Hashable, int], Text]
 """Draws the line of a key at a width."""
+
+
+def drawn(widget: Widget, draw: Callable[..., Text], *arguments: Any) -> Text:
+    """Return what ``draw`` makes of its arguments; what it can not draw is said in its place and logged."""
+    try:
+        return draw(*arguments)
+    except Exception as error:  # noqa: BLE001  one bad row must not end the console
+        widget.log("can not draw", widget, arguments, error)
+        return Text(f"can not be drawn: {type(error).__name__}: {error}", style=palette_of(widget.app).warn)
 
 
 class LineList(ScrollView, can_focus=True):
@@ -111,6 +121,8 @@ class LineList(ScrollView, can_focus=True):
             self.virtual_size = size
         if self._follow and not same:
             self._reveal()
+        if self.key is not None and self.key != before:
+            self.post_message(self.Moved(self, self.key))
         self.refresh()
 
     def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
@@ -157,7 +169,8 @@ class LineList(ScrollView, can_focus=True):
         """One line of the screen."""
         width = self.scrollable_content_region.width
         if self._header is not None and y == 0:
-            head = Text.assemble("  ", self._header(width - 2)) if self._pointer else self._header(width)
+            head = drawn(self, self._header, width - 2 if self._pointer else width)
+            head = Text.assemble("  ", head) if self._pointer else head
             return self._strip(head, width, Style(bold=True))
         index = y + self.scroll_offset.y - bool(self._header)
         if self._header is not None and self.scroll_offset.y:
@@ -169,7 +182,8 @@ class LineList(ScrollView, can_focus=True):
         cached = self._cache.get((index, width))
         if cached is None:
             on = self._pointer and index == self._cursor
-            text = self._draw(self._keys[index], max(self.virtual_size.width, width) - (2 if self._pointer else 0))
+            room = max(self.virtual_size.width, width) - (2 if self._pointer else 0)
+            text = drawn(self, self._draw, self._keys[index], room)
             style = Style()
             if on:
                 palette = palette_of(self.app)

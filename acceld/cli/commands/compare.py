@@ -12,6 +12,7 @@ from acceld.cli.arguments import add_json, numbers_of
 from acceld.cli.commands.costs import usd
 from acceld.cli.connect import history_file
 from acceld.cli.output import print_json, print_table, say
+from acceld.model import PROPOSERS
 from acceld.roofline import peak_name
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not same:
         say("The runs differ in workload, chip, API or source: their latencies and speed-ups are not comparable.")
     for number, one in zip(numbers, found, strict=True):
-        for sign in one.signs:
+        for sign in (sign for sign in one.signs if PROPOSERS[one.outcome.proposer].uses_models or not sign.of_models):
             say(f"r{number}: {sign.text}. {sign.hint}")
     return 0
 

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _watch(arguments: argparse.Namespace, settings: config.Config, where: Choice, home: Home) -> int:
-    from acceld.cli.watch_console import WatchConsole
+    from acceld.cli.watch_console import WatchConsole, short_names
     from acceld.cli.watch_runs import WatchRuns
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import Judge
@@ -104,7 +104,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
                 watcher.start()
                 await watcher.settled()
                 return 7 if bad else 0
-            names = ", ".join(one.path.name for one in files)
+            names = ", ".join(short_names([one.path for one in files]).values())
             say(
                 f"watching {names} on {where.chip}{' by ' + where.backend if measures else ''}; a save is judged at once"
             )
@@ -172,5 +172,6 @@ def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config,
             f"{path} has nothing to be judged by",
             hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",
         )
-    contract = tuple(p for p in (found.folder / "workload.toml", found.folder / "reference.py") if p.is_file())
-    return Watched(path, api, found.name, str(found.folder), contract, arguments.entry)
+    folder = found.folder.resolve()  # the judge works in another folder
+    contract = tuple(p for p in (folder / "workload.toml", folder / "reference.py") if p.is_file())
+    return Watched(path, api, found.name, str(folder), contract, arguments.entry)

@@ -10,6 +10,7 @@ from acceld import config, figures, roofline
 from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.home import Home, find_home
+from acceld.targets import TARGETS
 from acceld.workloads import Workload, find_workloads, workload
 
 
@@ -35,13 +36,20 @@ def run(arguments: argparse.Namespace) -> int:
             one.family,
             one.dtype,
             ", ".join(sorted(one.baselines)),
-            figures.duration(roofline.roofline_us(one, "trn1")),
+            *_least(one),
             one.description,
         )
         for one in found.values()
     ]
-    print_table(rows, ("workload", "family", "dtype", "baselines", "roofline trn1", "what"), right=frozenset({4}))
+    print_table(rows, ("workload", "family", "dtype", "baselines", "chip", "roofline", "what"), right=frozenset({5}))
     return 0
+
+
+def _least(one: Workload) -> tuple[str, str]:
+    """Return the first chip that one of its baselines is for, and the roofline there."""
+    chips = [chip for target in TARGETS.values() for api in one.baselines for chip in target.chips.get(api, ())]
+    chip = next(iter(chips), "trn1")
+    return chip, figures.duration(roofline.roofline_us(one, chip))
 
 
 def _record(one: Workload) -> dict[str, Any]:

@@ -76,3 +76,15 @@ async def test_a_watch_opened_before_a_daemon_finds_it_and_the_next_one(folder: 
             step = await asyncio.wait_for(ended.get(), 60)
             assert step.stage == "optimized" and f"r{number}" in step.text
     await runs.close()
+
+
+@pytest.mark.slow
+def test_a_workload_may_be_named_by_a_relative_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = copied(tmp_path / "mine")
+    kernel.rename(tmp_path / "kernel.py")
+    shutil.copy(tmp_path / "kernel.py", kernel)
+    monkeypatch.chdir(tmp_path)
+    assert main([*COMMAND, "kernel.py", "--workload", "mine", "--home", str(tmp_path / ".acceld")]) == 0
+    assert stages(capsys)[-1]["stage"] == "correct"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from acceld.cli.watch_console import WatchConsole
+from acceld.cli.watch_console import WatchConsole, short_names
 from acceld.watch.tiers import Step
 
 
@@ -20,3 +20,8 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
         "rope/kernel.py",
         "mine.py",
     ]
+
+
+def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+    paths = [Path("/a/x/silu/kernel.py"), Path("/a/y/silu/kernel.py"), Path("/a/y/rope/other.py")]
+    assert list(short_names(paths).values()) == ["x/silu/kernel.py", "y/silu/kernel.py", "other.py"]

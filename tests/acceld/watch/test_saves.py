@@ -97,3 +97,31 @@ async def test_the_same_bytes_and_our_own_writing_are_no_save(tmp_path: Path) ->
     await asyncio.sleep(1.2)
     atomic(file, "a = 2\n")
     assert await collected == [{file}]
+
+
+async def test_a_folder_that_is_replaced_is_still_watched(tmp_path: Path) -> None:
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    path = folder / "kernel.py"
+    path.write_text("old")
+    saved, found = SavedFiles([path], quiet_s=0.1), list[frozenset[Path]]()
+
+    async def collect() -> None:
+        async for batch in saved.batches():
+            found.append(batch)  # one by one, to be seen while it goes on
+
+    task = asyncio.create_task(collect())
+    await asyncio.sleep(0.3)
+    folder.rename(tmp_path / "aside")
+    await asyncio.sleep(0.8)  # as a checkout of another branch: the folder is away for a while
+    folder.mkdir()
+    for text in ("after the checkout", "and again"):
+        path.write_text(text)
+        before = len(found)
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if len(found) > before:
+                break
+        assert found[before:] == [frozenset({path})], text
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
