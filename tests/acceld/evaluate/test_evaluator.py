@@ -79,7 +79,7 @@ async def test_the_evaluator_keeps_its_protocol(judge: Judge) -> None:
         (("128 * row + p, 128", "128 * row + p + 9, 128"), Status.COMPILE_ERROR, "out_of_bounds"),
         (("    return out", "    while True:\n        pass"), Status.TIMEOUT, "trace_deadline"),
         (("    return out", "    raise SystemExit(0)"), Status.COMPILE_ERROR, "exception"),
-        (("    return out", "    nl.no_such_call(a)\n    return out"), Status.UNSUPPORTED, "unsupported"),
+        (("    return out", "    nl.no_such_call(a)\n    return out"), Status.COMPILE_ERROR, "unknown_call"),
     ],
 )  # fmt: skip
 async def test_a_bad_kernel_is_a_status(
