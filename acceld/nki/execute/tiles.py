@@ -117,15 +117,18 @@ class Tile:
             values = self._gather(env, window)
         else:
             values = self.view(env, window)
+        values = self.rounded(values)
         if self.reshaped is not None:
             return values.reshape(self.reshaped)
         return values
 
+    def rounded(self, values: Array) -> Array:
+        """Return what engines see of stored ``values``: a format narrower than its storage is rounded at each read."""
+        return round_tfloat32(values) if self.dtype == "tfloat32" and not self.machine.float64 else values
+
     def load(self, env: Env, window: Window) -> Array:
-        """The elements as reals; do not write to the result."""
+        """Return the elements as reals; do not write to the result."""
         values = self.raw(env, window)
-        if self.dtype == "tfloat32" and self.layout.buffer.dtype != "tfloat32" and not self.machine.float64:
-            return round_tfloat32(values)
         return values if values.dtype == self.real else values.astype(self.real)
 
     def target(self, env: Env, window: Window) -> Array | None:
