@@ -28,6 +28,8 @@ class Extent:
 
     run: int
     starts: tuple[int, ...]
+    whole: bool = True
+    """False where the runs enclose what the access covers."""
 
     @property
     def span(self) -> int:
@@ -62,16 +64,16 @@ def extent(access: Access, dim: int) -> Extent:
     """What ``access`` covers of buffer dimension ``dim``."""
     moves = sorted((abs(d.steps[dim]), d.count) for d in access.dims if d.steps[dim] and d.count > 1)
     low = sum(min(0, d.steps[dim]) * (d.count - 1) for d in access.dims)
-    run, starts = 1, [0]
+    run, starts, whole = 1, [0], True
     for step, count in moves:
         if step <= run and len(starts) == 1:
             run += step * (count - 1)
         elif len(starts) * count <= 4096:
             starts = [start + step * i for i in range(count) for start in starts]
         else:
-            run, starts = max(starts) + run + step * (count - 1), [0]
+            run, starts, whole = max(starts) + run + step * (count - 1), [0], False
     starts.sort()
-    return Extent(run, tuple(start + low for start in starts))
+    return Extent(run, tuple(start + low for start in starts), whole)
 
 
 def make_grids(
@@ -144,12 +146,14 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
     bases = np.zeros(prod(trips for _, trips in space), dtype=np.int64)
     offsets = [0]
     indirect = {item.dim for item in access.indirect}
-    partial = bool(indirect)
+    diagonal = any(dim.count > 1 and sum(step != 0 for step in dim.steps) > 1 for dim in access.dims)
+    partial = bool(indirect) or diagonal
     for dim, (grain, stride) in enumerate(zip(grid.grain, grid.strides, strict=True)):
         if dim in indirect:
             offsets = [o + stride * i for o in offsets for i in range(ceil(buffer.shape[dim] / grain))]
             continue
         covered = extent(access, dim)
+        partial = partial or not covered.whole
         start = values(access.start[dim] + covered.starts[0], space)
         aligned = grid.exact or not np.any(start % grain)
         bases += (start // grain) * stride
