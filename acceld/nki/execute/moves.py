@@ -20,7 +20,14 @@ def copier(src: Tile, dst: Tile) -> Step:
     """dst = src: the bits where both have one type, else through reals."""
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
-    simple = bits and src.dtype != "tfloat32" and not src.scattered and not dst.scattered and src.reshaped is None and dst.reshaped is None
+    simple = (
+        bits
+        and src.dtype != "tfloat32"
+        and not src.scattered
+        and not dst.scattered
+        and src.reshaped is None
+        and dst.reshaped is None
+    )
 
     def run(env: Env, window: Window) -> None:
         if simple and not isinstance(window, Mask):

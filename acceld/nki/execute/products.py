@@ -35,9 +35,16 @@ def matmul(context: Context) -> Step:
         s, m = stationary.load(env, window), moving.load(env, window)
         if not flat:
             s, m = s.reshape(s.shape[0], -1), m.reshape(m.shape[0], -1)
-        if transposes and mode == "no":
+        if transposes:
             moved = _transposed(s, m)
-            if moved is not None:
+            if moved is None and not (_selects(s) or _selects(m)):
+                crash(
+                    "a product marked as a transpose has no identity among its operands",
+                    "transpose_identity",
+                    line,
+                    "multiply with an identity, or drop is_transpose: on the chip the data would pass through unmultiplied",
+                )
+            if moved is not None and mode == "no":
                 out = dst.target(env, window)
                 if out is not None and out.shape == moved.shape:
                     out[...] = moved
@@ -94,6 +101,11 @@ def _transposed(s: Array, m: Array) -> Array | None:
     if s.shape[0] == s.shape[1] and s.shape[0] == m.shape[0] and _is_identity(s):
         return m
     return None
+
+
+def _selects(values: Array) -> bool:
+    """Return True for a matrix of zeros and ones with at most a one in each column, which moves rows and adds none."""
+    return bool(np.logical_or(values == 0, values == 1).all() and (values.sum(axis=0) <= 1).all())
 
 
 _EYES: dict[tuple[int, str], Array] = {}
@@ -229,7 +241,13 @@ def fused_loops(loop: Loop) -> tuple[tuple[Loop, ...], Instruction] | None:
             return None
         chain.append(node)
         node = node.body[0]
-    if node.op != "matmul" or accumulation(node) == "no" or len(node.srcs) != 2 or len(node.dsts) != 1:
+    if (
+        node.op != "matmul"
+        or node.attr("transpose")
+        or accumulation(node) == "no"
+        or len(node.srcs) != 2
+        or len(node.dsts) != 1
+    ):
         return None
     stationary, moving = node.srcs
     if not isinstance(stationary, Access) or not isinstance(moving, Access):

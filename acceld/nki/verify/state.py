@@ -63,6 +63,58 @@ class State:
                     "store the result before returning it",
                 )
 
+    def views(self, uses: Mapping[int, Sequence[Use]]) -> None:
+        """Refuse reads of a view of another width whose tensor was written since: on the chip both are one memory."""
+        taken: dict[int, list[Use]] = {}
+        sources: dict[int, set[int]] = {}
+        for number, found in uses.items():
+            for use in found:
+                if use.writes and use.instruction.op == "bitcast":
+                    taken.setdefault(number, []).append(use)
+                    sources.setdefault(number, set()).update(
+                        src.buffer for src in use.instruction.srcs if isinstance(src, Access)
+                    )
+        for number, views in taken.items():
+            viewed, left = set[int](), list(sources[number])
+            while left:
+                source = left.pop()
+                if source not in viewed:
+                    viewed.add(source)
+                    left += sources.get(source, ())
+            writes = [use for source in viewed for use in uses.get(source, ()) if use.writes]
+            for read in uses[number]:
+                self.report.tick()
+                if read.reads and any(self._stale(view, views, write, read) for view in views for write in writes):
+                    self.report.add(
+                        "stale_view",
+                        read.instruction.line,
+                        f"{self.report.name(read.access)} is a view of another width, and what it views was written since",
+                        "take the view again after writing, or copy the tile",
+                    )
+                    break
+
+    def _stale(self, view: Use, views: Sequence[Use], write: Use, read: Use) -> bool:
+        """Return True where ``write`` may run after ``view`` and before ``read``, without the view taken again."""
+        source = view.instruction.srcs[0]
+        assert isinstance(source, Access)
+        if source.buffer == write.access.buffer:
+            (low, high), (least, most) = self._bounds(source), self._bounds(write.access)
+            if any(b < a for a, b in zip(low, most, strict=True)) or any(
+                b < a for a, b in zip(least, high, strict=True)
+            ):
+                return False
+        if view.position < write.position < read.position:
+            around = {loop.id for loop in read.loops}
+            between = (other for other in views if write.position < other.position < read.position)
+            if not any({loop.id for loop in other.loops} <= around for other in between):
+                return True
+        together = {loop.id for loop in write.loops} & {loop.id for loop in read.loops}
+        again = {loop.id for loop in view.loops}
+        if any(self.trips[loop] > 1 for loop in together - again):
+            return True
+        repeated = any(self.trips[loop] > 1 for loop in together & again)
+        return repeated and read.position < view.position and not read.position < write.position < view.position
+
     def _in_scope(self, buffer: Buffer, use: Use) -> bool:
         around = {loop.id for loop in use.loops}
         if set(buffer.scope) <= around:
