@@ -45,8 +45,8 @@ class CurrentFrontEnd:
         """The modules a kernel may import, by full name."""
         session = self.session
         nl = ApiModule("nki.language", session, language.namespace())
-        nisa = ApiModule("nki.isa", session, isa.namespace())
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
+        nisa = ApiModule("nki.isa", session, {**isa.namespace(), "constants": constants})
         collectives = ApiModule("nki.collectives", session, {})
         names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
         nki = ApiModule("nki", session, names)
