@@ -36,17 +36,17 @@ class Alert:
 
     @property
     def title(self) -> str:
-        """What it is about."""
+        """Its subject in words."""
         return TITLES[self.subject]
 
     @property
     def bad(self) -> bool:
-        """Whether something went wrong."""
+        """True if something went wrong."""
         return self.subject in ("budget", "device", "suspect")
 
 
 def alert_of(event: Event) -> Alert | None:
-    """What an event tells; None for one that nobody waits for."""
+    """Return the alert of an event; None for one that nobody waits for."""
     run = f"r{event.run}: " if event.run else ""
     match event.data:
         case BestChanged() as best if best.speedup is not None and best.speedup > 1:

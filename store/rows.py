@@ -118,6 +118,7 @@ def run_of(row: Row, root: Kernel | None) -> Run:
         created_at=row["created_at"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+        exit_code=row["exit_code"],
         iteration=row["iteration"],
         baseline=row["baseline"],
         best=row["best"],

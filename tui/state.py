@@ -133,11 +133,12 @@ class Best:
     speedup: float | None = None
     percent_of_peak: float | None = None
     at: float = 0.0
+    source: str = "simulated"
 
 
 @dataclass(slots=True)
 class ModelUse:
-    """What one model in one role has cost."""
+    """Calls, tokens and cost of one model in one role."""
 
     calls: int = 0
     failed: int = 0
@@ -197,7 +198,7 @@ class RunView:
 
     @property
     def iterations(self) -> int:
-        """How many the run was asked for."""
+        """Iterations that the run was asked for."""
         return int(self.search.get("iterations", 0))
 
     @property
@@ -427,7 +428,9 @@ class RunView:
     def _best(self, data: BestChanged, seq: int, at: float) -> bool:
         if data.latency_us is None:
             return False
-        best = Best(seq, data.candidate, data.latency_us, data.speedup, data.percent_of_peak, at)
+        best = Best(
+            seq, data.candidate, data.latency_us, data.speedup, data.percent_of_peak, at, data.source or self.source
+        )
         place = bisect_left(self.bests, best.seq, key=lambda known: known.seq)
         if place < len(self.bests) and self.bests[place].seq == seq:
             return False

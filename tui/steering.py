@@ -11,19 +11,20 @@ from typing import Any
 from textual.app import App
 
 from acceld.errors import AcceldError
-from acceld.tui.context import Context
 from acceld.tui.modals import Ask, Confirm, NewRun
+from acceld.tui.session import Session
+from acceld.tui.terminal import complain
 
 
 class Steering:
     """Changes asked of the daemon. ``app`` shows windows and messages."""
 
-    def __init__(self, context: Context, app: App[Any]) -> None:
-        self._context, self._app = context, app
+    def __init__(self, session: Session, app: App[Any]) -> None:
+        self._session, self._app = session, app
 
     def new_run(self) -> None:
         """Choose a workload, see the estimate, start."""
-        if self._context.client.read_only:
+        if self._session.client.read_only:
             self._warn("no daemon: acceld start")
             return
 
@@ -33,11 +34,11 @@ class Steering:
                     "/v1/runs", spec, lambda made: f"r{made['run']['id'] if 'run' in made else made['id']} started"
                 )
 
-        self._app.push_screen(NewRun(self._context.client), start)
+        self._app.push_screen(NewRun(self._session.client), start)
 
     def pause(self) -> None:
         """Pause, or resume where it is paused."""
-        run = self._context.run_view
+        run = self._session.run_view
         if run is not None and run.state == "paused":
             self._act("resume", f"r{run.id} goes on")
         else:
@@ -45,7 +46,7 @@ class Steering:
 
     def cancel(self) -> None:
         """Cancel, after asking."""
-        run = self._context.run_view
+        run = self._session.run_view
         if run is None:
             return
         text = f"Cancel r{run.id} ({run.workload})? What runs now, ends; everything found so far is kept."
@@ -93,7 +94,7 @@ class Steering:
 
     def apply_best(self) -> None:
         """Write the best kernel over a file of this machine, after asking which."""
-        run = self._context.run_view
+        run = self._session.run_view
         if run is None or run.best is None:
             self._warn("nothing has passed yet")
             return
@@ -114,12 +115,12 @@ class Steering:
         self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it"), write)
 
     def _mark(self, mark: str, done: str) -> None:
-        run, candidate = self._context.run_view, self._context.candidate
+        run, candidate = self._session.run_view, self._session.candidate
         off = run is not None and candidate is not None and run.mark(candidate) == mark
         self._act_on_candidate(f"un{mark}" if off else mark, f"no longer {done}" if off else done)
 
     def _act_on_candidate(self, action: str, done: str) -> None:
-        candidate = self._context.candidate
+        candidate = self._session.candidate
         if candidate is None:
             self._warn("choose a candidate first")
         else:
@@ -127,10 +128,10 @@ class Steering:
 
     def _act(self, action: str, done: str, **arguments: Any) -> None:
         """Send one action for the run in view; where ``done`` is empty the daemon says what was done."""
-        run = self._context.run_view
+        run = self._session.run_view
         if run is None:
             self._warn("choose a run first")
-        elif self._context.replay is not None or self._context.client.read_only:
+        elif self._session.read_only:
             self._warn("this is a recording; nothing can be changed")
         else:
             body = {"action": action, **arguments}
@@ -139,9 +140,9 @@ class Steering:
     def _send(self, path: str, body: Mapping[str, Any], done: Callable[[Any], str]) -> None:
         async def send() -> None:
             try:
-                answer = await self._context.client.send("POST", path, body)
+                answer = await self._session.client.send("POST", path, body)
             except AcceldError as error:
-                self._context.complain(error)
+                complain(self._app, error)
             else:
                 self._app.notify(done(answer))
 

@@ -1,4 +1,4 @@
-"""A kernel measured again on a device, by turns with another one: both in one session, so that no two times are compared."""
+"""A kernel measured again on a device, interleaved with another one: both in one session, so that no two times are compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.watch.answers import evaluation_from
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """How many times faster than the other one, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
+    """A speed-up over another kernel, measured interleaved with it, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
 
     ratio: float
     low: float
@@ -42,7 +42,7 @@ SAME = Turns(1.0, 1.0, 1.0, 0.0, win=False)
 def measured(
     client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
 ) -> tuple[Evaluation, Turns | None]:
-    """The daemon's strict verdict on a kernel, and how it does by turns with ``other``; None where they took none.
+    """The daemon's strict verdict on a kernel, and how it does interleaved with ``other``; None where they took none.
 
     ``place`` has workload, workload_folder, backend and chip.
     """

@@ -32,7 +32,7 @@ def connected(home: str | None) -> tuple[Home, Client]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What commands that look back work with."""
+    """A client of the history, and the file it is in."""
 
     client: Client
     database: Path

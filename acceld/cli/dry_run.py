@@ -9,7 +9,7 @@ from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.config import Config
 from acceld.llm.pricing import Price, PriceBook
 from acceld.llm.settings import ModelSettings
-from acceld.model import RunSpec
+from acceld.model import PROPOSERS, RunSpec
 from acceld.proposers.llm.roles import RoleTable
 from acceld.search.forecast import Forecast, Habits, forecast
 from acceld.workloads import load_workload
@@ -64,7 +64,7 @@ def _forecast(spec: RunSpec, settings: Config) -> Forecast:
         kernel = reference * FIRST_LENGTH
     else:
         kernel = spec.root.text if spec.root else workload.baselines[spec.api].read_text(encoding="utf-8")
-    roles = RoleTable.from_config(settings) if spec.proposer == "llm" else None
+    roles = RoleTable.from_config(settings) if PROPOSERS[spec.proposer].uses_models else None
     book = PriceBook()
 
     def price(name: str, input_tokens: int) -> Price | None:

@@ -70,6 +70,7 @@ COMMANDS: dict[str, Command] = {
     "pin": Command("steer", "steer", "keep a candidate in the beam"),
     "veto": Command("steer", "steer", "never select a candidate"),
     "hint": Command("steer", "steer", "tell the planner something"),
+    "budget": Command("steer", "steer", "change a run's cap in USD; a run that waited for it goes on"),
     "completion": Command("completion", "setup", "completion for bash, zsh and fish"),
     "config": Command("config", "setup", "show the configuration and where each value comes from"),
     "trust": Command("trust", "setup", "let a folder's acceld.toml set keys that can send data elsewhere"),

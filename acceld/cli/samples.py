@@ -25,7 +25,7 @@ class Summary:
     """Over the groups that are correct; None where none is."""
     greatest_speedup: float | None
     source: str
-    """Where the latencies come from; both words where they are of two kinds."""
+    """``simulated``, ``measured``, or both words."""
 
 
 def summaries(records: Sequence[Mapping[str, Any]], best_of: int) -> list[Summary]:

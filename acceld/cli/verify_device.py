@@ -1,6 +1,6 @@
 """``acceld verify r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
 
-Each is timed by turns with the run's baseline; its speed-up is that ratio.
+Each is timed interleaved with the run's baseline; its speed-up is that ratio.
 """
 
 from __future__ import annotations
@@ -148,5 +148,5 @@ def _print(found: list[Measured], chip: str) -> None:
                 (one.failure or "")[:60],
             )
         )
-    headers = ("kernel", "status", "predicted", "on the device", "predicted", "by turns", "")
+    headers = ("kernel", "status", "predicted", "on the device", "predicted", "interleaved", "")
     print_table(rows, headers, right=frozenset({2, 3, 4, 5}))

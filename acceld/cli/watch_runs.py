@@ -13,7 +13,7 @@ from acceld.errors import AcceldError
 from acceld.events import RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import Evaluation, Gate, Kernel, waits_for_budget
+from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_budget
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
@@ -32,6 +32,10 @@ class WatchRuns:
         self._home, self._settings, self._where, self._tell = home, settings, where, tell
         self._following: dict[int, asyncio.Task[None]] = {}
 
+    def reachable(self) -> bool:
+        """Return True if a daemon runs now."""
+        return self._home.daemon() is not None
+
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         """Start a search from the text as it is."""
         proposer = self._settings.search.proposer
@@ -40,7 +44,7 @@ class WatchRuns:
             "proposer": proposer,
             "preset": "quick",
             "name": f"watch {kernel.filename}",
-            "search": {"budget_usd": usd} if proposer == "llm" else {},
+            "search": {"budget_usd": usd} if PROPOSERS[proposer].uses_models else {},
             "root": plain(kernel),
         }
         number = int((await self._client.send("POST", "/v1/runs", spec))["id"])

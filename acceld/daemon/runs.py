@@ -138,7 +138,7 @@ class RunQueue:
             if not self._stopping and asyncio.current_task() is not None:
                 log.info("r%d was taken out of the queue", run)
         except AcceldError as error:
-            await self._failed(run, error.message, error.hint)
+            await self._failed(run, error.message, error.hint, error.exit_code)
         except BaseExceptionGroup as group:
             await self._crashed(run, group)
         except Exception as error:  # noqa: BLE001 - one run's defect must not end the others
@@ -153,17 +153,17 @@ class RunQueue:
             return
         first = _first(error)
         if isinstance(first, AcceldError):
-            await self._failed(run, first.message, first.hint)
+            await self._failed(run, first.message, first.hint, first.exit_code)
             return
         log.error("r%d failed", run, exc_info=error)
         text = f"{type(first).__name__}: {first}"
         await self._failed(run, text, f"The log has the details: acceld logs. Then: acceld resume r{run}.")
 
-    async def _failed(self, run: int, text: str, hint: str) -> None:
+    async def _failed(self, run: int, text: str, hint: str, exit_code: int = 1) -> None:
         if self._stopping:
             return
         try:
-            await self._store.change(set_run_state, run, RunState.FAILED, text)
+            await self._store.change(set_run_state, run, RunState.FAILED, text, exit_code)
             await self._store.change(write_notice, run, "error", f"r{run} failed: {text}", hint)
         except AcceldError as error:
             log.error("r%d failed (%s), and that could not be recorded: %s", run, text, error)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
 
 from acceld.errors import UsageError, did_you_mean
-from acceld.model import PRESETS, Gate, Kernel, RunSpec, SearchParameters
+from acceld.model import PRESETS, SEARCH_OPTIONS, Gate, Kernel, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
+
+T = TypeVar("T")
 
 TEXT_LIMIT = 4 << 20
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
@@ -47,14 +51,10 @@ def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
     """The preset with what is asked for."""
     if not isinstance(asked, Mapping):
         raise UsageError("search is no object")
+    _refuse_unknown("search", asked, SEARCH_OPTIONS)
     hints = get_type_hints(SearchParameters)
-    _refuse_unknown("search", asked, set(hints))
     for name, value in asked.items():
-        hint = hints[name]
-        if hint in (float, float | None) and isinstance(value, int) and not isinstance(value, bool):
-            continue
-        if isinstance(value, bool) is not (hint is bool) or not isinstance(value, hint):
-            raise UsageError(f"search.{name} = {value!r} is no {getattr(hint, '__name__', hint)}")
+        _record(value, hints[name], f"search.{name} = {value!r}")
     try:
         return replace(preset, **asked)
     except ValueError as error:
@@ -65,27 +65,17 @@ def kernel(asked: Any, api: str) -> Kernel:
     """A kernel that a person gives: trusted in so far as the import policy does not hold for it."""
     if not isinstance(asked, Mapping):
         raise UsageError("a kernel is an object with a text")
-    _refuse_unknown("a kernel", asked, {field.name for field in fields(Kernel)})
-    text = _text("text", asked.get("text"))
-    if len(text) > TEXT_LIMIT:
-        raise UsageError(f"a kernel of {len(text)} characters is too long")
-    grid, closure, lnc = asked.get("grid") or (), asked.get("closure") or {}, asked.get("lnc", 1)
-    if not isinstance(grid, list | tuple) or not all(isinstance(n, int) and n > 0 for n in grid):
-        raise UsageError(f"grid = {grid!r} is no list of positive whole numbers")
-    if not isinstance(closure, Mapping) or not all(isinstance(value, str) for value in closure.values()):
-        raise UsageError("closure is no object of texts")
-    if lnc not in (1, 2):
-        raise UsageError(f"lnc = {lnc!r}; it is 1 or 2")
-    return Kernel(
-        text=text,
-        api=_text("api", asked.get("api", api)),
-        entry=_text("entry", asked.get("entry", "")),
-        grid=tuple(grid),
-        lnc=lnc,
-        filename=_text("filename", asked.get("filename", "kernel.py")),
-        trusted=asked.get("trusted", True) is True,
-        closure=dict(closure),
-    )
+    known = {field.name for field in fields(Kernel)}
+    _refuse_unknown("a kernel", asked, known)
+    given = {"api": api, **asked, "grid": asked.get("grid") or (), "closure": asked.get("closure") or {}}
+    found = _record({**given, "trusted": asked.get("trusted", True) is True}, Kernel, "a kernel")
+    if len(found.text) > TEXT_LIMIT:
+        raise UsageError(f"a kernel of {len(found.text)} characters is too long")
+    if not all(extent > 0 for extent in found.grid):
+        raise UsageError(f"grid = {list(found.grid)} is no list of positive whole numbers")
+    if found.lnc not in (1, 2):
+        raise UsageError(f"lnc = {found.lnc}; it is 1 or 2")
+    return found
 
 
 def gate(asked: Any) -> Gate:
@@ -96,7 +86,15 @@ def gate(asked: Any) -> Gate:
         raise UsageError(f"there is no gate {asked!r}", hint=f"One of {', '.join(Gate)}.") from error
 
 
-def _refuse_unknown(what: str, asked: Mapping[str, Any], known: set[str]) -> None:
+def _record(raw: Any, kind: type[T], what: str) -> T:
+    """Return a JSON value as its type. UsageError where a value does not fit."""
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{what}: {error}") from error
+
+
+def _refuse_unknown(what: str, asked: Mapping[str, Any], known: Collection[str]) -> None:
     for name in asked:
         if name not in known:
             raise UsageError(f"{what} has no {name!r}. {did_you_mean(name, known)}".rstrip())

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from acceld import plugins
 from acceld.llm.batches import Batcher, BatchJournal, BatchProvider
 from acceld.llm.breaker import Breaker
 from acceld.llm.client import Completion, CompletionRequest, LLMClient
@@ -119,6 +120,9 @@ def connect(settings: ModelSettings, environment: Mapping[str, str] | None = Non
 
     :raises LLMRefused: the variable that should hold its key is not set.
     """
+    for plugin in plugins.accepted("acceld.providers", lambda value: "" if callable(value) else "it can not be called"):
+        if plugin.name == settings.provider:
+            return Model(settings, plugin.value(settings, environment))
     if settings.provider == "anthropic":
         return Model(settings, AnthropicClient(settings, environment))
     return Model(settings, OpenAIClient(settings, environment))

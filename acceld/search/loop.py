@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -81,6 +82,8 @@ class Search:
         self._history: dict[int, list[Plan]] = {}
         self._without_progress = 0
         self._made = 0
+        self._codeless: Counter[str] = Counter()
+        """Attempts without code by the reason, of this process."""
         """Candidates so far, repairs included, the baseline not."""
         self._allowance = Allowance(None, 0, 0)
         self._useful_below_us: float | None = None
@@ -105,12 +108,19 @@ class Search:
                 await self._iterate()
                 await self._check_stop()
             message = f"{self.strategy.iterations} iterations done"
+            if self.parts.proposer.abilities.uses_models and not self._made and self._codeless:
+                raise RunEnded(RunState.FAILED, self._no_kernel())
         except* RunEnded as ended:
             state, message = end_of(ended)
         except* BudgetError as refused:
             state, message = end_of(refused)
         await store.change(set_run_state, run.id, state, message)
         return state
+
+    def _no_kernel(self) -> str:
+        """Say that no answer ever held a kernel, and why most did not."""
+        (reason, count), *_ = self._codeless.most_common(1)
+        return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     def _left_s(self) -> float | None:
         """Time until the limit; None without one."""
@@ -206,7 +216,7 @@ class Search:
         children.sort(key=lambda child: child.order)
         await self.control.checkpoint()
         children = await self._select(parents, children)
-        if not children and self.parts.proposer.name == "rules":
+        if not children and self.parts.proposer.abilities.exhaustible:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._judging.certify)
@@ -216,7 +226,7 @@ class Search:
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were judged")
-        repairs = self.parameters.fixer_steps if self.parts.proposer.repairs else 0
+        repairs = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, repairs)
 
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
@@ -293,11 +303,13 @@ class Search:
         tries: list[tuple[str, Evaluation]] = []
         for step in range(self.parameters.fixer_steps + 1):
             if attempt is None or attempt.text is None:
+                if attempt is not None:
+                    self._codeless[(attempt.reason or "no code").splitlines()[0]] += 1
                 return
             child = await self._judge(parent, place, plan, attempt, step)
             evaluation = child.evaluation
             assert evaluation is not None
-            if evaluation.status not in FIXABLE or not self.parts.proposer.repairs:
+            if evaluation.status not in FIXABLE or not self.parts.proposer.abilities.repairs:
                 children.append(child)
                 return
             if step + 1 >= min(allowed, self.parameters.fixer_steps + 1):
@@ -347,7 +359,7 @@ class Search:
                 Candidate(
                     run=self.run_record.id,
                     iteration=self.iteration,
-                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.name == "rules"),
+                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.abilities.trusted),
                     parent=parent.id,
                     plan=plan.id,
                     attempt=attempt.id,
@@ -356,7 +368,7 @@ class Search:
             )
         if child.evaluation is not None:
             return child
-        lazy = not self.parts.proposer.repairs and self.spec.backend == SIMULATOR
+        lazy = not self.parts.proposer.abilities.repairs and self.spec.backend == SIMULATOR
         gate = Gate.TIMING if lazy else Gate.SEARCH
         return await self._judging.judge(child, gate, Priority.SEARCH, self._useful_below_us)
 

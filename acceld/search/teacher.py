@@ -13,7 +13,7 @@ from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.strategies import derived_seed
 from acceld.store.changes.insights import change_insight, credit_plan, write_insight
 from acceld.store.database import Store
-from acceld.store.reads.records import load_insights, load_plans
+from acceld.store.reads.records import load_insights, load_plans, summarized_pairs
 
 
 async def withdraw(store: Store, candidate: int) -> list[int]:
@@ -80,10 +80,11 @@ class MemoryTeacher:
         plans = {plan.id: plan for plan in await self._store.read(load_plans, self._run)}
         self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
         await self._credit(iteration, candidates, plans)
-        if self._settings.policy == "off" or not self._proposer.teaches:
+        if self._settings.policy == "off" or not self._proposer.abilities.teaches:
             return
         known = await self._store.read(load_insights, withdrawn=True)
-        pairs = await self._certified(self._untaught(candidates, plans, known), certify)
+        asked = await self._store.read(summarized_pairs, self._run)
+        pairs = await self._certified(self._untaught(candidates, plans, known, asked), certify)
         async with asyncio.TaskGroup() as tasks:
             answers = [
                 tasks.create_task(
@@ -111,10 +112,14 @@ class MemoryTeacher:
         return await withdraw(self._store, candidate)
 
     def _untaught(
-        self, candidates: Sequence[Candidate], plans: dict[int, Plan], known: Sequence[Insight]
+        self,
+        candidates: Sequence[Candidate],
+        plans: dict[int, Plan],
+        known: Sequence[Insight],
+        asked: set[tuple[int, int]],
     ) -> tuple[list[RewritePair], list[RewritePair]]:
-        """Pairs that would teach and have not: after a restart an iteration may be summarized again."""
-        taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known}
+        """Return pairs that would teach and were not summarized before, whatever came of it: no answer is bought twice."""
+        taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known} | asked
         positive, negative = memory.rewrites(candidates, plans, self._settings)
         return (
             [pair for pair in positive if (pair.slow.id, pair.fast.id) not in taught],
@@ -163,8 +168,9 @@ class MemoryTeacher:
             if passed and before and after:
                 best[plan.id] = max(best[plan.id], before / after)
         for plan_id, ratio in best.items():
-            if plans[plan_id].insights:
-                await self._store.change(credit_plan, plan_id, ratio > self._settings.t_pos, ratio or None)
+            cited = tuple(plans[plan_id].data.get("cited", ()))
+            if plans[plan_id].insights and cited:
+                await self._store.change(credit_plan, plan_id, ratio > self._settings.t_pos, ratio or None, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
         """The insight with where it comes from and where it holds."""

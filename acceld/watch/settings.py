@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from acceld import config
 from acceld.errors import AcceldError
@@ -27,7 +26,7 @@ AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one thing that was saved."""
+    """The verdict on one thing that was saved."""
 
     path: Path
     text: str
@@ -47,7 +46,7 @@ class SettingsFiles:
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
 
     def files(self) -> set[Path]:
-        """What to watch; a file in a folder that exists may still be missing."""
+        """Return the files to watch; one in a folder that exists may still be missing."""
         own = config.project_file(self.folder) or self.folder / config.FILE_NAME
         places = {path.resolve() for path in (own, config.user_file(os.environ)) if path is not None}
         prompts = {path.resolve() for folder in self._prompt_folders() for path in folder.glob("*/*.md")}
@@ -60,7 +59,7 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def judge(self, saved: Iterable[Path]) -> list[Finding]:
-        """What became of these files, which are those of :meth:`files`."""
+        """Validate files of :meth:`files` that were saved."""
         found: dict[object, Finding] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME:
@@ -107,13 +106,5 @@ def _workload(path: Path, folder: Path) -> Finding:
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:
     """Dotted keys with other values."""
-    before, after = _flat(asdict(old)), _flat(asdict(new))
+    before, after = config.dotted(asdict(old)), config.dotted(asdict(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        found |= _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-    return found

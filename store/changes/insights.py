@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,10 +59,12 @@ def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -
     tx.event(InsightChanged(insight=insight, what=what), row["run"])
 
 
-def credit_plan(tx: Transaction, plan: int, won: bool, speedup: float | None) -> None:
-    """Book a plan's outcome on the insights it was shown, once."""
+def credit_plan(tx: Transaction, plan: int, won: bool, speedup: float | None, cited: Sequence[int]) -> None:
+    """Book a plan's outcome, once, on those of the insights it was shown that it says led to it."""
     outcome, column = ("win", "wins") if won else ("loss", "losses")
     for row in tx.execute("SELECT insight FROM insight_uses WHERE plan = ? AND outcome IS NULL", (plan,)).fetchall():
+        if row["insight"] not in cited:
+            continue
         tx.execute(
             "UPDATE insight_uses SET outcome = ?, ratio = ? WHERE insight = ? AND plan = ?",
             (outcome, speedup, row["insight"], plan),

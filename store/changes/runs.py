@@ -80,14 +80,18 @@ def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any])
     )
 
 
-def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "") -> None:
-    """Where a run stands now; saying it again changes nothing."""
+def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
+    """Write where a run stands now; a second time changes nothing.
+
+    ``exit_code`` is what commands that wait for a failed run end with, 1 where the failure has none of its own.
+    """
     row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
     if row is None:
         raise unknown("run", run)
     if row["state"] == state and row["message"] == message:
         return
     values: dict[str, Any] = {"state": state, "message": clean(message), "ended_at": tx.at if state.ended else None}
+    values["exit_code"] = (exit_code or 1) if state is RunState.FAILED else 0
     if state is RunState.RUNNING and row["started_at"] is None:
         values["started_at"] = tx.at
     tx.update("runs", run, **values)

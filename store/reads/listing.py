@@ -21,7 +21,7 @@ SELECT r.id, r.name, r.workload, r.chip, r.api, r.backend, r.proposer, r.preset,
   json_extract(r.search, '$.iterations') AS iterations, json_extract(r.search, '$.beam_width') AS beam_width,
   r.baseline, r.best, r.baseline_latency_us, r.best_latency_us, r.speedup, r.percent_of_peak_before,
   r.percent_of_peak_after, r.percent_of_attainable_before, r.percent_of_attainable_after, r.created_at, r.started_at,
-  r.ended_at, json_extract(r.search, '$.budget_usd') AS budget_usd,
+  r.ended_at, r.exit_code, json_extract(r.search, '$.budget_usd') AS budget_usd,
   t.plans, t.attempts, t.no_code, t.candidates, t.evaluated, t.passed, t.wins, t.insights,
   t.llm_calls, t.failed_calls, t.unpriced_calls, t.input_tokens, t.cached_tokens, t.output_tokens,
   CASE WHEN t.unpriced_calls > 0 AND t.unpriced_calls = t.llm_calls THEN NULL

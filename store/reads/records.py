@@ -374,3 +374,13 @@ def spent_usd(
         (settled, since, run, run),
     ).fetchone()
     return row[0] or 0.0
+
+
+def summarized_pairs(connection: sqlite3.Connection, run: int) -> set[tuple[int, int]]:
+    """Return the pairs (slow, fast) of candidates that a summarizer of this run has answered on, whatever it said."""
+    rows = connection.execute(
+        "SELECT json_extract(parameters, '$.tags.slow') AS slow, json_extract(parameters, '$.tags.fast') AS fast "
+        "FROM llm_calls WHERE run = ? AND role = 'summarizer' AND outcome = 'answered'",
+        (run,),
+    )
+    return {(row["slow"], row["fast"]) for row in rows}

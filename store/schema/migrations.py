@@ -49,7 +49,9 @@ def m001_initial(db: Database) -> None:
 
 @migrations()
 def m002_sent_calls(db: Database) -> None:
-    """When a model call's first request went out; calls of the first release count as sent."""
+    """When a model call's first request went out (calls of the first release count as sent); a failed run's exit code."""
+    db.conn.execute("ALTER TABLE runs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0")
+    db.conn.execute("UPDATE runs SET exit_code = 1 WHERE state = 'failed'")
     db.conn.execute("ALTER TABLE llm_calls ADD COLUMN sent_at REAL")
     db.conn.execute("UPDATE llm_calls SET sent_at = started_at")
     db.conn.execute("PRAGMA user_version = 2")

@@ -15,10 +15,12 @@ from textual.widgets import Footer, Input
 
 from acceld import figures
 from acceld.errors import AcceldError
+from acceld.model import PROPOSERS
 from acceld.tui.console import RunRow
-from acceld.tui.context import Context
 from acceld.tui.palette import Palette, palette_of, styled
+from acceld.tui.session import Session
 from acceld.tui.state import RunView
+from acceld.tui.terminal import complain
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.frame import Line, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
@@ -30,7 +32,7 @@ class ConsoleScreen(Screen[None]):
 
     NAME: ClassVar[str] = ""
     WANTS: ClassVar[frozenset[str]] = frozenset()
-    """What makes it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
+    """Changes that make it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
     FILTERS: ClassVar[bool] = False
     SORTS: ClassVar[tuple[str, ...]] = ()
     """Orders of the list, the first one without asking."""
@@ -40,9 +42,9 @@ class ConsoleScreen(Screen[None]):
         Binding("escape", "back", "Back", show=False, id="back"),
     ]
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, session: Session) -> None:
         super().__init__()
-        self.context = context
+        self.session = session
         self._composed = False  # the widgets are not there to be drawn yet
         self.query_text = ""
         self.sort = 0
@@ -55,7 +57,7 @@ class ConsoleScreen(Screen[None]):
     @property
     def run_view(self) -> RunView | None:
         """The run in view."""
-        return self.context.run_view
+        return self.session.run_view
 
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME)
@@ -64,7 +66,7 @@ class ConsoleScreen(Screen[None]):
         with Container(id="body"):
             yield from self.body()
         yield Input(placeholder="filter", id="filter", compact=True)
-        if self.context.replay is not None:
+        if self.session.replay is not None:
             yield Line(self._slider_line, id="slider")
         yield Footer(compact=True, show_command_palette=False)
 
@@ -81,10 +83,10 @@ class ConsoleScreen(Screen[None]):
         self._composed = True
 
     def on_screen_resume(self) -> None:
-        self.context.refresh_screen()
+        self.refresh_all()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self.context.refresh_screen)
+        self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
         """Draw everything from the state as it is now."""
@@ -92,20 +94,26 @@ class ConsoleScreen(Screen[None]):
             return
         self.query_one("#context").refresh()
         banner = self.query_one("#banner")
-        banner.display = bool(self.context.banner)
+        banner.display = bool(self.session.banner)
         banner.refresh()
-        if self.context.replay is not None:
+        if self.session.replay is not None:
             self.query_one("#slider").refresh()
         self.show()
+
+    def select_run(self, run: int) -> None:
+        """Look at a run; what is not known of it yet is loaded."""
+        if self.session.select(run):
+            self.app.run_worker(self.session.load(run, self.refresh_all), group="load", exit_on_error=False)
+        self.refresh_all()
 
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
         """Ask the daemon and hand the answer over; an answer to an older question of this screen is dropped."""
 
         async def ask() -> None:
             try:
-                answer = await self.context.client.get(path, **parameters)
+                answer = await self.session.client.get(path, **parameters)
             except AcceldError as error:
-                self.context.complain(error)
+                complain(self.app, error)
                 return
             take(answer)
 
@@ -114,7 +122,7 @@ class ConsoleScreen(Screen[None]):
     # -- frame ---------------------------------------------------------------------------------------------------
 
     def _context_line(self, width: int) -> Text:
-        app, palette, run = self.context, self.palette, self.run_view
+        app, palette, run = self.session, self.palette, self.run_view
         text = Text(" ")
         if run is None:
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
@@ -137,10 +145,10 @@ class ConsoleScreen(Screen[None]):
         return text
 
     def _banner_line(self, width: int) -> Text:
-        return styled(f" {self.context.banner}", self.palette.warn)
+        return styled(f" {self.session.banner}", self.palette.warn)
 
     def _slider_line(self, width: int) -> Text:
-        replay, palette = self.context.replay, self.palette
+        replay, palette = self.session.replay, self.palette
         assert replay is not None
         return replay.line(width, palette)
 
@@ -171,13 +179,13 @@ class ConsoleScreen(Screen[None]):
         box.display = True
         box.focus()
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         box = self.query_one("#filter", Input)
         if box.display:
             box.value = ""
             self._close_filter()
         else:
-            self.context.go_back()
+            await self.app.run_action("app.previous")
 
     @on(Input.Changed, "#filter")
     def _typed(self, message: Input.Changed) -> None:
@@ -214,7 +222,7 @@ def best_line(run: RunView, width: int) -> str:
 def _money(run: RunView, row: RunRow | None) -> str:
     spent = max(run.cost_usd, (row.cost_usd or 0.0) if row else 0.0)
     cap = run.search.get("budget_usd")
-    if run.proposer == "rules" and not spent:
+    if run.proposer in PROPOSERS and not PROPOSERS[run.proposer].uses_models and not spent:
         return "no model cost"
     known = figures.usd(spent) + ("+?" if run.unpriced else "")
     return f"{known} of {figures.usd(cap)}" if cap else known

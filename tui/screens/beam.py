@@ -13,11 +13,12 @@ from textual.timer import Timer
 
 from acceld import figures
 from acceld.tui.beam import Folding, TreeLine, tree_lines
-from acceld.tui.context import Context
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.screens.runs import QUIET
+from acceld.tui.session import Session
 from acceld.tui.state import CandidateView, RunView
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
@@ -61,8 +62,8 @@ class BeamScreen(ConsoleScreen):
         Binding("y", "copy", "Copy", show=False, id="copy"),
     ]
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._foldings: dict[int, Folding] = {}
         self._lines: dict[Hashable, TreeLine] = {}
         self._path: frozenset[int] = frozenset()
@@ -181,7 +182,7 @@ class BeamScreen(ConsoleScreen):
 
     def _details(self, width: int, height: int) -> Text:
         run, palette = self.run_view, self.palette
-        node = run.candidates.get(self.context.candidate or 0) if run else None
+        node = run.candidates.get(self.session.candidate or 0) if run else None
         if run is None or node is None:
             return styled("Choose a candidate.", palette.muted)
         text = Text()
@@ -240,7 +241,7 @@ class BeamScreen(ConsoleScreen):
 
     def _show_change(self) -> None:
         """The diff against the parent, where there is room for it, once the cursor rests."""
-        pane, number = self.query_one("#change", LineList), self.context.candidate
+        pane, number = self.query_one("#change", LineList), self.session.candidate
         if number is None or number == self._changed[0] or not pane.display:
             return
         if self._resting is not None:
@@ -260,7 +261,7 @@ class BeamScreen(ConsoleScreen):
 
     def _now(self, width: int, height: int) -> Text:
         """Devices, what waits, and what this run did last."""
-        palette, app, run = self.palette, self.context, self.run_view
+        palette, app, run = self.palette, self.session, self.run_view
         state, text = app.state, Text()
         for name in sorted(state.devices)[: height // 4]:
             device = state.devices[name]
@@ -284,7 +285,7 @@ class BeamScreen(ConsoleScreen):
 
     def _select(self, key: Hashable | None) -> None:
         if isinstance(key, tuple) and key[0] == "candidate":
-            self.context.candidate = key[1]
+            self.session.candidate = key[1]
 
     @on(LineList.Moved, "#tree")
     def _moved(self, message: LineList.Moved) -> None:
@@ -330,5 +331,5 @@ class BeamScreen(ConsoleScreen):
             self.query_one("#tree", LineList).move_to_key(("candidate", run.best.candidate))
 
     def action_copy(self) -> None:
-        if self.context.candidate:
-            self.context.copy(f"c{self.context.candidate}", "candidate")
+        if self.session.candidate:
+            copy(self.app, f"c{self.session.candidate}", "candidate")

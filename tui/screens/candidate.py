@@ -12,9 +12,10 @@ from textual.containers import Container
 
 from acceld import figures
 from acceld.model import Status
-from acceld.tui.context import Context
 from acceld.tui.palette import styled
 from acceld.tui.screens.in_view import CandidateInView
+from acceld.tui.session import Session
+from acceld.tui.terminal import copy, edit
 from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
@@ -46,8 +47,8 @@ class CandidateScreen(CandidateInView):
         Binding("y", "copy", "Copy", id="copy"),
     ]
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._view = "source"
         self._against = "parent"
         self._other: tuple[str, str] = ("", "")
@@ -270,16 +271,16 @@ class CandidateScreen(CandidateInView):
 
     def action_copy(self) -> None:
         text = "\n".join(line.plain for line in self._drawn)
-        self.context.copy(self.facts.get("text") or "" if self._view == "source" else text, self._view)
+        copy(self.app, self.facts.get("text") or "" if self._view == "source" else text, self._view)
 
     def action_edit(self) -> None:
-        self.context.edit(self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
+        edit(self.app, self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
 
     @on(LineList.Chosen, "#lines")
     def _chosen(self, message: LineList.Chosen) -> None:
         steps = self.facts.get("lineage") or ()
         if self._view == "lineage" and isinstance(message.key, int) and message.key < len(steps):
-            self.context.candidate = steps[message.key]["id"]
+            self.session.candidate = steps[message.key]["id"]
             self.show()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from acceld.tui.context import Context
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.session import Session
 
 
 class CandidateInView(ConsoleScreen):
@@ -14,16 +14,16 @@ class CandidateInView(ConsoleScreen):
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self.facts: Mapping[str, Any] = {}
         self._asked: tuple[int, int] | None = None
 
     def show(self) -> None:
         run = self.run_view
-        if self.context.candidate is None and run is not None and run.best:
-            self.context.candidate = run.best.candidate
-        number = self.context.candidate
+        if self.session.candidate is None and run is not None and run.best:
+            self.session.candidate = run.best.candidate
+        number = self.session.candidate
         if number is not None:
             node = run.candidates.get(number) if run else None
             wanted = (number, node.verdict_seq if node else -1)

@@ -9,9 +9,10 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from acceld.events import Event
-from acceld.tui.context import Context
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.session import Session
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import clock, level_of, sentence
 
@@ -33,8 +34,8 @@ class LogsScreen(ConsoleScreen):
         Binding("y", "copy", "Copy", id="copy"),
     ]
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._level = 0
         self._daemon = False
         self._one_run = False
@@ -56,7 +57,7 @@ class LogsScreen(ConsoleScreen):
             keys = list(range(len(self._lines)))
             log.show(keys, self._line)
         else:
-            events = [event for event in self.context.state.log if self._matches(event)]
+            events = [event for event in self.session.state.log if self._matches(event)]
             log.border_title = "Events" + (f" of r{self.run_view.id}" if self._one_run and self.run_view else "")
             keys = [event.seq for event in events]
             log.show(keys, self._event)
@@ -70,7 +71,7 @@ class LogsScreen(ConsoleScreen):
         return not self.query_text or self.matches(f"r{event.run} {event.kind.value} {sentence(event)}")
 
     def _event(self, key: Hashable, width: int) -> Text:
-        palette, event = self.palette, self.context.state.log.find(key)
+        palette, event = self.palette, self.session.state.log.find(key)
         if event is None:
             return Text("")
         level = level_of(event)
@@ -109,6 +110,6 @@ class LogsScreen(ConsoleScreen):
         self.show()
 
     def action_copy(self) -> None:
-        event = self.context.state.log.find(self.query_one("#log", LineList).key)
+        event = self.session.state.log.find(self.query_one("#log", LineList).key)
         if event is not None:
-            self.context.copy(f"{clock(event.at)} {sentence(event)}", "line")
+            copy(self.app, f"{clock(event.at)} {sentence(event)}", "line")

@@ -12,10 +12,11 @@ from textual.containers import Container, Horizontal
 
 from acceld import figures
 from acceld.errors import AcceldError
-from acceld.tui.context import Context
 from acceld.tui.modals import Ask, Confirm
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.session import Session
+from acceld.tui.terminal import complain, copy
 from acceld.tui.widgets.code import colored
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
@@ -34,7 +35,7 @@ COLUMNS = (
 
 
 class MemoryScreen(ConsoleScreen):
-    """What was learned."""
+    """Insights, with the two kernels each was learned from."""
 
     NAME = "memory"
     AUTO_FOCUS: ClassVar[str | None] = "#insights"
@@ -51,8 +52,8 @@ class MemoryScreen(ConsoleScreen):
     ]
     SORTS: ClassVar[tuple[str, ...]] = ("newest", "gain", "used", "win rate")
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._insights: dict[int, Mapping[str, Any]] = {}
         self._seen = -1
 
@@ -68,8 +69,8 @@ class MemoryScreen(ConsoleScreen):
                     yield LineList(id="fast", pointer=False, empty="")
 
     def show(self) -> None:
-        seq = self.context.state.seq
-        if seq != self._seen and self.context.replay is None:
+        seq = self.session.state.seq
+        if seq != self._seen and self.session.replay is None:
             self._seen = seq
             words = {"q": self.query_text} if self.query_text else {}
             self.fetch("/v1/insights", self._take, limit=500, **words)
@@ -143,7 +144,7 @@ class MemoryScreen(ConsoleScreen):
         super().filtered(text)
 
     def _send(self, method: str, body: Mapping[str, Any] | None, done: str) -> None:
-        row, client = self._chosen, self.context.client
+        row, client = self._chosen, self.session.client
         if not row or client.read_only:
             return
 
@@ -151,7 +152,7 @@ class MemoryScreen(ConsoleScreen):
             try:
                 await client.send(method, f"/v1/insights/{row['id']}", body)
             except AcceldError as error:
-                self.context.complain(error)
+                complain(self.app, error)
                 return
             self._seen = -1
             self.show()
@@ -177,4 +178,4 @@ class MemoryScreen(ConsoleScreen):
 
     def action_copy(self) -> None:
         if self._chosen:
-            self.context.copy(f"{self._chosen['title']}\n\n{self._chosen.get('strategy')}", "insight")
+            copy(self.app, f"{self._chosen['title']}\n\n{self._chosen.get('strategy')}", "insight")

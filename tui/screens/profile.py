@@ -10,10 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from acceld import figures
-from acceld.tui.context import Context
 from acceld.tui.palette import styled
 from acceld.tui.screens.candidate import engine_bars
 from acceld.tui.screens.in_view import CandidateInView
+from acceld.tui.session import Session
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.bars import bar
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
@@ -29,8 +30,8 @@ class ProfileScreen(CandidateInView):
         Binding("y", "copy", "Copy", id="copy"),
     ]
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._drawn: list[Text] = []
 
     def body(self) -> Iterable[Any]:
@@ -84,7 +85,7 @@ class ProfileScreen(CandidateInView):
         text.append(f"method    {profile.get('method') or ''}\n", palette.muted)
         for turn in (profile.get("details") or {}).get("paired") or ():
             low, high = turn["interval"]
-            text.append("by turns  ", palette.accent)
+            text.append("paired    ", palette.accent)
             text.append(f"{turn['ratio']:.2f}x ({low:.2f} – {high:.2f}), {turn['rounds']} rounds\n")
         text.append("\n")
         if profile.get("engines_us"):
@@ -103,9 +104,9 @@ class ProfileScreen(CandidateInView):
         run = self.run_view
         if run is None or run.baseline is None or run.best is None:
             return
-        at_best = self.context.candidate == run.best.candidate
-        self.context.candidate = run.baseline.id if at_best else run.best.candidate
+        at_best = self.session.candidate == run.best.candidate
+        self.session.candidate = run.baseline.id if at_best else run.best.candidate
         self.show()
 
     def action_copy(self) -> None:
-        self.context.copy("\n".join(line.plain for line in self._drawn), "profile")
+        copy(self.app, "\n".join(line.plain for line in self._drawn), "profile")

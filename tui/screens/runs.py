@@ -15,6 +15,7 @@ from acceld.tui.console import RunRow
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.state import RunView
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
@@ -62,15 +63,15 @@ class RunsScreen(ConsoleScreen):
 
     def show(self) -> None:
         runs = self.query_one("#runs", LineList)
-        rows = [row for row in self.context.state.runs.values() if self._matches(row)]
+        rows = [row for row in self.session.state.runs.values() if self._matches(row)]
         rows.sort(key=self._order)
         palette = self.palette
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
-        total = len(self.context.state.runs)
+        total = len(self.session.state.runs)
         runs.border_title = f"Runs {len(rows)} of {total}" if len(rows) < total else f"Runs {total}"
         runs.border_subtitle = "" if self.sort == 0 else f"by {self.SORTS[self.sort]}"
         events = self.query_one("#events", LineList)
-        log = self.context.state.log
+        log = self.session.state.log
         events.border_title = "Events"
         events.show([event.seq for event in log if event.kind not in QUIET][:-50:-1], self._event)
         self.query_one("#details").refresh()
@@ -91,7 +92,7 @@ class RunsScreen(ConsoleScreen):
 
     def _row(self, key: Hashable, width: int) -> Text:
         palette = self.palette
-        row = self.context.state.runs.get(key) if isinstance(key, int) else None
+        row = self.session.state.runs.get(key) if isinstance(key, int) else None
         if row is None:
             return Text("")
         speedup = row.speedup or (row.baseline_us / row.best_us if row.baseline_us and row.best_us else None)
@@ -107,12 +108,12 @@ class RunsScreen(ConsoleScreen):
             (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
             (str(row.candidates), palette.muted),
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
-            (age(self.context.now - row.created_at), palette.muted),
+            (age(self.session.now - row.created_at), palette.muted),
         ]
         return line(COLUMNS, cells, width)
 
     def _event(self, key: Hashable, width: int) -> Text:
-        event = self.context.state.log.find(key)
+        event = self.session.state.log.find(key)
         return event_line(event, self.palette) if event else Text("")
 
     def _details(self, width: int, height: int) -> Text:
@@ -147,7 +148,7 @@ class RunsScreen(ConsoleScreen):
     @on(LineList.Moved, "#runs")
     def _moved(self, message: LineList.Moved) -> None:
         if isinstance(message.key, int):
-            self.context.select_run(message.key)
+            self.select_run(message.key)
 
     @on(LineList.Chosen, "#runs")
     def _chosen(self, message: LineList.Chosen) -> None:
@@ -157,13 +158,13 @@ class RunsScreen(ConsoleScreen):
     def action_open(self) -> None:
         key = self.query_one("#runs", LineList).key
         if isinstance(key, int):
-            self.context.select_run(key)
+            self.select_run(key)
             self.app.switch_mode("beam")
 
     def action_copy(self) -> None:
         key = self.query_one("#runs", LineList).key
         if key is not None:
-            self.context.copy(f"r{key}", "run")
+            copy(self.app, f"r{key}", "run")
 
 
 def _percent_of_peak(run: RunView) -> float | None:

@@ -61,7 +61,7 @@ class LineList(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None, empty: str = "", pointer: bool = True):
         super().__init__(id=id, classes=classes)
         self.empty = empty
-        """What to say where there is nothing to list."""
+        """Text of an empty list."""
         self._pointer = pointer
         self._keys: Sequence[Hashable] = ()
         self._draw: Draw = lambda key, width: Text(str(key))

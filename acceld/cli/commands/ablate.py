@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from acceld import figures
 from acceld.cli.arguments import CONFIGURED, add_json, add_target, count, natural
 from acceld.cli.commands.costs import usd
+from acceld.cli.commands.optimize import add_option, specification
 from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import UsageError
 from acceld.events import RunStateChanged, event_of
-from acceld.model import PRESETS, waits_for_budget
+from acceld.model import PRESETS, PROPOSERS, waits_for_budget
 
 if TYPE_CHECKING:
     from acceld.model import RunSpec
@@ -26,7 +27,7 @@ FORWARDED = ("workload", "entry", "proposer", "preset", "chip", "api", "backend"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to search on, what to vary, and what each run may cost."""
+    """Add the arguments of the command."""
     parser.add_argument("target", metavar="WORKLOAD|KERNEL.py", help="a workload, or a kernel file with --workload")
     parser.add_argument(
         "--vary",
@@ -47,10 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
-    parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
+    add_option(parser, "seed", natural, "N")
     parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
     add_json(parser)
 
@@ -102,7 +103,6 @@ def _place(text: str | None) -> Path | None:
 
 def _specification(arguments: argparse.Namespace) -> RunSpec:
     """The base, as ``optimize`` would run it with the same words."""
-    from acceld.cli.commands.optimize import specification
     from acceld.cli.main import parser_of
 
     words = [arguments.target]

@@ -26,7 +26,7 @@ TRYING_S = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which, and where to."""
+    """Add the arguments of the command."""
     parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
     parser.add_argument("--chip", help="with a workload: runs for this chip only")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there (a new file)")

@@ -26,7 +26,7 @@ PARTS = ("config", "models", "prompts", "workloads")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to check."""
+    """Add the arguments of the command."""
     parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
     parser.add_argument(
         "--admit",

@@ -24,7 +24,7 @@ STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs."""
+    """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, a column each")
     add_json(parser)
 

@@ -12,7 +12,7 @@ from acceld.cli.output import print_json, print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to show."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "what",
         nargs="?",
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in resolved.files or (Path.cwd() / config.FILE_NAME,):
             print(path)
         return 0
-    values = flatten(asdict(resolved.config))
+    values = config.dotted(asdict(resolved.config))
     rows = [
         (key, show(value), resolved.origins.get(key, "default"))
         for key, value in values.items()
@@ -50,17 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_table(rows, ("key", "value", "from"))
     return 0
-
-
-def flatten(section: dict[str, object], prefix: str = "") -> dict[str, object]:
-    """Dotted keys of nested sections."""
-    found: dict[str, object] = {}
-    for name, value in section.items():
-        if isinstance(value, dict):
-            found |= flatten(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value
-    return found
 
 
 def show(value: object) -> str:

@@ -16,7 +16,7 @@ FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tok
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, and how to group."""
+    """Add the arguments of the command."""
     parser.add_argument("run", nargs="?", metavar="r12", help="one run; default: all of them")
     parser.add_argument("--by", choices=BY, default="role", help="what a line is (default: role)")
     add_json(parser)

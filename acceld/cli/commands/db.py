@@ -21,7 +21,7 @@ _UNITS_S = {"h": 3600, "d": 86400, "w": 604800, "m": 2629800}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "what", choices=("backup", "check", "restore", "vacuum", "prune", "path", "migrations"), help="what to do"
     )

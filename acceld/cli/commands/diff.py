@@ -15,7 +15,7 @@ from acceld.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Two candidates, or one and what to compare it with."""
+    """Add the arguments of the command."""
     parser.add_argument("candidate", metavar="c345|r12", help="a candidate, or a run for its best")
     parser.add_argument(
         "against",

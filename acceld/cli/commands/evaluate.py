@@ -3,7 +3,7 @@
 The input has one JSON object a line: ``workload`` and ``kernel`` (its text) or ``file`` (a path beside the input), and
 where they differ from the flags ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``. The output has one line for
 each, in the same order; a command that was cut off goes on where its output ends. On a device the speed-up is the ratio
-to the baseline measured by turns in one session, with its interval; simulated latencies compare as they are.
+to the baseline measured interleaved in one session, with its interval; simulated latencies compare as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Input, output and what the lines do not say."""
+    """Add the arguments of the command."""
     parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
     parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
@@ -59,7 +59,7 @@ class Item:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What its baseline depends on."""
+        """The fields that its baseline depends on."""
         return tuple(self.body.get(name) for name in PLACES)
 
 

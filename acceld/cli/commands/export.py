@@ -18,7 +18,7 @@ FORMATS = ("pairs", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashin
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, as what, and where to."""
+    """Add the arguments of the command."""
     parser.add_argument("runs", nargs="*", metavar="r12", help="default: every run that ended")
     parser.add_argument("--format", choices=FORMATS, required=True, help="docs/reports.md describes each")
     parser.add_argument("--workload", help="runs of this workload only")

@@ -23,7 +23,7 @@ SHOWN = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to look for, and the form of the answer."""
+    """Add the arguments of the command."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--saved", metavar="NAME", help="best, failures, cost-per-win, insight-winrate, flaky, models, rules"

@@ -7,7 +7,7 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from acceld import config, drafts
+from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
 from acceld.cli.kernels import NOT_PASSED, default_target, judged, parsed_kernel
@@ -16,12 +16,12 @@ from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import SIMULATOR, Choice, choose
+from acceld.targets import DEVICE_OF, SIMULATOR, Choice, choose
 from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The kernel, what it is called with, and where to write."""
+    """Add the arguments of the command."""
     parser.add_argument("kernel", metavar="KERNEL", help="a .py file, or a .c file for the host's processor")
     parser.add_argument("--arg", action="append", default=[], metavar="[NAME=]SHAPE:DTYPE", help="an array, in order")
     parser.add_argument(
@@ -156,7 +156,7 @@ def _write(
 async def _verdict(
     kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
 ) -> Evaluation:
-    from acceld.evaluate.interface import Evaluator, Priority, started
+    from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
 
     judge: Evaluator
     if where.backend == SIMULATOR:
@@ -164,10 +164,8 @@ async def _verdict(
 
         judge = Judge(settings, state)
     else:
-        from acceld.devices.cpu.driver import CpuDriver
-        from acceld.evaluate.hosted.evaluator import HostedJudge
-
-        judge = HostedJudge(settings, state, CpuDriver())
+        workplace = Workplace(settings, config.DevicesConfig(), state)
+        judge = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
     place = {"workload": name, "folder": str(folder), "chip": where.chip}
     async with started(judge):
         return await judged(judge, kernel, Gate.SEARCH, backend=where.backend, priority=Priority.BASELINE, **place)

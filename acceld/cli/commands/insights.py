@@ -22,7 +22,7 @@ NONE_FOUND = "no insight is like that; acceld insights lists all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which ones, or what to do with one."""
+    """Add the arguments of the command."""
     parser.add_argument("insight", nargs="?", metavar="i38", help="one insight with its slow and its fast kernel")
     parser.add_argument("--run", metavar="r12", help="insights of this run only")
     parser.add_argument("--chip", help="insights for this chip only")

@@ -43,7 +43,7 @@ FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The kernel, what to check it against, and what to print."""
+    """Add the arguments of the command."""
     parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD", help="a kernel file, or a workload for its baseline")
     against = parser.add_mutually_exclusive_group()
     against.add_argument("--workload", help="check it against this workload")
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is profiled: a kernel, and a workload or bare arguments."""
+    """A kernel to profile, with a workload or bare arguments."""
 
     kernel: Kernel
     workload: Workload | None

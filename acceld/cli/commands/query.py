@@ -12,7 +12,7 @@ from acceld.cli.output import print_csv, print_json, print_json_lines, print_tab
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The statement and the form of the answer."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "sql", help="one statement that reads; docs/schema.md describes tables and views; - reads stdin"
     )

@@ -11,7 +11,7 @@ from acceld.cli.output import print_json, print_pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run."""
+    """Add the arguments of the command."""
     parser.add_argument("run", metavar="r12", help="the run")
     add_json(parser)
 

@@ -13,7 +13,7 @@ from acceld.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and where to."""
+    """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", metavar="r12", help="one run, or several on one page")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="default: report-r12.html")
     parser.add_argument("--redact", action="store_true", help="leave out what models wrote, and messages")

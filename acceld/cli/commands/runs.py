@@ -13,7 +13,7 @@ from acceld.model import STOPPED, RunState
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to list."""
+    """Add the arguments of the command."""
     parser.add_argument("--workload", help="runs of this workload only")
     parser.add_argument(
         "--state",

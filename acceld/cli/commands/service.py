@@ -36,7 +36,7 @@ WantedBy=default.target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do."""
+    """Add the arguments of the command."""
     parser.add_argument("what", choices=("install", "uninstall", "status", "show"), help="show prints the unit file")
     add_json(parser)
 
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def unit_path(home: Home) -> Path:
-    """Where the unit file of a state folder goes."""
+    """Return the path of a state folder's unit file."""
     base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     digest = hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
     return base / "systemd" / "user" / f"acceld-{digest}.service"

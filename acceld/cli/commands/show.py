@@ -17,7 +17,7 @@ from acceld.roofline import peak_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The id."""
+    """Add the arguments of the command."""
     parser.add_argument("id", metavar="r12|c345|i38|e901", help="a run, a candidate, an insight or an evaluation")
     parser.add_argument("--source", action="store_true", help="of a candidate: print the kernel alone")
     parser.add_argument(

@@ -11,7 +11,7 @@ from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How it runs."""
+    """Add the arguments of the command."""
     parser.add_argument("--foreground", action="store_true", help="stay in this terminal, log to it; Ctrl-C stops")
     parser.add_argument("--idle-exit", type=amount, metavar="S", help="end after S seconds without runs and clients")
     add_json(parser)

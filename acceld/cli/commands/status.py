@@ -14,7 +14,7 @@ from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The form of the answer."""
+    """Add the arguments of the command."""
     add_json(parser)
 
 

@@ -17,7 +17,7 @@ from acceld.workloads import Workload, workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The kernel."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "kernel", metavar="KERNEL.py|KERNEL.c|WORKLOAD", help="a kernel file, or a workload for its baseline"
     )

@@ -15,7 +15,7 @@ SHOWN = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, how much of it, and the form."""
+    """Add the arguments of the command."""
     parser.add_argument("run", metavar="r12", help="the run")
     parser.add_argument("--all", action="store_true", help=f"every candidate, not the {SHOWN} best of each parent")
     form = add_forms(parser)

@@ -11,7 +11,7 @@ from acceld.trust import distrust, trust, trusted_folders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The folder."""
+    """Add the arguments of the command."""
     parser.add_argument("folder", nargs="?", metavar="DIR", help="the folder that holds acceld.toml")
     parser.add_argument("--list", action="store_true", help="list trusted folders")
     parser.add_argument("--remove", action="store_true", help="take trust back")

@@ -1,7 +1,7 @@
 """``acceld verify``: judge stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
 
 Made for a kernel repository's CI: what once won must still be right, and no slower than allowed, under today's model,
-gates and rules. What a device measured is measured again by turns with what it once beat, in one session: latencies of two
+gates and rules. What a device measured is measured again interleaved with what it once beat, in one session: latencies of two
 days are never compared.
 """
 
@@ -35,7 +35,7 @@ ANSWER_S = 1800.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to judge, and how much slower it may be."""
+    """Add the arguments of the command."""
     parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
     parser.add_argument("--workload", help="the best kernel of every run of it; with a file, what to check it against")
     parser.add_argument("--against", metavar="REV", help="with a file: a revision in git to compare the latency with")
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` by turns."""
+    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` interleaved."""
 
     name: str
     kernel: Kernel
@@ -72,13 +72,13 @@ class Case:
     won: bool = False
     """It was stored as faster than ``other`` and has to be again."""
     stored_ratio: float | None = None
-    """How many times faster than ``other`` it was by turns, and half the width of that interval in percent."""
+    """Its earlier speed-up over ``other``, and half the width of that interval in percent."""
     stored_percent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a case. ``turns`` is of measured ones."""
+    """The verdict on a case. ``turns`` is of measured ones."""
 
     case: Case
     evaluation: Evaluation
@@ -89,7 +89,7 @@ class Verdict:
 
     @property
     def change_percent(self) -> float | None:
-        """How much slower than before, less one: of latencies that are simulated, of ratios by turns otherwise."""
+        """Slow-down against before: of latencies that are simulated, of interleaved ratios otherwise."""
         now = self.evaluation.latency_us
         if self.case.backend != SIMULATOR:
             before = self.case.stored_ratio if self.case.won else 1.0
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for verdict in verdicts
         ]
-        headers = ("kernel", "workload", "status", "before", "now", "change", "by turns", "")
+        headers = ("kernel", "workload", "status", "before", "now", "change", "interleaved", "")
         print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
     return 0 if all(verdict.holds for verdict in verdicts) else NOT_PASSED
 
@@ -228,7 +228,7 @@ async def _judged(
 
 
 def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdict:
-    """The strict verdict of the daemon, which lends the device, by turns with what the kernel is held against."""
+    """The strict verdict of the daemon, which lends the device, interleaved with what the kernel is held against."""
     place = {
         "workload": case.workload,
         "workload_folder": case.folder,
@@ -241,7 +241,7 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdic
 
 
 def broken_by(case: Case, turns: Turns | None, most_percent: float | None) -> str:
-    """Why a kernel that passes does not hold; empty where it does.
+    """Return why a kernel that passes does not hold; empty for one that does.
 
     A winner has to win again, beyond interval and twice the resolution. By how much is another day's figure, and moves with
     what else the machine does: it counts where ``most_percent`` is given, beyond both intervals. Another kernel may not be

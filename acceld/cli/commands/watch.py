@@ -28,7 +28,7 @@ HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to watch, what to judge by, and what a save may start."""
+    """Add the arguments of the command."""
     parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
     parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
@@ -67,9 +67,9 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
         notify=settings.tui.notify,
         kept=home.path,
     )
-    runs = WatchRuns(home, settings, where, console.step) if home.daemon() is not None else None
+    runs = WatchRuns(home, settings, where, console.step)
     measures = where.backend != SIMULATOR
-    if measures and runs is None:
+    if measures and arguments.once and home.daemon() is None:
         raise DaemonError("devices are lent by the daemon, and none runs", hint="acceld start, then again")
     bad = 0
 
@@ -94,10 +94,10 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
             optimizer=runs,
             quiet_s=settings.watch.debounce_ms / 1000,
             settings=SettingsFiles(Path.cwd(), settings),
-            device=runs.measured if measures and runs is not None else None,
+            device=runs.measured if measures else None,
             simulated=where.chip in TARGETS[SIMULATOR].chips.get(where.api, ()),
         )
-        if runs is not None and arguments.apply:
+        if arguments.apply:
             runs.won = lambda watched: console.apply([watched], watcher)
         try:
             if arguments.once:
@@ -111,8 +111,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
             await _until_left(watcher, files, console)
             return 0
         finally:
-            if runs is not None:
-                await runs.close()
+            await runs.close()
 
 
 async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:

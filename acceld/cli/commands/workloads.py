@@ -14,7 +14,7 @@ from acceld.workloads import Workload, find_workloads, workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A name, or none for the list."""
+    """Add the arguments of the command."""
     parser.add_argument("name", nargs="?", help="show this workload")
     add_json(parser)
 
@@ -75,7 +75,7 @@ def _record(one: Workload) -> dict[str, Any]:
 
 
 def _admission(one: Workload, home: Home) -> str:
-    """What is known of whether it can tell right from wrong."""
+    """Return the state of the workload's admission in words."""
     from acceld.evaluate.correctness.admission import Admissions
 
     found = Admissions(home.path / "floors").known(one)

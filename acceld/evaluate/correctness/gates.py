@@ -119,8 +119,8 @@ def published_trials(workload: Workload) -> Iterator[Trial]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one trial says: the check for people, and the greatest errors over the outputs."""
+class TrialResult:
+    """Result of one trial: the check for people, and the greatest errors over the outputs."""
 
     check: Check
     errors: Errors
@@ -140,9 +140,26 @@ def splits(workload: Workload, variant: str, floor: Errors) -> bool:
     return workload.precision is not Precision.FP32_STRICT and not exact
 
 
+def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
+    """Return what the gates ask of each output on the workload's own inputs, as a sentence for prompts.
+
+    ``floors`` is the noise of numpy in float32, one for each output. On other inputs the gates ask for the same multiples
+    of the noise there.
+    """
+    found = [tolerance_from(floor, workload.tolerance, split=splits(workload, OWN, floor)) for floor in floors]
+    said = [
+        f"its relative L2 error against a float64 evaluation is at most {one.rel_l2:.2g}, that of its worst row at most "
+        f"{one.worst_row:.2g}, and the relative error of its worst element at most {one.element:.2g}"
+        for one in found
+    ]
+    if len(set(said)) == 1:
+        return said[0]
+    return "; ".join(f"for output {name}, {text}" for name, text in zip(workload.outputs, said, strict=True))
+
+
 def judge_errors(
     workload: Workload, trial: Trial, errors: Iterable[Errors], floors: Iterable[Errors], baseline: Errors | None
-) -> Verdict:
+) -> TrialResult:
     """Hold each output's errors against its tolerance.
 
     ``floors`` is the noise of numpy in float32 on the same inputs, ``baseline`` that of the workload's baseline on
@@ -171,4 +188,4 @@ def judge_errors(
         tolerance=limit.rel_l2,
         detail=complaint or ("" if workload.reference else OWN_ORACLE),
     )
-    return Verdict(check, worst)
+    return TrialResult(check, worst)

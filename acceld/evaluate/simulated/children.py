@@ -17,9 +17,11 @@ from typing import Any
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import oracle_kernel
+from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
 from acceld.evaluate.correctness.datasets import DataSet
+from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
@@ -40,17 +42,9 @@ PROGRAM_BYTES = 64 << 20
 _ORACLE_S = 900.0
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A stage that a kernel did not pass."""
-
-    status: Status
-    failure: Failure
-
-
 @dataclass(slots=True)
 class Traced:
-    """What a tracer answered: bytes that may be a Program. The caller closes it."""
+    """A tracer's answer: bytes that may be a Program. The caller closes it."""
 
     reply: Reply
     offset: int
@@ -63,7 +57,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What the judge found without running the program: hash, legality (it passed), timeline."""
+    """A legal program's hash and timeline, found without running it."""
 
     program_sha256: str
     profile: dict[str, Any]
@@ -248,6 +242,20 @@ class Children:
                 await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
             return found
 
+    async def data_for(self, case: Case, trial: Trial) -> DataSet | None:
+        """Return a trial's data set; None, with a note in the case, where the variant decides nothing for the workload.
+
+        WorkloadError where the workload's own distribution is refused, or the reference is at fault.
+        """
+        loaded = case.workload
+        data = await self.data_set(loaded, trial.variant, trial.seed)
+        if not isinstance(data, Refused):
+            return data
+        if trial.variant == OWN:
+            raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
+        case.refused(trial.name, data.reason)
+        return None
+
     async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
         """Run the oracle; without a reference it is given the program of the workload's own kernel."""
         if workload.reference is not None:
@@ -267,7 +275,7 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed}
         return answered(workload, *await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
@@ -291,7 +299,7 @@ def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:
 
 
 def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
-    """Where the program begins in the reply, or why there is none. Nothing in the reply is trusted."""
+    """Return the program's offset in the reply, or why there is none. Nothing in the reply is trusted."""
     if outcome.cause in ("deadline", "cpu"):
         return Failed(
             Status.TIMEOUT,

@@ -162,7 +162,7 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_precision(program: Program, header: dict[str, Any]) -> None:
-    """Where the workload demands float32 throughout, no product may be made of narrower operands."""
+    """Refuse products of narrower operands where the workload demands float32 throughout."""
     if header["precision"] != "fp32_strict":
         return
     for instruction, _ in program.walk():

@@ -22,7 +22,7 @@ def copier(src: Tile, dst: Tile) -> Step:
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
     simple = (
         bits
-        and src.dtype != "tfloat32"
+        and not src.rounds
         and not src.scattered
         and not dst.scattered
         and src.reshaped is None
@@ -78,7 +78,7 @@ def _skipping(src: Tile, dst: Tile) -> Step:
 
     def run(env: Env, window: Window) -> None:
         memory, flat, inside = src.scatter_raw(env, window)
-        values = src.rounded(memory[flat]) if memory.size else np.zeros(flat.shape, src.numpy_dtype)
+        values = src.read(memory[flat]) if memory.size else np.zeros(flat.shape, src.numpy_dtype)
         if inside is not None:
             before = np.broadcast_to(dst.raw(env, window), values.shape)
             values = np.where(inside, values.astype(before.dtype), before)

@@ -61,19 +61,6 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
     return False
 
 
-def reads_accumulator(instruction: Instruction) -> bool:
-    """Return True where what the engine's accumulators hold from earlier instructions decides the result."""
-    return instruction.attr("reduce_cmd") == "reduce"
-
-
-def writes_accumulator(instruction: Instruction) -> bool:
-    """Return True where the instruction leaves something in its engine's accumulators."""
-    if instruction.op == "tensor_scalar_cumulative":
-        return True
-    command = instruction.attr("reduce_cmd")
-    return command not in (None, "idle") or (len(instruction.dsts) > 1 and "reduce_cmd" in OPS[instruction.op].attrs)
-
-
 def reduce_loops(instruction: Instruction) -> tuple[int, ...]:
     """The loops a loop_reduce folds over."""
     loops = instruction.attr("loops")

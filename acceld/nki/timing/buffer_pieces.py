@@ -28,8 +28,6 @@ class Extent:
 
     run: int
     starts: tuple[int, ...]
-    whole: bool = True
-    """False where the runs enclose what the access covers."""
 
     @property
     def span(self) -> int:
@@ -64,16 +62,16 @@ def extent(access: Access, dim: int) -> Extent:
     """What ``access`` covers of buffer dimension ``dim``."""
     moves = sorted((abs(d.steps[dim]), d.count) for d in access.dims if d.steps[dim] and d.count > 1)
     low = sum(min(0, d.steps[dim]) * (d.count - 1) for d in access.dims)
-    run, starts, whole = 1, [0], True
+    run, starts = 1, [0]
     for step, count in moves:
         if step <= run and len(starts) == 1:
             run += step * (count - 1)
         elif len(starts) * count <= 4096:
             starts = [start + step * i for i in range(count) for start in starts]
         else:
-            run, starts, whole = max(starts) + run + step * (count - 1), [0], False
+            run, starts = max(starts) + run + step * (count - 1), [0]
     starts.sort()
-    return Extent(run, tuple(start + low for start in starts), whole)
+    return Extent(run, tuple(start + low for start in starts))
 
 
 def make_grids(
@@ -146,14 +144,12 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
     bases = np.zeros(prod(trips for _, trips in space), dtype=np.int64)
     offsets = [0]
     indirect = {item.dim for item in access.indirect}
-    diagonal = any(dim.count > 1 and sum(step != 0 for step in dim.steps) > 1 for dim in access.dims)
-    partial = bool(indirect) or diagonal
+    partial = bool(indirect)
     for dim, (grain, stride) in enumerate(zip(grid.grain, grid.strides, strict=True)):
         if dim in indirect:
             offsets = [o + stride * i for o in offsets for i in range(ceil(buffer.shape[dim] / grain))]
             continue
         covered = extent(access, dim)
-        partial = partial or not covered.whole
         start = values(access.start[dim] + covered.starts[0], space)
         aligned = grid.exact or not np.any(start % grain)
         bases += (start // grain) * stride

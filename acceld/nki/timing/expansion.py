@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from acceld.nki.ir.def_use import reads_accumulator, reads_destination, writes_accumulator
+from acceld.nki.ir.def_use import reads_destination
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS
 from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
 from acceld.nki.timing.buffer_pieces import CellAccess, Grid, cell_access, make_grids, values
@@ -64,8 +64,6 @@ class Template:
     """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
     positions: list[Sequence[object]] = field(default_factory=list)
     """What each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
-    accumulator: str = ""
-    """Engine whose accumulators it writes where some instruction of the program reads them; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,6 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     grids = make_grids(program.buffers, accesses, full)
     handed = _handed_over(program, model, nodes, place)
     varying = _varying(nodes)
-    accumulated = {node.engine for node, _ in nodes if reads_accumulator(node)}
     interned: dict[object, int] = {}
     costs: dict[object, Cost] = {}
     templates: dict[int, Template] = {}
@@ -106,8 +103,6 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         templates[number] = _template(
             number, node, loops, space, program, model, place, grids, written, interned, costs, handed, varying
         )
-        if node.engine in accumulated and writes_accumulator(node):
-            templates[number].accumulator = node.engine.value
     return Prepared(program, templates, grids, trips)
 
 

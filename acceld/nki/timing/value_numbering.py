@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from acceld.nki.ir.def_use import reads_accumulator
 from acceld.nki.ir.program import Loop, Node, Space
 from acceld.nki.timing.expansion import Prepared, Template
 
@@ -57,8 +56,6 @@ class _Expander:
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(buffer.id)
-        self.accumulated: dict[str, int] = {}
-        """By engine the value its accumulators hold."""
         self.outermost = 0
         """The first event of the outermost loop now running."""
         self.order = iter(prepared.templates)
@@ -112,10 +109,6 @@ class _Expander:
                 value = cells.get(base + offset)
                 if value is not None:
                     read.append(value)
-        if template.accumulator and reads_accumulator(template.instruction):
-            held = self.accumulated.get(template.accumulator)
-            if held is not None:
-                read.append(held)
         operands = len(read)
         first = template.first is not None and template.first[at]
         kept = template.keeps is not None and template.keeps[at]
@@ -161,13 +154,6 @@ class _Expander:
                     stream.value_space.append(space)
                     stream.value_event.append(event)
                     stream.value_loaded.append(loaded)
-            if template.accumulator:
-                made.append(len(stream.value_bytes))
-                stream.value_bytes.append(0.0)
-                stream.value_row.append(0)
-                stream.value_space.append(Space.HBM)
-                stream.value_event.append(event)
-                stream.value_loaded.append(False)
             outs = tuple(made)
             if merge:
                 self.known[key] = outs
@@ -177,8 +163,6 @@ class _Expander:
             for offset in access.offsets:
                 cells[base + offset] = outs[position]
                 position += 1
-        if template.accumulator:
-            self.accumulated[template.accumulator] = outs[-1]
         stream.templates.append(template)
         stream.variants.append(variant)
         stream.inputs.append(ins)

@@ -2,7 +2,7 @@
 
 import io
 
-from acceld.cli.progress import PlainProgress, ProgressState
+from acceld.cli.progress import PlainProgress, progress_line
 from acceld.events import (
     BestChanged,
     CandidateEvaluated,
@@ -13,6 +13,7 @@ from acceld.events import (
     RunCreated,
 )
 from acceld.model import Status
+from acceld.tui.state import RunView
 
 SEARCH = {"iterations": 4}
 HAPPENED: list[EventData] = [
@@ -30,25 +31,26 @@ STORY = [Event(data, 1, seq) for seq, data in enumerate(HAPPENED, 1)]
 
 
 def test_the_line_counts_candidates_and_not_the_baseline() -> None:
-    state = ProgressState()
-    assert [state.apply(event) for event in STORY] == [True] * len(STORY)
-    assert not any(state.apply(event) for event in STORY)
-    assert state.line() == "iteration 1/4 · 1 passed · 1 waiting · best ≈ 800 µs sim trn1 (1.25x) · 50.0 % of peak"
+    run = RunView(1)
+    assert all(run.apply(event) for event in STORY)
+    assert (
+        progress_line(run) == "iteration 1/4 · 1 passed · 1 waiting · best ≈ 800 µs sim trn1 (1.25x) · 50.0 % of peak"
+    )
 
 
 def test_a_pipe_gets_a_line_for_each_new_best() -> None:
     stream = io.StringIO()
-    progress = PlainProgress(stream)
-    for event in STORY:
+    progress = PlainProgress(1, stream)
+    for event in (*STORY, *STORY):  # the second time nothing is new
         progress.update(event)
     lines = stream.getvalue().splitlines()
     assert [line.split(" · ")[0] for line in lines] == ["iteration 0/4", "iteration 1/4"]
 
 
 def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:
-    state = ProgressState()
-    state.apply(Event(RunCreated("silu", "trn1", "nki_legacy", "neuron", "rules", search=SEARCH), 1, 1))
-    state.apply(Event(BestChanged(1, 1000.0, source="simulated"), 1, 2))
-    assert "best ≈ 1.00 ms sim trn1" in state.line()
-    state.apply(Event(BestChanged(1, 900.0, source="measured"), 1, 3))
-    assert "best 900 µs trn1" in state.line()
+    run = RunView(1)
+    run.apply(Event(RunCreated("silu", "trn1", "nki_legacy", "neuron", "rules", search=SEARCH), 1, 1))
+    run.apply(Event(BestChanged(1, 1000.0, source="simulated"), 1, 2))
+    assert "best ≈ 1.00 ms sim trn1" in progress_line(run)
+    run.apply(Event(BestChanged(1, 900.0, source="measured"), 1, 3))
+    assert "best 900 µs trn1" in progress_line(run)

@@ -225,36 +225,3 @@ def test_a_masked_instruction_of_a_loop_without_iterations_takes_no_time() -> No
     never = replace(loop, trips=0, body=changed(loop.body, masked))
     body = tuple(never if node is loop else node for node in program.body)
     assert timeline(replace(program, body=body)).engines["scalar"] == 0
-
-
-SUMMED = """
-import neuronxcc.nki as nki
-import neuronxcc.nki.isa as nisa
-import neuronxcc.nki.language as nl
-
-@nki.jit
-def kernel(x):
-    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
-    total = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
-    for k in nl.static_range({parts}):
-        tile = nisa.activation(op=nl.tanh, data=nl.load(x[:, nl.ds(512 * k, 512)]))
-        command = nisa.reduce_cmd.{first} if k == 0 else nisa.reduce_cmd.{others}
-        nisa.activation(op=nl.abs, data=tile, reduce_op=nl.add, reduce_res=total, reduce_cmd=command)
-    nl.store(out, value=total)
-    return out
-"""
-
-
-def summed(parts: int, first: str, others: str) -> Timeline:
-    source = SUMMED.format(parts=parts, first=first, others=others)
-    return timeline(trace(source, [TensorSpec((128, 4096), "float32")]))
-
-
-def test_what_stays_in_an_engines_accumulators_is_no_dead_work() -> None:
-    one, eight = summed(1, "reset_reduce", "reduce"), summed(8, "reset_reduce", "reduce")
-    assert eight.engines["scalar"] > 7.5 * one.engines["scalar"]
-
-
-def test_an_accumulator_that_starts_over_leaves_what_was_before_dead() -> None:
-    one, eight = summed(1, "reset_reduce", "reduce"), summed(8, "reset_reduce", "reset_reduce")
-    assert eight.engines["scalar"] == pytest.approx(one.engines["scalar"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -256,12 +255,10 @@ def test_what_a_file_raises_is_a_crash_with_its_line(source: str, line: int, par
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("line", ["while True: pass", "nl.load(x) if False else None\n    while True: nl.load(x)"])
 def test_an_endless_kernel_ends_at_its_deadline(line: str) -> None:
-    started = time.monotonic()
     with pytest.raises(LimitExceeded) as caught:
         trace(kernel(line), [SPEC], options=TraceOptions(deadline_s=0.3))
     assert caught.value.rule in ("trace_deadline", "instruction_limit")
     assert caught.value.line in (6, 7)
-    assert time.monotonic() - started < 30
 
 
 def test_a_kernel_that_catches_everything_ends_at_its_deadline_too() -> None:

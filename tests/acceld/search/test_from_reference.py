@@ -21,7 +21,7 @@ TOY = Problem("toy", "", "def forward(x): ...", (), "trn1", "nki_legacy")
 class Writer(ListedProposer):
     """Its first attempt stays illegal; its second is repaired once."""
 
-    repairs = True
+    mends = True
 
     def __init__(self) -> None:
         super().__init__([0.9, 0.8], name="llm")

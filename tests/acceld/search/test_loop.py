@@ -9,10 +9,12 @@ import pytest
 
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.events import BestChanged, CandidateEvaluated
-from acceld.model import Evaluation, Gate, RunState, Status
+from acceld.model import Attempt, Evaluation, Gate, RunState, Status
+from acceld.proposers.interface import AttemptRequest
 from acceld.search.control import RunControl
 from acceld.search.outcome import outcome
 from acceld.store.database import Store
+from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_candidates, load_events, load_plans, load_run
 from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
 
@@ -193,3 +195,19 @@ async def test_every_strategy_runs(store: Store, search_for: SearchMaker, strate
     assert await search_for(run, ScriptedJudge(), ListedProposer(FACTORS)).run() is RunState.FINISHED
     found = await best_latency(store, run.id)
     assert found is not None and found < 100
+
+
+async def test_a_run_of_models_that_never_write_a_kernel_fails_and_says_why(
+    store: Store, search_for: SearchMaker
+) -> None:
+    class Talker(ListedProposer):
+        async def attempt(self, request: AttemptRequest) -> Attempt | None:
+            return Attempt(request.plan.id, request.index, None, "the answer holds no code block")
+
+    run = await new_run(store, patience=0)
+    state = await search_for(run, ScriptedJudge(), Talker(FACTORS, name="llm")).run()
+    record = await store.read(listing.run_row, run.id)
+    assert state is RunState.FAILED and record["exit_code"] == 1
+    assert "answers held a kernel" in record["message"] and "no code block" in record["message"]
+    quiet = await new_run(store, patience=0)
+    assert await search_for(quiet, ScriptedJudge(), Talker(FACTORS, name="rules")).run() is RunState.FINISHED

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from acceld.model import (
+    Abilities,
     Attempt,
     Candidate,
     Correctness,
@@ -29,6 +30,7 @@ from acceld.model import (
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
+from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
 from acceld.store.changes.insights import write_insight
 from acceld.store.changes.runs import create_run
 from acceld.store.changes.tree import write_candidate, write_plan
@@ -55,8 +57,7 @@ class Summarizer:
     """A proposer that only summarizes; ``alike`` makes it write the same thing each time."""
 
     name = "scripted"
-    repairs = False
-    teaches = True
+    abilities = Abilities(teaches=True)
 
     def __init__(self, alike: bool = False) -> None:
         self.alike = alike
@@ -82,7 +83,11 @@ class Summarizer:
 
 
 ROOT = candidate(1, 100.0)
-PLANS = [Plan(1, 1, 1, n, f"idea{n} text{n}", insights=(1,) if n < 3 else (), id=n) for n in range(1, 21)]
+CITED = {"cited": [1]}
+PLANS = [
+    Plan(1, 1, 1, n, f"idea{n} text{n}", insights=(1,) if n < 4 else (), id=n, data=CITED if n < 3 else {})
+    for n in range(1, 21)
+]
 
 
 @pytest.fixture
@@ -165,7 +170,20 @@ async def test_plans_are_credited_with_what_came_of_them(store: Store) -> None:
     assert [(one.wins, one.losses) for one in found if one.title == "older"] == [(1, 1)]
     ratios = "SELECT plan, outcome, ratio FROM insight_uses ORDER BY plan"
     booked = await store.read(lambda connection: [tuple(row) for row in connection.execute(ratios)])
-    assert booked == [(1, "win", 2.0), (2, "loss", 100 / 120)]
+    assert booked == [(1, "win", 2.0), (2, "loss", 100 / 120), (3, None, None)], "plan 3 was shown it and cites nothing"
+
+
+async def test_a_pair_whose_summary_was_merged_or_empty_is_not_bought_again(store: Store) -> None:
+    await write_tree(store)
+    for slow, fast in ((1, 2), (1, 3)):
+        tags = {"run": 1, "iteration": 1, "slow": slow, "fast": fast}
+        asked = NewCall("k", "summarizer", "m", "p", "0" * 64, "s", "u", 0.0, run=1, parameters={"tags": tags})
+        number = await store.change(begin_call, replace(asked, key=f"{slow} {fast}"))
+        await store.change(end_call, number, CallResult("answered", answer="NONE"))
+    summarizer = Summarizer()
+    pairs = [candidate(2, 50.0, 1), candidate(3, 60.0, 2), candidate(4, 40.0, 3)]
+    await teacher(store, summarizer).learn(1, [ROOT, *pairs], strictly)
+    assert [(one.rewrite.slow.id, one.rewrite.fast.id) for one in summarizer.asked] == [(1, 4)]
 
 
 async def test_insights_that_say_the_same_are_merged(store: Store) -> None:

@@ -196,3 +196,11 @@ def test_very_deep_nesting_is_refused() -> None:
     deep = "(" * 20_000 + "1" + ")" * 20_000
     with pytest.raises(RuleRefused, match="deep"):
         CModule(f"void kernel(float *out)\n{{\n    out[0] = {deep};\n}}\n")
+
+
+def test_a_quotient_that_c_rounds_the_other_way_is_no_constant() -> None:
+    kernel = CModule(
+        "#define N 3\nvoid kernel(float *out)\n{\n    for (int i = -N / 2; i < N / 2; i++) out[i] = 0;\n}\n"
+    )
+    (loop,) = kernel.loops
+    assert kernel.constant(loop.first) is None and kernel.constant(loop.bound) == 1

@@ -1,4 +1,4 @@
-"""What samples of a latency say: a middle, an interval, and by how much one kernel beats another."""
+"""Estimate a latency from samples, and compare two kernels that were timed interleaved: one bootstrap, one rule for a win."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Ratio rival : candidate of interleaved calls (> 1: the candidate is faster), and whether that is a win."""
+    """A candidate compared with a competitor. ``speedup`` is competitor : candidate, above 1 where the candidate is faster."""
 
+    competitor_sha256: str
     speedup: Estimate
     resolution_percent: float
-    """Resolution of the clock, of the candidate's latency."""
-    rounds: int
+    """Resolution of the clock, in percent of the faster kernel's latency."""
+    pairs: int
 
     @property
     def band_percent(self) -> float:
@@ -41,40 +42,45 @@ class Paired:
 
     @property
     def win(self) -> bool:
-        """Whether the candidate is faster beyond the band."""
+        """True where the whole interval lies above 1 and the ratio beyond the band."""
         return self.speedup.low > 1 and self.speedup.middle > 1 + self.band_percent / 100
 
-    def plain(self, against: str) -> dict[str, object]:
-        """As JSON-able data; ``against`` is the rival's hash."""
+    def plain(self) -> dict[str, object]:
+        """Return it as JSON-able data."""
         return {
-            "against": against,
+            "against": self.competitor_sha256,
             "ratio": self.speedup.middle,
             "interval": [self.speedup.low, self.speedup.high],
             "resolution_percent": self.resolution_percent,
             "band_percent": self.band_percent,
-            "rounds": self.rounds,
+            "rounds": self.pairs,
             "win": self.win,
         }
 
 
-def median(samples: Sequence[float], seed: int = 0) -> Estimate:
-    """The median of at least one sample."""
+def median(samples: Sequence[float]) -> Estimate:
+    """Return the median of at least one sample. The same samples give the same interval."""
     values = np.asarray(samples, np.float64)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     middles = np.median(values[rng.integers(0, len(values), (_RESAMPLES, len(values)))], axis=1)
     low, high = np.percentile(middles, (_LOW, _HIGH))
     return Estimate(float(np.median(values)), float(low), float(high))
 
 
-def paired(rival: Sequence[float], candidate: Sequence[float], resolution: float, seed: int = 0) -> Paired:
-    """Two kernels' interleaved calls compared, pair by pair; all samples positive and in the resolution's unit."""
-    count = min(len(rival), len(candidate))
-    ratios = np.asarray(rival[:count], np.float64) / np.asarray(candidate[:count], np.float64)
-    percent = 100 * resolution / float(np.median(candidate))
-    return Paired(median(ratios.tolist(), seed), percent, count)
+def paired(
+    candidate: Sequence[float], competitor: Sequence[float], resolution: float, competitor_sha256: str = ""
+) -> Paired:
+    """Compare interleaved samples pair by pair, so that what drifts with time drifts in both.
+
+    All samples are positive and in the resolution's unit; those of the longer series without a partner are left out.
+    """
+    pairs = min(len(candidate), len(competitor))
+    ratios = np.asarray(competitor[:pairs], np.float64) / np.asarray(candidate[:pairs], np.float64)
+    faster = min(float(np.median(candidate)), float(np.median(competitor)))
+    return Paired(competitor_sha256, median(ratios.tolist()), 100 * resolution / faster, pairs)
 
 
 def spread(samples: Sequence[float]) -> float:
-    """Distance between the quartiles."""
+    """Return the distance between the quartiles."""
     low, high = np.percentile(np.asarray(samples, np.float64), (25, 75))
     return float(high - low)

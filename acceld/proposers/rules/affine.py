@@ -1,4 +1,4 @@
-"""Whole-number affine forms over loop variables and index ranges, as tile indices are."""
+"""Whole-number affine forms over variables and index ranges, as the indices of tiles and arrays are."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, order=True)
 class Symbol:
-    """A loop variable, or an index range ``nl.arange(extent)`` laid along ``axis`` of ``axes``.
+    """A variable, or an index range ``nl.arange(extent)`` laid along ``axis`` of ``axes``.
 
     A quotient or remainder of a loop variable is a symbol of its own that depends on ``variable``.
     """
 
     name: str
     variable: str = ""
-    """The loop variable it depends on; empty for an index range."""
+    """The variable it depends on; empty for an index range."""
     extent: int = 0
     axis: int = 0
     axes: int = 0
@@ -47,15 +47,29 @@ class Affine:
         """The form that is just ``symbol``."""
         return Affine(0, ((symbol, 1),))
 
+    @staticmethod
+    def of_variable(name: str) -> Affine:
+        """The form that is just a variable."""
+        return Affine.of(Symbol(name, name))
+
     def __add__(self, other: Affine) -> Affine:
         sums = dict(self.terms)
         for symbol, coefficient in other.terms:
             sums[symbol] = sums.get(symbol, 0) + coefficient
         return Affine(self.constant + other.constant, tuple(sorted((s, c) for s, c in sums.items() if c)))
 
+    def __sub__(self, other: Affine) -> Affine:
+        return self + other.times(-1)
+
     def times(self, factor: int) -> Affine:
         """Every coefficient multiplied."""
         return Affine(self.constant * factor, tuple((s, c * factor) for s, c in self.terms) if factor else ())
+
+    def product(self, other: Affine) -> Affine | None:
+        """The product, or None where neither factor is a constant."""
+        if other.terms:
+            return None if self.terms else other.times(self.constant)
+        return self.times(other.constant)
 
     @property
     def variables(self) -> frozenset[str]:
