@@ -1,4 +1,4 @@
-"""Which data sets each gate tries a program on.
+"""Choose the data sets that each gate tries a program on, and hold errors against tolerances.
 
 * **search gate**: one secret data set of the run, drawn after the first program of the run was hashed.
 * **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
@@ -11,11 +11,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import secrets
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.correctness.metrics import Errors
@@ -44,7 +46,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What people read; a fresh seed stays secret while the run goes on."""
+        """Name for people; a fresh seed stays secret while the run goes on."""
         if self.published:
             return f"published/seed {self.seed}"
         return f"{self.variant}/shuffled" if self.shuffled else self.variant
@@ -131,7 +133,7 @@ WHOLE = "integers"
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Whether a product of bfloat16 parts may be inexact there.
+    """Return True if a product of bfloat16 parts may be inexact there.
 
     Whole numbers split without error, but what a norm or a gate makes of them does not: all is whole where numpy in
     float32 makes no error either.
@@ -189,3 +191,31 @@ def judge_errors(
         detail=complaint or ("" if workload.reference else OWN_ORACLE),
     )
     return TrialResult(check, worst)
+
+
+Bad = TypeVar("Bad")
+
+
+async def first_failure(
+    trials: Iterable[Trial], try_one: Callable[[Trial], Awaitable[Bad | None]], wide: Callable[[], bool]
+) -> Bad | None:
+    """Return the first failure in trial order, or None.
+
+    ``wide`` is asked before each trial whether a second one may run beside it. Trials under way when one fails, or
+    when this is cancelled, are cancelled and waited for.
+    """
+    waiting = deque(trials)
+    running: deque[asyncio.Future[Bad | None]] = deque()
+    try:
+        while waiting or running:
+            while waiting and len(running) < (2 if wide() else 1):
+                running.append(asyncio.ensure_future(try_one(waiting.popleft())))
+            failed = await asyncio.shield(running[0])
+            running.popleft()
+            if failed is not None:
+                return failed
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return None

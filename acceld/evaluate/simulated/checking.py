@@ -20,6 +20,7 @@ from acceld.evaluate.correctness.gates import (
     DEAR_S,
     Seeds,
     Trial,
+    first_failure,
     fresh_seed,
     judge_errors,
     published_trials,
@@ -28,7 +29,6 @@ from acceld.evaluate.correctness.gates import (
 )
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
-from acceld.evaluate.correctness.trials import first_failure
 from acceld.evaluate.interface import Priority
 from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Refused

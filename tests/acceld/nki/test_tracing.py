@@ -175,7 +175,6 @@ def test_relative_imports_work_below_the_source_root(tmp_path: Path) -> None:
             "no_such_module_of_ours.call is not installed",
         ),
         ("from neuronxcc.nki._private.private_api import do_while\n", "do_while()", "do_while is not simulated"),
-        ("from neuronxcc.nki.isa import tensor_tensr\n", "tensor_tensr()", "Did you mean 'tensor_tensor'?"),
         ("", "import torch; torch.zeros(3)", "torch.zeros"),
     ],
 )

@@ -17,6 +17,7 @@ from acceld.nki.frontend.current import isa, language
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
+from acceld.nki.frontend.current.surface import COLLECTIVES, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -44,10 +45,11 @@ class CurrentFrontEnd:
     def modules(self) -> Mapping[str, ModuleType]:
         """The modules a kernel may import, by full name."""
         session = self.session
-        nl = ApiModule("nki.language", session, language.namespace())
+        nl = ApiModule("nki.language", session, language.namespace(), frozenset(LANGUAGE_FUNCTIONS))
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
-        nisa = ApiModule("nki.isa", session, {**isa.namespace(), "constants": constants})
-        collectives = ApiModule("nki.collectives", session, {})
+        names: dict[str, object] = {**isa.namespace(), "constants": constants}
+        nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS))
+        collectives = ApiModule("nki.collectives", session, {}, frozenset(COLLECTIVES))
         names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
         nki = ApiModule("nki", session, names)
         return {module.__name__: module for module in (nki, nl, nisa, constants, collectives)}

@@ -14,6 +14,7 @@ from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outpu
 from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.core.state import Trace
 from acceld.nki.frontend.legacy import compiler, isa, language
+from acceld.nki.frontend.legacy.surface import ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -48,8 +49,8 @@ class LegacyFrontEnd:
 
     def modules(self) -> Mapping[str, ModuleType]:
         session = self.session
-        nl = ApiModule("neuronxcc.nki.language", session, language.namespace())
-        nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace())
+        nl = ApiModule("neuronxcc.nki.language", session, language.namespace(), frozenset(LANGUAGE_FUNCTIONS))
+        nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace(), frozenset(ISA_FUNCTIONS))
         constants = ApiModule("neuronxcc.nki.language.constants", session, {"sizeinbytes": dtypes.sizeinbytes})
         isa_constants = ApiModule("neuronxcc.nki.isa.constants", session, isa.namespace())
         typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
