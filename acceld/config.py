@@ -81,7 +81,7 @@ class EvaluateConfig:
     max_instructions: int = _key(1_000_000, "instructions a program may have")
     queue_size: int = _key(64, "candidates that may wait; submitting waits when it is full")
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
-    cache_gib: float = _key(4.0, "disk for input data and references kept between evaluations")
+    cache_gib: float = _key(4.0, "disk for input data and references; those in use may exceed it")
     allow_unsandboxed: bool = _key(False, "run model-written code where no isolation works", trusted=True)
     strict_legality: bool = _key(False, "refuse what newer compilers refuse, such as block dimensions")
 

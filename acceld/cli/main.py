@@ -63,6 +63,7 @@ COMMANDS: dict[str, Command] = {
     "service": Command("service", "daemon", "keep a daemon running with systemd"),
     "check": Command("check", "setup", "check configuration, models, prompts and workloads; runs nothing"),
     "db": Command("db", "setup", "copy, check, shrink or prune the history"),
+    "clean": Command("clean", "setup", "remove data sets and, with --all, whatever else can be made again"),
     "web": Command("web", "daemon", "the terminal UI in a browser, on loopback"),
     "pause": Command("steer", "steer", "stop before the next step"),
     "resume": Command("steer", "steer", "go on"),

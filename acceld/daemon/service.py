@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,7 @@ from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.errors import AcceldError, StoreError, UsageError
+from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.events import DaemonStarted, DaemonStopped
 from acceld.home import Home
@@ -86,10 +87,11 @@ class Daemon:
         listening: Callable[[], object] = lambda: None,
         idle_exit_s: float | None = None,
         folder: Path | None = None,
+        configured: Collection[str] = (),
     ) -> None:
-        """``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
+        """``configured`` are the keys of the configuration that somebody has set. ``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
         self.home = home
-        self._config = config
+        self._config, self._configured = config, configured
         self._make_parts = make_parts
         self._socket_path = socket_path
         self._keys = dict(keys or {})
@@ -188,7 +190,7 @@ class Daemon:
             self._parts.reload(found)
         if found.config is None:
             return
-        old, self._config = self._config, found.config
+        old, self._config, self._configured = self._config, found.config, found.configured
         if old.hooks != self._config.hooks and self._state == "running":
             self._hooks.cancel()
             self._hooks = self._start_hooks()
@@ -212,10 +214,14 @@ class Daemon:
                 await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self) -> None:
-        """Notice idleness and a growing log or a filling disk."""
+        """Notice idleness, a growing log, a filling disk, and a state folder that is gone."""
         looked, warned = time.monotonic(), ""
+        inode = (await asyncio.to_thread(self.home.path.stat)).st_ino
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
+            if await asyncio.to_thread(_inode, self.home.path) != inode:
+                self.stop(0.0, f"{self.home.path} was deleted")
+                return
             if self._runs.busy or self._clients or self._remeasuring:
                 self._touch()
             idle_s = time.monotonic() - self._touched
@@ -264,6 +270,8 @@ class Daemon:
                 "bytes": size_bytes(self.home.database),
                 "wal_bytes": wal.stat().st_size if wal.exists() else 0,
                 "free_bytes": shutil.disk_usage(self.home.path).free,
+                "data_bytes": datasets.size_bytes(self.home.datasets),
+                "data_cap_bytes": self._config.evaluate.cache_bytes,
             }
         )
         return {
@@ -296,15 +304,7 @@ class Daemon:
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
-        section = self._config.search
-        defaults = {
-            "chip": section.chip,
-            "api": section.api,
-            "backend": self._config.devices.backend,
-            "proposer": section.proposer,
-            "preset": section.preset,
-        }
-        wanted = specs.run_spec(spec, defaults)
+        wanted = specs.run_spec(spec, self._config, self._configured)
         await self._parts.check(wanted)
         run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)
@@ -451,6 +451,14 @@ class Daemon:
     def touched(self) -> None:
         """Somebody asked for something."""
         self._touch()
+
+
+def _inode(folder: Path) -> int | None:
+    """Return the number of a folder on its disk; None where there is none."""
+    try:
+        return folder.stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import msgspec
 
+from acceld.config import Config
 from acceld.errors import UsageError, did_you_mean
-from acceld.model import PRESETS, SEARCH_OPTIONS, Gate, Kernel, RunSpec, SearchParameters
+from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
 
 T = TypeVar("T")
@@ -18,33 +19,55 @@ TEXT_LIMIT = 4 << 20
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
 
 
-def run_spec(asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> RunSpec:
-    """A run's specification. UsageError for a key or value that can not be used.
+def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[str] = ()) -> RunSpec:
+    """Return a run's specification. UsageError for a key or value that can not be used.
 
-    ``defaults`` are the configuration's values for keys that are not there.
+    What is not asked for is as the configuration says; ``configured`` are its dotted keys that somebody has set.
     """
     known = {field.name for field in fields(RunSpec)}
     _refuse_unknown("a run", asked, known)
-    values: dict[str, Any] = dict(defaults)
+    values: dict[str, Any] = {"proposer": config.search.proposer, "preset": config.search.preset}
     for name in _TEXTS:
         if name in asked:
             values[name] = _text(name, asked[name])
     if not values.get("workload"):
         raise UsageError("a run needs a workload", hint="acceld workloads lists them.")
-    preset = values.get("preset", "standard")
-    if preset not in PRESETS:
-        raise UsageError(f"there is no preset {preset!r}. {did_you_mean(preset, PRESETS)}".rstrip())
+    for name, allowed in (("preset", PRESETS), ("proposer", PROPOSERS)):
+        if values[name] not in allowed:
+            raise UsageError(f"there is no {name} {values[name]!r}. {did_you_mean(values[name], allowed)}".rstrip())
     where = choose(
-        Choice(defaults["backend"], defaults["api"], defaults["chip"]),
+        Choice(config.devices.backend, config.search.api, config.search.chip),
         backend=_asked(asked, "backend"),
         api=_asked(asked, "api"),
         chip=_asked(asked, "chip"),
     )
     values |= {"backend": where.backend, "api": where.api, "chip": where.chip}
-    values["search"] = search_parameters(asked.get("search") or {}, PRESETS[preset])
+    search = asked.get("search") or {}
+    values["search"] = configured_search(search, config, configured, values["preset"], values["proposer"])
     root = asked.get("root")
     values["root"] = kernel(root, where.api) if root is not None else None
     return RunSpec(**values)
+
+
+def configured_search(
+    asked: Any, config: Config, configured: Collection[str], preset: str, proposer: str
+) -> SearchParameters:
+    """Return the preset, then the configuration where it says something, then what is asked for."""
+    settings = config.search
+    taken = {name: getattr(settings, name) for name in SEARCH_OPTIONS if f"search.{name}" in configured}
+    taken |= {"budget_usd": config.budget.run_usd, "fixer_usd": config.budget.fixer_usd, "memory": "off"}
+    base = replace(PRESETS[preset], **taken, screen=config.devices.screen == "simulator")
+    found = search_parameters(asked, base)
+    if "memory" in asked:
+        return found
+    return replace(found, memory=memory_policy(settings.memory, proposer, found.beam_width))
+
+
+def memory_policy(asked: MemoryPolicy | Literal["auto"], proposer: str, beam_width: int) -> MemoryPolicy:
+    """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
+    if asked != "auto":
+        return asked
+    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
 
 
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:

@@ -33,6 +33,8 @@ class Finding:
     good: bool
     config: config.Config | None = None
     """The new configuration, where acceld.toml was saved and is valid."""
+    configured: frozenset[str] = frozenset()
+    """The dotted keys of it that somebody has set."""
     prompts: PromptLibrary | None = None
     """The new prompts, where a prompt was saved and all are valid."""
 
@@ -76,9 +78,10 @@ class SettingsFiles:
 
     def _configuration(self, path: Path) -> Finding:
         try:
-            new = config.load(self.folder).config
+            resolved = config.load(self.folder)
         except AcceldError as error:
             return Finding(path, f"rejected, the old one stays: {error.message}", False)
+        new = resolved.config
         keys = changed_keys(self.settings, new)
         self.settings = new
         groups: dict[str, list[str]] = {}
@@ -86,7 +89,9 @@ class SettingsFiles:
             when = "in force" if key.startswith(AT_ONCE) else "for what begins from now on"
             groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
         told = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
-        return Finding(path, told or "valid, and nothing changed", True, config=new)
+        return Finding(
+            path, told or "valid, and nothing changed", True, config=new, configured=frozenset(resolved.origins)
+        )
 
     def _prompts(self, path: Path) -> Finding:
         library = PromptLibrary(self._prompt_folders())

@@ -13,6 +13,7 @@ from typing import Literal
 
 from acceld import config, plugins
 from acceld.cli.arguments import add_json
+from acceld.cli.commands.status import size
 from acceld.cli.output import print_json
 from acceld.device import Finding
 from acceld.errors import AcceldError
@@ -82,6 +83,8 @@ def _configuration(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
+    from acceld.evaluate.correctness.datasets import size_bytes
+
     home = find_home(arguments.home)
     told = home.daemon()
     yield Finding(
@@ -93,6 +96,9 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     else:
         free = shutil.disk_usage(folder).free / 2**30
         yield Finding("state folder", "ok" if free > 2 else "note", f"{home.path}, {free:.0f} GiB free")
+    used, cap = size_bytes(home.datasets), config.load().config.evaluate.cache_bytes
+    text = f"{size(used)} of {size(cap)} in {home.datasets}"
+    yield Finding("data sets", "ok" if used <= cap else "note", text, "" if used <= cap else "acceld clean")
     yield Finding("sqlite", "ok", sqlite3.sqlite_version)
 
 

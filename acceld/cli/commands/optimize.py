@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from acceld import config
 from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count, natural, span
@@ -220,22 +220,13 @@ def _reference(arguments: argparse.Namespace) -> str:
 
 def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
     """Preset, then configuration where it says something, then flags."""
-    settings, budget = resolved.config.search, resolved.config.budget
-    configured = {name: getattr(settings, name) for name in SEARCH_OPTIONS if f"search.{name}" in resolved.origins}
+    from acceld.daemon.specs import configured_search
+
+    settings = resolved.config.search
     given = {name: value for name in SEARCH_OPTIONS if (value := getattr(arguments, name, None)) is not None}
-    asked = {"budget_usd": budget.run_usd, "fixer_usd": budget.fixer_usd} | configured | given
-    asked["screen"] = resolved.config.devices.screen == "simulator"
-    asked["from_reference"] = arguments.from_reference is not None
-    policy = arguments.memory or settings.memory
-    base = replace(PRESETS[settings.preset], **asked | {"memory": "off"})
-    return replace(base, memory=memory_policy(policy, settings.proposer, base.beam_width))
-
-
-def memory_policy(asked: MemoryPolicy | Literal["auto"], proposer: str, beam_width: int) -> MemoryPolicy:
-    """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
-    if asked != "auto":
-        return asked
-    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
+    given.pop("screen", None)  # the flag of a device's, which the configuration holds by now
+    given["from_reference"] = arguments.from_reference is not None
+    return configured_search(given, resolved.config, resolved.origins, settings.preset, settings.proposer)
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:

@@ -58,10 +58,9 @@ class Checker:
     async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
         """One data set; None where the kernel passes or the variant is refused."""
         loaded = case.workload
-        data = await self._children.data_for(case, trial)
-        if data is None:
-            return None
-        try:
+        async with self._children.data_for(case, trial) as data:
+            if data is None:
+                return None
             inputs = await inputs_of(data)
             ran = await runner.run(inputs, deadline_s=self._bench.check_s)
             if isinstance(ran, Failed):
@@ -71,9 +70,6 @@ class Checker:
             if not verdict.check.passed and verdict.errors.finite:
                 noise = await self._noise_of_baseline(case, runner, data, inputs, trial)
                 verdict = judge_errors(loaded, trial, errors, data.floors, noise)
-        finally:
-            if not trial.kept:
-                await asyncio.to_thread(data.discard)
         if name:
             verdict = replace(verdict, check=replace(verdict.check, name=name))
         return case.judged(verdict, case.request.gate)

@@ -202,11 +202,6 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
             await self._screen_learns(case, evaluation.latency_us)
         self._measured[self._name(case, case.request.kernel)] = evaluation.latency_us
 
-    async def release(self, case: NeuronCase) -> None:
-        """Trim the data sets."""
-        if self._children is not None:
-            await self._children.trim(self._config.cache_bytes)
-
     async def _predict(self, case: NeuronCase, kernel: Kernel) -> Evaluation | None:
         """Return the simulator's evaluation without data; None where it does not know the chip."""
         request = case.request

@@ -50,9 +50,9 @@ class Stopwatch:
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or not case.request.run else []
-        data = await self._children.data_for(case, search_trial(case.seeds))
-        assert data is not None, "a workload whose own distribution is refused raises"
-        inputs = await inputs_of(data)
+        async with self._children.data_for(case, search_trial(case.seeds)) as data:
+            assert data is not None, "a workload whose own distribution is refused raises"
+            inputs = await inputs_of(data)
 
         async def work(runner: NeuronRunner) -> _Rounds | Failed:
             bad = await self._ready(case, runner, 0, case.build, inputs)

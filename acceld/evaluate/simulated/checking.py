@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.baselines import baseline_kernel
@@ -73,8 +71,6 @@ class Checker:
         self._share_data = share_data
         self._idle = idle
         self._own_seconds: dict[str, float] = {}
-        self._in_use: Counter[Path] = Counter()
-        self._spent: set[Path] = set()
 
     async def pass_gate(self, case: TracedCase, gate: Gate, seeds: Seeds) -> Failed | None:
         """Every trial of one gate; None where all pass. WorkloadError where the workload can not be used."""
@@ -96,10 +92,10 @@ class Checker:
             return None
         trials = list(published_trials(loaded))
         for trial in trials:
-            data = await self._children.data_set(loaded, trial.variant, trial.seed)
-            if isinstance(data, Refused) or case.traced is None:
-                return None
-            tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
+            async with self._children.data_set(loaded, trial.variant, trial.seed) as data:
+                if isinstance(data, Refused) or case.traced is None:
+                    return None
+                tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
             if isinstance(tried, Failed):
                 return False
             if not judge_errors(loaded, trial, tried.errors, data.floors, None).check.passed:
@@ -145,11 +141,9 @@ class Checker:
     async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
         """One data set; None where the program passes or the variant is refused."""
         loaded = case.workload
-        data = await self._children.data_for(case, trial)
-        if data is None:
-            return None
-        try:
-            self._in_use[data.folder] += 1
+        async with self._children.data_for(case, trial) as data:
+            if data is None:
+                return None
             assert case.traced is not None
             case.spend({"reference": data.seconds})
             tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
@@ -166,8 +160,6 @@ class Checker:
                 if near(verdict.check):
                     floors = await self._floors_here(loaded, trial)
                     verdict = judge_errors(loaded, trial, tried.errors, floors or data.floors, noise)
-        finally:
-            await self._leave(data, trial)
         return case.judged(verdict, gate, HINTS.get(trial.variant, ""))
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> Errors | None:
@@ -195,22 +187,8 @@ class Checker:
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
         """The noise of numpy's float32 arithmetic on a trial's very inputs; empty where there is none."""
-        data = await self._children.data_set(loaded, trial.variant, trial.seed, measured=True)
-        if isinstance(data, Refused):
-            return ()
-        await asyncio.to_thread(data.discard)
-        return data.floors
-
-    async def _leave(self, data: DataSet, trial: Trial) -> None:
-        """Remove a data set that no trial needs any more; two trials of one may be under way."""
-        self._in_use[data.folder] -= 1
-        if not trial.kept:
-            self._spent.add(data.folder)
-        if not self._in_use[data.folder]:
-            del self._in_use[data.folder]
-            if data.folder in self._spent:
-                self._spent.discard(data.folder)
-                await asyncio.to_thread(data.discard)
+        async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
+            return () if isinstance(data, Refused) else data.floors
 
     def _deadline_s(self, loaded: Workload) -> float:
         if self._config.check_s:

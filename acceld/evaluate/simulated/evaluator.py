@@ -137,7 +137,5 @@ class Judge(OrderedEvaluator[TracedCase]):
         return case.known.checks.get(Gate.STRICT) or case.known.checks[Gate.SEARCH]
 
     async def release(self, case: TracedCase) -> None:
-        """Free what the tracer answered, and trim the data sets."""
+        """Free what the tracer answered."""
         case.close()
-        if self._work is not None:
-            await self._work.children.trim(self._config.cache_bytes)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
+import shutil
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from acceld.cli.commands.status import lines
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
@@ -171,6 +174,40 @@ async def test_an_idle_daemon_ends_itself(home: Home) -> None:
         await ended(client, run["id"])
         async with asyncio.timeout(10):
             await daemon._stop.wait()
+
+
+async def test_a_daemon_whose_state_folder_is_deleted_ends_itself(home: Home) -> None:
+    async with serving(home) as (daemon, client):
+        await client.get("/v1/hello")
+        await asyncio.to_thread(shutil.rmtree, home.path)
+        async with asyncio.timeout(10):
+            await daemon._stop.wait()
+        assert "was deleted" in daemon._stop_reason
+    assert not home.path.exists()
+
+
+async def test_a_server_that_stops_leaves_the_socket_of_the_next_one(home: Home) -> None:
+    async with contextlib.AsyncExitStack() as both:
+        async with serving(home) as (old, _):
+            await asyncio.to_thread(home.path.rename, home.path.with_name("moved"))
+            await asyncio.to_thread(home.prepare)
+            _, client = await both.enter_async_context(serving(home))
+            async with asyncio.timeout(10):
+                await old._stop.wait()
+        assert (await client.get("/v1/status"))["state"] == "running"
+        await client.close()
+        assert (await client.get("/v1/status"))["state"] == "running"  # over a new connection
+
+
+async def test_the_state_counts_data_sets(home: Home) -> None:
+    folder = home.datasets / "one"
+    await asyncio.to_thread(folder.mkdir, parents=True)
+    await asyncio.to_thread((folder / "input0.bin").write_bytes, bytes(4096))
+    async with serving(home) as (_, client):
+        told = await client.get("/v1/status")
+        assert told["storage"]["data_bytes"] == 4096
+        assert told["storage"]["data_cap_bytes"] == 4 << 30
+        assert any("4.0 KiB of 4.0 GiB" in line for line in lines(told))
 
 
 async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(home: Home) -> None:

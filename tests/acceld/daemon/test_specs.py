@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from acceld.config import BudgetConfig, Config, DevicesConfig, SearchConfig
 from acceld.daemon import specs
 from acceld.errors import UsageError
 from acceld.model import PRESETS, SearchParameters
 
-DEFAULTS = {"chip": "trn1", "api": "nki_legacy", "backend": "simulator", "proposer": "rules", "preset": "standard"}
+DEFAULTS = Config()
 
 
 def test_a_preset_is_taken_with_what_is_asked_for() -> None:
@@ -73,7 +75,18 @@ def test_a_kernel_that_does_not_fit_is_refused(asked: Any) -> None:
 
 
 def test_a_run_has_a_workload_a_preset_and_no_other_keys() -> None:
-    assert specs.run_spec({"workload": "silu"}, DEFAULTS).search == PRESETS["standard"]
+    assert specs.run_spec({"workload": "silu"}, DEFAULTS).search == replace(PRESETS["standard"], memory="off")
     for asked in ({}, {"workload": "silu", "preset": "slow"}, {"workload": "silu", "chips": "trn1"}, {"workload": 1}):
         with pytest.raises(UsageError):
             specs.run_spec(asked, DEFAULTS)
+
+
+def test_what_is_not_asked_for_is_as_the_configuration_says() -> None:
+    search = SearchConfig(proposer="llm", preset="paper", seed=7, patience=5, strategy="random", time_limit_s=60.0)
+    config = Config(search=search, devices=DevicesConfig(screen="simulator"), budget=BudgetConfig(run_usd=2.0))
+    set_by_somebody = {"search.seed", "search.patience", "search.strategy", "search.time_limit_s"}
+    found = specs.run_spec({"workload": "silu", "search": {"seed": 8}}, config, set_by_somebody).search
+    wanted = replace(PRESETS["paper"], patience=5, strategy="random", time_limit_s=60.0, budget_usd=2.0)
+    assert found == replace(wanted, seed=8, screen=True, memory="fifo")
+    untouched = specs.run_spec({"workload": "silu"}, config).search
+    assert (untouched.seed, untouched.patience) == (PRESETS["paper"].seed, PRESETS["paper"].patience)
