@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from acceld import config
-from acceld.cli.main import COMMANDS
+from acceld.cli.main import COMMANDS, parser_of, with_signed_values
 from acceld.events import EventKind
 from acceld.model import Status
+from acceld.proposers.rules import all_rules
 from acceld.workloads import find_workloads
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +39,37 @@ def test_generated_pages_are_current() -> None:
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_a_page_entry(name: str) -> None:
     assert f"### acceld {name}\n" in text("commands.md")
+
+
+def documented_commands() -> list[str]:
+    """Every command line in a block of the pages, without what comes after a comment, pipe or redirection."""
+    pages = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted(DOCS.glob("*.md"))]
+    found = set()
+    for page in pages:
+        for language, block in re.findall(
+            r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        ):
+            if language not in ("", "console", "sh", "bash"):
+                continue
+            for line in block.replace("\\\n", " ").splitlines():
+                if command := re.match(r"(?:\$ )?(acceld [a-z].*)", line):
+                    found.add(command[1])
+    return sorted(found)
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_a_documented_command_is_understood(line: str) -> None:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>;&")
+    lexer.whitespace_split = True
+    words = []
+    for word in lexer:
+        if set(word) <= set("|<>;&"):
+            break
+        words.append(word)
+    name, *rest = words[1:]
+    assert name in COMMANDS
+    if "--help" not in rest:
+        parser_of(name).parse_args(with_signed_values(rest))
 
 
 def test_every_key_is_documented() -> None:
@@ -92,3 +126,21 @@ def test_every_workload_is_listed_with_its_family() -> None:
     families = {one.family for one in find_workloads().values()}
     page = text("workloads.md")
     assert not [family for family in families if family not in page]
+
+
+def test_the_figures_of_the_changelog_are_counted() -> None:
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"{len(find_workloads(()))} workloads" in page
+    words = {
+        8: "eight",
+        9: "nine",
+        10: "ten",
+        11: "eleven",
+        12: "twelve",
+        13: "thirteen",
+        14: "fourteen",
+        15: "fifteen",
+    }
+    kinds = Counter(type(rule).__module__.rpartition(".rules")[0] for rule in all_rules())
+    for package, what in (("acceld.proposers", "NKI"), ("acceld.devices.cpu", "C"), ("acceld.devices.cuda", "Triton")):
+        assert re.search(rf"{words[kinds[package]]} (rewrite )?rules for {what}\b", page)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,6 +89,17 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=f"{self.prog} --help lists what it takes")
 
 
+def with_signed_values(words: Sequence[str]) -> list[str]:
+    """Return the words with ``--sort -COLUMN`` as one, which argparse would take for two options."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] == "--sort" and re.fullmatch("-[a-z_]+", word):
+            found[-1] = f"--sort={word}"
+        else:
+            found.append(word)
+    return found
+
+
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one command."""
     command = COMMANDS[name]
@@ -138,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("acceld --help lists them.", file=sys.stderr)
         return 2
     try:
-        arguments = parser_of(name).parse_args(rest)
+        arguments = parser_of(name).parse_args(with_signed_values(rest))
         return int(importlib.import_module(f"acceld.cli.commands.{COMMANDS[name].module}").run(arguments))
     except AcceldError as error:
         print(f"acceld {name}: {error}", file=sys.stderr)

@@ -130,7 +130,9 @@ def query(
             raise UsageError(
                 "the history can not be changed by SQL", hint="Only statements that read are run."
             ) from error
-        raise UsageError(f"SQL: {error}", hint="docs/schema.md describes tables and views.") from error
+        connection.set_authorizer(None)
+        hint = _nearest(connection, str(error)) or "acceld query --tables lists tables, views and columns."
+        raise UsageError(f"SQL: {error}", hint=hint) from error
     except (sqlite3.Warning, sqlite3.ProgrammingError, sqlite3.DatabaseError) as error:
         if "not authorized" in str(error) or "prohibited" in str(error):
             raise UsageError(
@@ -143,6 +145,30 @@ def query(
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
     return Table(columns, [tuple(_plain(value) for value in row) for row in found[:limit]], len(found) > limit)
+
+
+def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each table and view, the views first; not what SQLite and full-text search keep for themselves."""
+    found = connection.execute(
+        "SELECT m.name, p.name FROM sqlite_schema m JOIN pragma_table_info(m.name) p "
+        "WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
+        "AND m.name NOT LIKE '\\_%' ESCAPE '\\' AND m.name NOT LIKE '%\\_search\\_%' ESCAPE '\\' "
+        "ORDER BY m.type DESC, m.name, p.cid"
+    )
+    named: dict[str, tuple[str, ...]] = {}
+    for name, column in found.fetchall():
+        named[name] = (*named.get(name, ()), column)
+    return named
+
+
+def _nearest(connection: sqlite3.Connection, message: str) -> str:
+    """Return what was probably meant by a table or column that there is not; empty for another error."""
+    kind, _, name = message.partition(": ")
+    if kind not in ("no such table", "no such column"):
+        return ""
+    known = tables(connection)
+    words = known if kind.endswith("table") else {column for columns in known.values() for column in columns}
+    return did_you_mean(name.rpartition(".")[2], sorted(words))
 
 
 def _connect_indexes(connection: sqlite3.Connection) -> None:
@@ -186,7 +212,7 @@ def run_query(
     limit: int = 100,
 ) -> Table:
     """Runs by condition; ``where`` is an SQL expression over the columns of the view ``history``."""
-    conditions, values = ["created_at >= ?"], list[Any]([since])
+    conditions, values = ["created_at >= strftime('%Y-%m-%dT%H:%M:%fZ', ?, 'unixepoch')"], list[Any]([since])
     for column, value in (("workload", workload), ("chip", chip)):
         if value:
             conditions.append(f"({column} = ? OR {column} LIKE ?)")

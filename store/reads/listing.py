@@ -291,8 +291,10 @@ def call_rows(
     if candidate is not None:
         found = connection.execute(
             f"{_CALL} WHERE id IN (SELECT l.id FROM llm_calls l JOIN candidates c ON c.id = ? WHERE l.run = c.run "
-            "AND l.iteration = c.iteration AND l.parent = c.parent AND l.plan = c.plan_number "
-            "AND (l.attempt IS NULL OR l.attempt = c.attempt_number)) ORDER BY id",
+            "AND l.iteration = c.iteration AND l.parent = c.parent AND CASE WHEN l.plan IS NULL "
+            "THEN json_extract(l.parameters, '$.tags.index') = c.plan_number "  # the plan had no id when it was asked for
+            "ELSE l.plan = c.plan AND l.attempt = c.attempt_number "
+            "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) <= c.fix_number END) ORDER BY id",
             (candidate,),
         )
     elif run is not None:

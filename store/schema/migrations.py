@@ -15,7 +15,7 @@ from sqlite_utils import Database, Migrations
 
 from acceld.store.connection import APPLICATION_ID, check_version
 from acceld.store.schema.tables import SEARCH_INDEXES, TABLES
-from acceld.store.schema.views import VIEWS
+from acceld.store.schema.views import VIEWS, VIEWS_WITH_TIMES
 
 migrations = Migrations("acceld")
 
@@ -49,11 +49,12 @@ def m001_initial(db: Database) -> None:
 
 @migrations()
 def m002_sent_calls(db: Database) -> None:
-    """When a model call's first request went out (calls of the first release count as sent); a failed run's exit code."""
+    """When a model call's first request went out (calls of the first release count as sent); a failed run's exit code; times in views as text."""
     db.conn.execute("ALTER TABLE runs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0")
     db.conn.execute("UPDATE runs SET exit_code = 1 WHERE state = 'failed'")
     db.conn.execute("ALTER TABLE llm_calls ADD COLUMN sent_at REAL")
     db.conn.execute("UPDATE llm_calls SET sent_at = started_at")
+    _run(db, VIEWS_WITH_TIMES)
     db.conn.execute("PRAGMA user_version = 2")
 
 

@@ -1,4 +1,4 @@
-"""The views of schema version 1: rewrites, and the words of AccelOpt's schema and of flashinfer-bench."""
+"""The views: rewrites, and the words of AccelOpt's schema and of flashinfer-bench."""
 
 from __future__ import annotations
 
@@ -88,3 +88,21 @@ SELECT r.workload AS definition, 'c' || c.id AS solution, {_FLASHINFER} END AS s
        r.baseline_latency_us / e.latency_us AS speedup_factor, e.chip AS hardware, e.log AS log, e.created_at AS timestamp
 FROM candidates c JOIN runs r ON r.id = c.run JOIN evaluations e ON e.id = c.evaluation;
 """
+
+_TIME = "strftime('%Y-%m-%dT%H:%M:%fZ', {}, 'unixepoch')"
+"""Seconds since the epoch as text in UTC, with milliseconds."""
+
+
+def _with_times(name: str, *columns: str) -> str:
+    """Return statements that make one of the first views again with these columns of times as text."""
+    (made,) = (part for part in VIEWS.split("\n\n") if f"CREATE VIEW {name} AS" in part)
+    for column in columns:
+        source, _, shown = column.partition(" AS ")
+        made = made.replace(column, f"{_TIME.format(source)} AS {shown}")
+    return f"DROP VIEW {name};\n{made.strip()}\n"
+
+
+VIEWS_WITH_TIMES = _with_times(
+    "history", "r.created_at AS created_at", "r.started_at AS started_at", "r.ended_at AS ended_at"
+) + _with_times("flashinfer_traces", "e.created_at AS timestamp")
+"""Schema version 2: times in views are text in ISO 8601."""

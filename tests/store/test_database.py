@@ -287,3 +287,43 @@ async def test_full_text_search_finds_plans_insights_and_failures(store: Store) 
     assert {hit["kind"] for hit in await store.read(listing.search, "tile")} == {"plan"}
     assert {hit["kind"] for hit in await store.read(listing.search, "limits")} == {"failure"}
     assert await store.read(listing.search, '"; DROP TABLE plans; --') == []
+
+
+async def test_a_baseline_that_is_judged_again_changes_every_speed_up_it_is_part_of(store: Store) -> None:
+    run, baseline = await records.begin(store)
+    await store.change(start_iteration, run.id, 1, [baseline.id])
+    fast = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
+    await store.change(set_best, run.id, fast.id)
+    await store.change(select_beam, run.id, 1, [fast.id], fast.id)
+    await records.judge(store, baseline, records.passed(120.0, Gate.STRICT), Gate.STRICT)
+    row = await store.read(listing.run_row, run.id)
+    assert row["speedup"] == row["baseline_latency_us"] / row["best_latency_us"] == 1.5
+    assert (await store.read(listing.candidate_row, fast.id))["speedup"] == 1.5
+    assert (await store.read(listing.candidate_row, baseline.id))["speedup"] == 1.0
+
+
+async def test_the_calls_behind_a_candidate_are_found_whatever_the_ids_of_plans(store: Store) -> None:
+    run, baseline = await records.begin(store)
+    candidates = [await records.child_of(store, baseline, number) for number in (0, 1)]
+    asked: dict[int, list[int]] = {}
+    for number, one in enumerate(candidates):
+        tags = {"run": run.id, "iteration": 1, "parent": baseline.id}
+        own = []
+        for role, more in (
+            ("planner", {"index": number}),
+            ("executor", {"plan": one.plan, "attempt": 0}),
+            ("fixer", {"plan": one.plan, "attempt": 0, "step": 1}),
+        ):
+            call = replace(
+                records.call(run.id, key=f"{role} {number}"),
+                role=role,
+                parent=baseline.id,
+                plan=more.get("plan"),
+                attempt=more.get("attempt"),
+                parameters={"tags": tags | more},
+            )
+            own.append(await store.change(begin_call, call))
+        asked[one.id] = own[:2]  # the fixer's is behind another candidate, which is the attempt repaired
+    for one in candidates:
+        found = (await store.read(listing.candidate_row, one.id))["calls"]
+        assert [row["id"] for row in found] == asked[one.id]

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from acceld.cli.arguments import add_forms, count, span
 from acceld.cli.connect import history_file
 from acceld.cli.output import print_csv, print_json, print_json_lines, print_table, say
+from acceld.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument(
-        "sql", help="one statement that reads; docs/schema.md describes tables and views; - reads stdin"
+        "sql", nargs="?", help="one statement that reads; docs/schema.md describes tables and views; - reads stdin"
     )
+    parser.add_argument("--tables", action="store_true", help="list tables and views with their columns")
     parser.add_argument("--limit", type=count, default=1000, metavar="N", help="rows at most (default 1000)")
     parser.add_argument("--time-limit", type=span, default=30.0, metavar="S", help="seconds at most (default 30)")
     add_forms(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the statement on the file itself."""
-    from acceld.store.reads.history import query
+    """Run the statement on the file itself. UsageError without one."""
+    from acceld.store.reads.history import query, tables
 
+    if arguments.tables:
+        with history_file(arguments.home) as connection:
+            columns = tables(connection)
+        show(arguments, ("table", "columns"), [(name, ", ".join(names)) for name, names in columns.items()], wide=True)
+        return 0
+    if arguments.sql is None:
+        raise UsageError("a query needs SQL", hint='Such as "SELECT * FROM history"; --tables lists what there is.')
     sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
     with history_file(arguments.home) as connection:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)
@@ -34,8 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show(arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-    """Print rows as the flags ask."""
+def show(
+    arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tuple[Any, ...]], *, wide: bool = False
+) -> None:
+    """Print rows as the flags ask; ``wide`` cuts no cell. Times of tables are shown in ISO 8601, JSON has the seconds."""
+    if not (arguments.json or arguments.jsonl):
+        times = {place for place, name in enumerate(columns) if name.endswith("_at")}
+        rows = [tuple(_moment(value) if place in times else value for place, value in enumerate(row)) for row in rows]
     if arguments.json:
         print_json({"columns": list(columns), "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
     elif arguments.jsonl:
@@ -46,13 +61,20 @@ def show(arguments: argparse.Namespace, columns: tuple[str, ...], rows: list[tup
         numbers = frozenset(
             place for place in range(len(columns)) if rows and all(isinstance(row[place], int | float) for row in rows)
         )
-        print_table([[cell(value) for value in row] for row in rows], columns, right=numbers)
+        print_table([[cell(value, wide) for value in row] for row in rows], columns, right=numbers)
 
 
-def cell(value: Any) -> str:
+def _moment(value: Any) -> Any:
+    """Return seconds since the epoch as text in UTC, with milliseconds; anything else as it is."""
+    if not isinstance(value, float):
+        return value
+    return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def cell(value: Any, wide: bool = False) -> str:
     """A value on one line, without what would steer a terminal."""
     if value is None:
         return ""
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     text = "".join(c if c.isprintable() else " " for c in text)
-    return text if len(text) <= 80 else text[:79] + "…"
+    return text if wide or len(text) <= 80 else text[:79] + "…"

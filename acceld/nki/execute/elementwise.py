@@ -12,6 +12,7 @@ from acceld.nki.execute.context import Context, Reader, Step, write_result
 from acceld.nki.execute.machine import Env, crash, pattern_values
 from acceld.nki.execute.reductions import fold_sink, folding_registers
 from acceld.nki.execute.windows import Crop, Mask, Window
+from acceld.nki.ir.def_use import reduce_command
 from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, is_integer, to_integer
 from acceld.nki.ir.program import Access, Engine
 
@@ -174,9 +175,9 @@ def tensor_scalar_cumulative(context: Context) -> Step:
     if op not in FOLD_IDENTITY and op != "subtract":
         crash(f"a running fold with {op}", "operation", context.instruction.line)
     function = alu(context, op)
-    command = context.text("reduce_cmd", "reset_reduce")
+    command = reduce_command(context.instruction)
     initial = context.reader(2) if context.has_src(2) else None
-    registers = folding_registers(context, FOLD_IDENTITY.get(op, 0.0))
+    registers = folding_registers(context)
 
     def run(env: Env, window: Window) -> None:
         value = np.broadcast_to(stage(env, window, data(env, window), None), context.space.shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,21 +31,23 @@ def matmul(context: Context) -> Step:
 
     def run(env: Env, window: Window) -> None:
         if isinstance(window, Mask):
+            if transposes:
+                raise context.unsupported("a mask over several axes of a transpose")
             _masked(context, stationary, moving, dst, mode, env, window)
             return
         s, m = stationary.load(env, window), moving.load(env, window)
         if not flat:
             s, m = s.reshape(s.shape[0], -1), m.reshape(m.shape[0], -1)
-        if transposes:
+        if transposes and not (_moves(s) or _moves(m)):
+            crash(
+                "is_transpose is set, but neither operand is the identity or a permutation",
+                "transpose_identity",
+                line,
+                "drop the flag: the array moves the operand through, and multiplies nothing",
+            )
+        if transposes and mode == "no":
             moved = _transposed(s, m)
-            if moved is None and not (_selects(s) or _selects(m)):
-                crash(
-                    "a product marked as a transpose has no identity among its operands",
-                    "transpose_identity",
-                    line,
-                    "multiply with an identity, or drop is_transpose: on the chip the data would pass through unmultiplied",
-                )
-            if moved is not None and mode == "no":
+            if moved is not None:
                 out = dst.target(env, window)
                 if out is not None and out.shape == moved.shape:
                     out[...] = moved
@@ -103,22 +106,25 @@ def _transposed(s: Array, m: Array) -> Array | None:
     return None
 
 
-def _selects(values: Array) -> bool:
-    """Return True for a matrix of zeros and ones with at most a one in each column, which moves rows and adds none."""
-    return bool(np.logical_or(values == 0, values == 1).all() and (values.sum(axis=0) <= 1).all())
+_LARGEST_IDENTITY = 512
 
 
-_EYES: dict[tuple[int, str], Array] = {}
+def _moves(values: Array) -> bool:
+    """Return True where a product with ``values`` moves elements and adds none: an identity, or one shuffled."""
+    if _is_identity(values):
+        return True
+    ones = values == 1
+    return bool((ones | (values == 0)).all() and ones.sum(axis=0).max() <= 1 and ones.sum(axis=1).max() <= 1)
+
+
+@cache
+def _identity(rows: int, columns: int, dtype: np.dtype[Any]) -> Array:
+    return np.eye(rows, columns, dtype=dtype)
 
 
 def _is_identity(values: Array) -> bool:
-    key = (values.shape[0], values.dtype.str)
-    eye = _EYES.get(key)
-    if eye is None:
-        if values.shape[0] > 128:
-            return False
-        eye = _EYES[key] = np.eye(values.shape[0], dtype=values.dtype)
-    return bool(np.array_equal(values, eye))
+    """Return True for the identity, or the part of one that a mask leaves."""
+    return max(values.shape) <= _LARGEST_IDENTITY and np.array_equal(values, _identity(*values.shape, values.dtype))
 
 
 def _onezero_check(context: Context) -> Callable[[Array, Array], None] | None:

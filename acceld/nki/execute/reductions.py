@@ -10,7 +10,7 @@ import numpy as np
 from acceld.nki.execute.context import Context, Step, write_result
 from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.windows import Mask, Window
-from acceld.nki.ir.def_use import reduce_loops
+from acceld.nki.ir.def_use import reduce_command, reduce_loops
 from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, combine, fold, negated
 from acceld.nki.ir.operations import REDUCE_OPS
 from acceld.nki.ir.spaces import reduced_axes
@@ -34,9 +34,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
     ``reset_reduce`` does both, ``load_reduce`` starts from ``reduce_init``, or what reduce_res holds where there is
     none. A destination without a command takes this instruction's own fold.
     """
-    command = context.text("reduce_cmd", "reset_reduce" if len(context.instruction.dsts) > 1 else "idle")
-    if command == "idle" and len(context.instruction.dsts) > 1 and context.attr("reduce_op") is not None:
-        command = "reset_reduce"
+    command = reduce_command(context.instruction)
     if command == "idle":
         return None
     op = reduce_operation(context, "reduce_op", default_op)
@@ -46,7 +44,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
     first = context.instruction.dsts[0]
     count = first.dims[0].count if first.dims else 1
     identity = FOLD_IDENTITY.get(op, 0.0)
-    registers = folding_registers(context, identity)
+    registers = folding_registers(context)
     first_value = context.attr("reduce_init")
 
     def sink(env: Env, window: Window, values: Array, negate: bool) -> None:
@@ -58,24 +56,28 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
                 crash("load_reduce needs reduce_init or reduce_res", "operand_kind", context.instruction.line)
             start = first_value if result is None or first_value is not None else result.load(env, window)
             folded = combine(op, np.asarray(start, folded.dtype), folded)
-        if window is None:
-            held = registers(min(count, context.machine.partitions))
-            if command == "reset":
-                held[...] = identity
-                return
-            part = folded.reshape(-1)[: held.size]
+        held = registers(min(count, context.machine.partitions))
+        if command == "reset":
+            held[...] = identity
+            return
+        part = folded.reshape(-1)[: held.size]
+        if part.size == held.size:
             held[...] = combine(op, held, part) if command == "reduce" else part
             folded = held.reshape(folded.shape[0], *(1 for _ in folded.shape[1:]))
+        elif command == "reduce":
+            raise context.unsupported("a mask over partitions that are folded into the accumulator")
+        else:
+            held[...] = np.nan
         if result is not None:
             result.put(env, window, -folded if negate else folded)
 
     return sink
 
 
-def folding_registers(context: Context, identity: float) -> Callable[[int], Array]:
-    """The accumulators of the instruction's engine, one a partition; of the first partitions."""
+def folding_registers(context: Context) -> Callable[[int], Array]:
+    """The accumulators of the instruction's engine, one a partition; of the first partitions. NaN until written."""
     folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
-    return lambda count: folds.setdefault(key, np.full(context.machine.partitions, identity, real))[:count]
+    return lambda count: folds.setdefault(key, np.full(context.machine.partitions, np.nan, real))[:count]
 
 
 def tensor_reduce(context: Context) -> Step:

@@ -61,6 +61,28 @@ def reads_destination(instruction: Instruction, number: int) -> bool:
     return False
 
 
+def reduce_command(instruction: Instruction) -> str:
+    """Return what an instruction does to the accumulators of its engine, 'idle' for nothing.
+
+    They are a buffer of one element a partition that no access names: 'reset' and 'reset_reduce' overwrite it,
+    'load_reduce' too, 'reduce' reads and writes it.
+    """
+    entry = OPS.get(instruction.op)
+    if entry is None or "reduce_cmd" not in entry.attrs:
+        return "idle"
+    command, result = instruction.attr("reduce_cmd"), len(instruction.dsts) > 1
+    if instruction.op == "tensor_scalar_cumulative" or (result and instruction.attr("reduce_op") is not None):
+        return str(command) if command not in (None, "idle") else "reset_reduce"
+    return str(command or ("reset_reduce" if result else "idle"))
+
+
+def leaves_result(instruction: Instruction, number: int) -> bool:
+    """Return True for a destination of a fold that the command does not write."""
+    entry = OPS.get(instruction.op)
+    folds = number == 1 and entry is not None and "reduce_cmd" in entry.attrs
+    return folds and reduce_command(instruction) in ("idle", "reset")
+
+
 def reduce_loops(instruction: Instruction) -> tuple[int, ...]:
     """The loops a loop_reduce folds over."""
     loops = instruction.attr("loops")
@@ -68,7 +90,7 @@ def reduce_loops(instruction: Instruction) -> tuple[int, ...]:
 
 
 def _whole(instruction: Instruction, number: int) -> bool:
-    if instruction.mask or instruction.attr("oob") == "skip":
+    if instruction.mask or instruction.attr("oob") == "skip" or leaves_result(instruction, number):
         return False
     return instruction.op in _WHOLE_WRITES and not instruction.dsts[number].indirect
 

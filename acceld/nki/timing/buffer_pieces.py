@@ -18,16 +18,23 @@ from acceld.nki.ir.program import Access, Affine, Buffer, Space
 MAX_CELLS = 64
 """Cells one access may cover."""
 
+MAX_STARTS = 4096
+"""Starts of runs kept apart; an access with more is taken for all from its first element to its last."""
+
 PSUM_BANK_BYTES = 2048
 """A tile in PSUM takes at least one bank of each partition (all chips)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What an access covers of one buffer dimension: runs of ``run`` elements at ``starts`` (relative)."""
+    """What an access covers of one buffer dimension: runs of ``run`` elements at ``starts`` (relative).
+
+    ``exact`` where every one of them is covered, else some are not: right for a read, too much for a write.
+    """
 
     run: int
     starts: tuple[int, ...]
+    exact: bool = True
 
     @property
     def span(self) -> int:
@@ -56,22 +63,23 @@ class CellAccess:
     bases: list[int]
     offsets: tuple[int, ...]
     partial: bool
+    """Some elements of these cells may not be accessed: a write leaves what they held."""
 
 
 def extent(access: Access, dim: int) -> Extent:
     """What ``access`` covers of buffer dimension ``dim``."""
     moves = sorted((abs(d.steps[dim]), d.count) for d in access.dims if d.steps[dim] and d.count > 1)
     low = sum(min(0, d.steps[dim]) * (d.count - 1) for d in access.dims)
-    run, starts = 1, [0]
+    run, starts, exact = 1, [0], True
     for step, count in moves:
         if step <= run and len(starts) == 1:
             run += step * (count - 1)
-        elif len(starts) * count <= 4096:
+        elif len(starts) * count <= MAX_STARTS:
             starts = [start + step * i for i in range(count) for start in starts]
         else:
-            run, starts = max(starts) + run + step * (count - 1), [0]
+            run, starts, exact = max(starts) + run + step * (count - 1), [0], False
     starts.sort()
-    return Extent(run, tuple(start + low for start in starts))
+    return Extent(run, tuple(start + low for start in starts), exact)
 
 
 def make_grids(
@@ -144,7 +152,8 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
     bases = np.zeros(prod(trips for _, trips in space), dtype=np.int64)
     offsets = [0]
     indirect = {item.dim for item in access.indirect}
-    partial = bool(indirect)
+    diagonal = any(dim.count > 1 and sum(step != 0 for step in dim.steps) > 1 for dim in access.dims)
+    partial = bool(indirect) or diagonal
     for dim, (grain, stride) in enumerate(zip(grid.grain, grid.strides, strict=True)):
         if dim in indirect:
             offsets = [o + stride * i for o in offsets for i in range(ceil(buffer.shape[dim] / grain))]
@@ -154,6 +163,7 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
         aligned = grid.exact or not np.any(start % grain)
         bases += (start // grain) * stride
         first = covered.starts[0]
+        partial = partial or not covered.exact
         if grain == 1 and covered.run == 1:
             cells = [s - first for s in covered.starts]
         else:
@@ -165,7 +175,8 @@ def cell_access(access: Access, buffer: Buffer, grid: Grid, space: tuple[tuple[i
                     for cell in range((s - first) // grain, (s - first + covered.run - 1 + slack) // grain + 1)
                 }
             )
-            partial = partial or not aligned or covered.run % grain != 0
+            apart = any((s - first) % grain for s in covered.starts)
+            partial = partial or not aligned or apart or covered.run % grain != 0
         if cells != [0]:
             offsets = [o + stride * cell for o in offsets for cell in cells]
     return CellAccess(access.buffer, bases.tolist(), tuple(offsets), partial)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
-from acceld.nki.ir.def_use import reads_destination
+from acceld.nki.ir.def_use import leaves_result, reads_destination, reduce_command
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS
 from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
 from acceld.nki.timing.buffer_pieces import CellAccess, Grid, cell_access, make_grids, values
@@ -22,6 +22,15 @@ UNSHARED = frozenset({"random", "memset", "barrier", "print", "dropout"}) | FREE
 """Operations value numbering leaves alone."""
 
 _SKIPPED_LANE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """What an instruction does to its engine's accumulators of its first ``partitions``, besides writing them."""
+
+    engine: Engine
+    partitions: int
+    reads: bool
 
 
 @dataclass(slots=True)
@@ -62,6 +71,7 @@ class Template:
     """Loops in another iteration of which the same values are not found again."""
     keeps: list[bool] | None = None
     """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
+    accumulator: Accumulator | None = None
     positions: list[Sequence[object]] = field(default_factory=list)
     """What each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
 
@@ -95,13 +105,27 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     grids = make_grids(program.buffers, accesses, full)
     handed = _handed_over(program, model, nodes, place)
     varying = _varying(nodes)
+    folding = accumulating(node for node, _ in nodes)
     interned: dict[object, int] = {}
     costs: dict[object, Cost] = {}
     templates: dict[int, Template] = {}
     for number, (node, loops) in enumerate(nodes):
         space = tuple((loop.id, trips[loop.id]) for loop in loops)
         templates[number] = _template(
-            number, node, loops, space, program, model, place, grids, written, interned, costs, handed, varying
+            number,
+            node,
+            loops,
+            space,
+            program,
+            model,
+            place,
+            grids,
+            written,
+            interned,
+            costs,
+            handed,
+            varying,
+            folding,
         )
     return Prepared(program, templates, grids, trips)
 
@@ -131,6 +155,7 @@ def _template(
     cost_table: dict[object, Cost],
     handed: set[int],
     varying: Mapping[int, set[int]],
+    folding: frozenset[Engine],
 ) -> Template:
     executions = prod(trips for _, trips in space)
     clears = node.op == "memset" and bool(node.attr("lazy"))
@@ -168,6 +193,9 @@ def _template(
         cells = cell_access(dst, buffers[dst.buffer], grids[dst.buffer], space)
         writes.append(cells)
         layout.append(_layout(dst, model, grids[dst.buffer], cells))
+        if cells.partial and not grids[dst.buffer].exact:
+            linear = _linear(dst, buffers[dst.buffer].strides)
+            inputs.append((dst.buffer, values(linear, space).tolist()))
     variants, shapes = shape_variants(node, space)
     costs = []
     for shape in shapes:
@@ -204,8 +232,22 @@ def _template(
         accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
         merged_within=within,
+        accumulator=_accumulator(node, folding),
         positions=_positions(node, space, keeps),
     )  # fmt: skip
+
+
+def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
+    """Return the engines of whose accumulators something is read that an earlier instruction left there."""
+    return frozenset(node.engine for node in nodes if reduce_command(node) == "reduce")
+
+
+def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator | None:
+    """Return what ``node`` does to accumulators; None where nothing reads them later."""
+    command = reduce_command(node)
+    if command == "idle" or node.engine not in folding:
+        return None
+    return Accumulator(node.engine, node.dsts[0].shape[0], command == "reduce")
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:
@@ -273,6 +315,8 @@ def _computed_within(
 
 def _writes_in_part(node: Instruction) -> bool:
     """Whether the operation itself leaves elements of its destination as they were."""
+    if any(leaves_result(node, number) for number in range(len(node.dsts))):
+        return True
     if node.op == "shuffle":
         lanes = node.attr("lanes")
         return isinstance(lanes, tuple) and _SKIPPED_LANE in lanes
@@ -379,6 +423,30 @@ def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] 
     return [bool(x) for x in mask.reshape(-1)]
 
 
+_NEUTRAL: Mapping[str, tuple[float, ...]] = {
+    "multiply": (1.0, -1.0), "divide": (1.0, -1.0), "add": (0.0,), "subtract": (0.0,), "power": (1.0,), "max": (-inf,), "min": (inf,),
+}  # fmt: skip
+"""Operands with which an operation gives back what it got, or its negative."""
+
+
+def _keeps_values(node: Instruction, filled: Mapping[int, float]) -> bool:
+    """Whether a tensor_scalar computes nothing: a compiler folds it into what reads it.
+
+    ``filled`` has the tiles that hold one number. A factor within a few roundings of one is taken for one.
+    """
+    for name, operand in zip(("op0", "op1"), node.srcs[1:], strict=False):
+        op = node.attr(name)
+        if op in (None, "bypass"):
+            continue
+        number = filled.get(operand.buffer) if isinstance(operand, Access) else operand
+        neutral = _NEUTRAL.get(str(op), ())
+        if not isinstance(number, int | float) or not any(
+            number == one or abs(number - one) <= (2.0**-18 if one else 0.0) for one in neutral
+        ):
+            return False
+    return True
+
+
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> set[int]:
@@ -397,6 +465,12 @@ def _handed_over(
         for src in node.srcs:
             if isinstance(src, Access):
                 readers[src.buffer].append(number)
+    filled = {
+        buffer: float(node.srcs[0])
+        for buffer, made in writers.items()
+        for node, _ in (nodes[made[0]],)
+        if len(made) == 1 and node.op == "memset" and isinstance(node.srcs[0], int | float)
+    }
     found = set()
     for number, (node, _) in enumerate(nodes):
         if node.op != "tensor_tensor":
@@ -410,6 +484,7 @@ def _handed_over(
             scaled = (
                 writer.op == "tensor_scalar"
                 and writer.engine is Engine.UNKNOWN
+                and not _keeps_values(writer, filled)
                 and place(writer, model) is Engine.SCALAR
             )
             if small and scaled:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from acceld.nki.ir.def_use import reduce_command
 from acceld.nki.ir.program import (
     Access,
     Affine,
@@ -26,6 +27,7 @@ from acceld.nki.ir.program import (
 )
 from acceld.nki.timing.buffer_pieces import extent
 from acceld.nki.timing.cost import DMA_OPS
+from acceld.nki.timing.expansion import accumulating
 
 MAX_PAIRS = 10_000
 """Pairs of accesses compared for one buffer; loops with more stay apart."""
@@ -45,6 +47,7 @@ class _Fuser:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.trips = {number: loop.trips for number, loop in program.loops.items()}
+        self.folding = accumulating(node for node, _ in program.walk())
         self.renamed: dict[int, int] = {}
 
     def final(self, loop: int) -> int:
@@ -90,6 +93,9 @@ class _Fuser:
         return None
 
     def _legal(self, first: Loop, second: Loop) -> bool:
+        folds = [{i.engine for i in _instructions(loop) if reduce_command(i) != "idle"} for loop in (first, second)]
+        if folds[0] & folds[1] & self.folding:
+            return False
         shared = (_written(first) & _touched(second)) | (_touched(first) & _written(second))
         for buffer in shared:
             mine = {access for access in _accesses(first) if access.buffer == buffer}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from acceld.nki.ir.program import Loop, Node, Space
+from acceld.nki.ir.program import Engine, Loop, Node, Space
 from acceld.nki.timing.expansion import Prepared, Template
 
 
@@ -56,6 +56,8 @@ class _Expander:
         for buffer in buffers:
             if buffer.scope:
                 self.fresh[buffer.scope[-1]].append(buffer.id)
+        self.accumulators: dict[Engine, dict[int, int]] = defaultdict(dict)
+        """Values in each engine's accumulators, by how many partitions they span."""
         self.outermost = 0
         """The first event of the outermost loop now running."""
         self.order = iter(prepared.templates)
@@ -121,6 +123,10 @@ class _Expander:
                         read.append(value)
         if template.accumulates and len(read) == operands and template.instruction.attr("accumulate") == "yes":
             operands = -1
+        accumulator = template.accumulator
+        held = self.accumulators[accumulator.engine] if accumulator is not None else {}
+        if accumulator is not None and (accumulator.reads or kept):
+            read.extend(held.values())
         ins = tuple(read)
         stream = self.stream
         event = len(stream.templates)
@@ -154,9 +160,15 @@ class _Expander:
                     stream.value_space.append(space)
                     stream.value_event.append(event)
                     stream.value_loaded.append(loaded)
+            if accumulator is not None:
+                made.append(self._register(event))
             outs = tuple(made)
             if merge:
                 self.known[key] = outs
+        if accumulator is not None:
+            for partitions in [span for span in held if span <= accumulator.partitions]:
+                del held[partitions]
+            held[accumulator.partitions] = outs[-1]
         position = 0
         for access in template.writes:
             cells, base = self.cells[access.buffer], access.bases[at]
@@ -168,3 +180,13 @@ class _Expander:
         stream.inputs.append(ins)
         stream.outputs.append(outs)
         stream.repeat.append(repeat)
+
+    def _register(self, event: int) -> int:
+        """Return a new value of accumulators, which take no room in SBUF."""
+        stream = self.stream
+        stream.value_bytes.append(0.0)
+        stream.value_row.append(0)
+        stream.value_space.append(Space.HBM)
+        stream.value_event.append(event)
+        stream.value_loaded.append(False)
+        return len(stream.value_bytes) - 1

@@ -64,56 +64,49 @@ class State:
                 )
 
     def views(self, uses: Mapping[int, Sequence[Use]]) -> None:
-        """Refuse reads of a view of another width whose tensor was written since: on the chip both are one memory."""
-        taken: dict[int, list[Use]] = {}
-        sources: dict[int, set[int]] = {}
-        for number, found in uses.items():
-            for use in found:
-                if use.writes and use.instruction.op == "bitcast":
-                    taken.setdefault(number, []).append(use)
-                    sources.setdefault(number, set()).update(
-                        src.buffer for src in use.instruction.srcs if isinstance(src, Access)
-                    )
-        for number, views in taken.items():
-            viewed, left = set[int](), list(sources[number])
-            while left:
-                source = left.pop()
-                if source not in viewed:
-                    viewed.add(source)
-                    left += sources.get(source, ())
-            writes = [use for source in viewed for use in uses.get(source, ()) if use.writes]
-            for read in uses[number]:
-                self.report.tick()
-                if read.reads and any(self._stale(view, views, write, read) for view in views for write in writes):
-                    self.report.add(
-                        "stale_view",
-                        read.instruction.line,
-                        f"{self.report.name(read.access)} is a view of another width, and what it views was written since",
-                        "take the view again after writing, or copy the tile",
-                    )
-                    break
+        """Nothing is written to a tile of which a view of another width is read afterwards, nor to the view.
 
-    def _stale(self, view: Use, views: Sequence[Use], write: Use, read: Use) -> bool:
-        """Return True where ``write`` may run after ``view`` and before ``read``, without the view taken again."""
-        source = view.instruction.srcs[0]
-        assert isinstance(source, Access)
-        if source.buffer == write.access.buffer:
-            (low, high), (least, most) = self._bounds(source), self._bounds(write.access)
-            if any(b < a for a, b in zip(low, most, strict=True)) or any(
-                b < a for a, b in zip(least, high, strict=True)
-            ):
-                return False
-        if view.position < write.position < read.position:
-            around = {loop.id for loop in read.loops}
-            between = (other for other in views if write.position < other.position < read.position)
-            if not any({loop.id for loop in other.loops} <= around for other in between):
-                return True
-        together = {loop.id for loop in write.loops} & {loop.id for loop in read.loops}
-        again = {loop.id for loop in view.loops}
-        if any(self.trips[loop] > 1 for loop in together - again):
+        On the chip both are one memory. Here the view is taken once, when it is declared, and holds what the tile held.
+        """
+        taken = [use for found in uses.values() for use in found if use.writes and use.instruction.op == "bitcast"]
+        reads: dict[int, list[Use]] = {}
+        for view in sorted(taken, key=lambda use: -use.position):
+            self.report.tick()
+            source, number = view.instruction.srcs[0], view.access.buffer
+            if not isinstance(source, Access):
+                continue
+            mine = [use for use in uses[number] if use.reads] + reads.get(number, [])
+            reads.setdefault(source.buffer, []).extend(mine)
+            last = max((use.position for use in mine), default=-1)
+            around = {loop.id for use in mine for loop in use.loops} - {loop.id for loop in view.loops}
+            for use in uses[number]:
+                if use.writes and use.instruction.op != "bitcast":
+                    self._stale(use, "a view of another width")
+            for use in uses.get(source.buffer, ()):
+                later = view.position < use.position < last or any(loop.id in around for loop in use.loops)
+                if use.writes and use.instruction is not view.instruction and later and self._meet(source, use.access):
+                    self._stale(use, f"{self.report.name(use.access)}, of which a view of another width is read later,")
+
+    def _stale(self, use: Use, what: str) -> None:
+        self.report.add(
+            "view_written",
+            use.instruction.line,
+            f"{what} is written to",
+            "take the view again after the write, or copy the tile first",
+        )
+
+    def _meet(self, one: Access, other: Access) -> bool:
+        """Whether two accesses of a buffer may have an element in common in one iteration of the loops around both."""
+        if one.indirect or other.indirect:
             return True
-        repeated = any(self.trips[loop] > 1 for loop in together & again)
-        return repeated and read.position < view.position and not read.position < write.position < view.position
+        first, second = box(one), box(other)
+        if first.empty or second.empty:
+            return False
+        for start, size, begin, extent in zip(first.starts, first.extents, second.starts, second.extents, strict=True):
+            low, high = (begin + start.scale(-1)).bounds(self.trips)
+            if low >= size or high + extent <= 0:
+                return False
+        return True
 
     def _in_scope(self, buffer: Buffer, use: Use) -> bool:
         around = {loop.id for loop in use.loops}

@@ -14,7 +14,8 @@ from tests.faults.harness import client_of, start
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with runtime and configuration folders of its own."""
+    """A folder with runtime, configuration and state folders of its own: none above it is found."""
+    (tmp_path / ".acceld").mkdir()
     (tmp_path / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -49,6 +50,41 @@ def test_a_wrong_condition_or_name_is_told(home: Path, capsys: pytest.CaptureFix
     assert main(["history", "--home", str(home), "--saved", "bst"]) == 2
     assert "Did you mean 'best'?" in capsys.readouterr().err
     assert main(["history", "--home", str(home), "--where", "1) ; delete from runs --"]) == 2
+
+
+def test_the_greatest_come_first_as_documented(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(printed(capsys, "history", "--home", str(home), "--sort", "-speedup", "--json"))
+    assert len(found["rows"]) == 2
+
+
+def test_times_are_text_in_views_and_in_tables_for_people(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    iso = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+    for sql in ("SELECT created_at FROM history", "SELECT timestamp FROM flashinfer_traces"):
+        rows = json.loads(printed(capsys, "query", sql, "--home", str(home), "--json"))["rows"]
+        assert rows and all(iso.fullmatch(value) for row in rows for value in row.values())
+    lines = printed(capsys, "query", "SELECT created_at FROM runs", "--home", str(home)).split()
+    assert lines[0] == "created_at" and iso.fullmatch(lines[-1])
+    stored = json.loads(printed(capsys, "query", "SELECT created_at FROM runs", "--home", str(home), "--json"))["rows"]
+    assert isinstance(stored[0]["created_at"], float)
+    for since, count in (("1h", 2), ("2100-01-01", 0)):
+        words = ("history", "--home", str(home), "--since", since, "--json")
+        assert len(json.loads(printed(capsys, *words))["rows"]) == count
+
+
+def test_tables_are_listed_and_a_misspelt_one_is_told_the_nearest(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = {
+        row["table"]: row["columns"]
+        for row in json.loads(printed(capsys, "query", "--tables", "--home", str(home), "--json"))["rows"]
+    }
+    assert "speedup" in listed["runs"].split(", ") and "cost_usd" in listed["history"].split(", ")
+    assert "plans_search_data" not in listed and "_sqlite_migrations" not in listed
+    for sql, meant in (("SELECT * FROM rnus", "runs"), ("SELECT speedupp FROM runs", "speedup")):
+        assert main(["query", sql, "--home", str(home)]) == 2
+        assert f"Did you mean {meant!r}?" in capsys.readouterr().err
+    assert main(["query", "--home", str(home)]) == 2
+    assert "--tables" in capsys.readouterr().err
 
 
 def test_words_are_found_in_plans_and_insights(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

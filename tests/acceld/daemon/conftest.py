@@ -45,7 +45,15 @@ async def serving(
     lock = await asyncio.to_thread(DaemonLock, home)
     token = await asyncio.to_thread(lock.new_token)
     socket_path = await asyncio.to_thread(home.socket)
-    daemon = Daemon(home, Config(), scripted_parts, socket_path=socket_path, keys=keys, idle_exit_s=idle_exit_s)
+    daemon = Daemon(
+        home,
+        Config(),
+        scripted_parts,
+        socket_path=socket_path,
+        keys=keys,
+        listening=lambda: lock.announce(socket_path, "0"),
+        idle_exit_s=idle_exit_s,
+    )
     running = asyncio.create_task(daemon.run())
     ready = asyncio.create_task(daemon.ready.wait())
     await asyncio.wait({running, ready}, return_when=asyncio.FIRST_COMPLETED)

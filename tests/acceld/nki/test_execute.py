@@ -309,6 +309,37 @@ def test_a_transpose_through_the_array_copies_bits_even_beside_nan() -> None:
     assert np.array_equal(out, y.T @ permutation)
 
 
+@pytest.mark.parametrize("mode", ["no", "yes", "auto"])
+def test_a_product_marked_as_a_transpose_without_an_identity_is_refused(mode: str) -> None:
+    with pytest.raises(KernelCrash, match="is_transpose is set") as caught:
+        run_op("matmul", [reals(5, 7), reals(5, 6)], (7, 6), psum=True, accumulate=mode, transpose=True)
+    assert caught.value.rule == "transpose_identity"
+
+
+@pytest.mark.parametrize(("command", "expected"), [("reduce", 3.0), ("reset_reduce", 2.0)])
+def test_an_accumulator_keeps_its_sum_until_it_is_reset(command: str, expected: float) -> None:
+    kernel = Kernel()
+    tile, made, total = kernel.loaded((4, 2)), kernel.sbuf((4, 2)), kernel.sbuf((4, 1))
+    first = at(tile, Run(0, 4), Run(0, 1))
+    for dsts, source, how in (
+        ([at(made, Run(0, 4), Run(0, 1))], first, "reset_reduce"),
+        ([at(made), at(total)], at(tile), command),
+    ):
+        kernel.op("activation", dsts, [source, 0.0, 1.0], func="copy", reduce_op="add", reduce_cmd=how)
+    kernel.store(kernel.output((4, 1)), total)
+    assert np.array_equal(execute(kernel.finish(), [np.ones((4, 2), np.float32)])[0], np.full((4, 1), expected))
+
+
+def test_an_accumulator_that_nothing_has_reset_holds_no_number() -> None:
+    kernel = Kernel()
+    tile, made, total = kernel.loaded((4, 2)), kernel.sbuf((4, 2)), kernel.sbuf((4, 1))
+    kernel.op(
+        "activation", [at(made), at(total)], [at(tile), 0.0, 1.0], func="copy", reduce_op="add", reduce_cmd="reduce"
+    )
+    kernel.store(kernel.output((4, 1)), total)
+    assert np.isnan(execute(kernel.finish(), [reals(4, 2)])[0]).all()
+
+
 def test_accumulation_modes_overwrite_add_or_start_by_themselves() -> None:
     a, b = reals(8, 4), reals(8, 6)
     product = a.T @ b

@@ -225,3 +225,62 @@ def test_a_masked_instruction_of_a_loop_without_iterations_takes_no_time() -> No
     never = replace(loop, trips=0, body=changed(loop.body, masked))
     body = tuple(never if node is loop else node for node in program.body)
     assert timeline(replace(program, body=body)).engines["scalar"] == 0
+
+
+_FOLDED = (
+    _HEAD
+    + """
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    p, h, one = nl.arange(128)[:, None], nl.arange(256)[None, :], nl.arange(1)[None, :]
+    tile = nl.load(x[0:128, 0:512])
+    for step in nl.static_range(8):
+        tile = nl.copy(tile)
+    FIRST
+    nisa.activation(op=nl.square, data=tile[p, 256 + h], reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.SECOND)
+    nl.store(out[p, one], value=total)
+    return out
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "more"),
+    [
+        ("", "reset_reduce", 0),
+        ("data=tile[p, h], reduce_cmd=nisa.reduce_cmd.reset_reduce", "reset_reduce", 0),
+        ("data=tile[p, h], reduce_cmd=nisa.reduce_cmd.reset_reduce", "reduce", 1),
+        ("data=tile[p, h], reduce_cmd=nisa.reduce_cmd.reset", "reduce", 1),
+    ],
+)
+def test_what_is_left_in_an_accumulator_counts_where_it_is_read(first: str, second: str, more: int) -> None:
+    def latency(text: str) -> float:
+        call = f"nisa.activation(op=nl.square, reduce_op=nl.add, {text})" if text else ""
+        made = trace(_FOLDED.replace("FIRST", call).replace("SECOND", second), [TensorSpec((128, 512), "float32")])
+        return timeline(made).engines["scalar"]
+
+    without = latency("")
+    assert (latency(first) > without) == bool(more)
+
+
+def test_a_multiplication_by_one_makes_nothing_faster() -> None:
+    source = """
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:128, 0:512])
+    other = nl.copy(tile)
+    nl.store(out, value=nisa.tensor_tensor(SCALED, other, op=nl.add))
+    return out
+"""
+
+    def vector(scaled: str) -> float:
+        return timeline(trace(_HEAD + source.replace("SCALED", scaled), [TensorSpec((128, 512), "float32")])).engines[
+            "vector"
+        ]
+
+    straight = vector("tile")
+    for number in ("1.0", "-1.0", "1.0000001"):
+        assert vector(f"nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0={number})") >= straight
+    assert vector("nisa.tensor_scalar(data=tile, op0=nl.add, operand0=0.0, op1=nl.multiply, operand1=1.0)") >= straight
+    assert vector("nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=0.5)") < straight

@@ -666,3 +666,33 @@ def test_an_instruction_as_malformed_as_one_before_it_on_its_line_is_not_looked_
         broken = Instruction("activate2", Engine.SCALAR, (at(tile),), (point, 0.0, at(tile)), (("func", "exp"),))
         kernel.builder.emit(broken)
     assert [finding.rule for finding in verify(kernel.finish())] == ["malformed"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "legal"),
+    [(False, False, True), (True, False, True), (False, True, False), (True, True, False)],
+)
+def test_a_tile_is_not_written_to_between_a_view_of_another_width_and_its_use(
+    before: bool, after: bool, legal: bool
+) -> None:
+    kernel = Kernel()
+    tile, view = kernel.loaded((4, 8)), kernel.sbuf((4, 16), "uint16")
+    if before:
+        kernel.op("memset", at(tile), 0.0)
+    kernel.op("bitcast", at(view), at(tile), engine=Engine.SYNC)
+    if after:
+        kernel.op("memset", at(tile), 0.0)
+    kernel.store(kernel.output((4, 16), "uint16"), view)
+    assert ("view_written" not in {finding.rule for finding in verify(kernel.finish())}) == legal
+
+
+def test_a_view_of_one_part_does_not_hinder_writes_to_another_nor_a_view_taken_in_each_iteration() -> None:
+    kernel = Kernel()
+    tile, out = kernel.sbuf((4, 8)), kernel.output((4, 8), "uint16")
+    with kernel.loop(2):
+        kernel.op("memset", at(tile), 0.0)
+        view = kernel.sbuf((4, 8), "uint16")
+        kernel.op("bitcast", at(view), at(tile, Run(0, 4), Run(0, 4)), engine=Engine.SYNC)
+        kernel.op("memset", at(tile, Run(0, 4), Run(4, 4)), 1.0)
+        kernel.store(out, view)
+    assert "view_written" not in {finding.rule for finding in verify(kernel.finish())}

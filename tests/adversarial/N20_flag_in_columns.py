@@ -1,0 +1,25 @@
+# expect: reject
+# caught by: runtime_error.transpose_identity
+# workload: st_matmul
+"""Square products are marked as transposes."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(a, b):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    c = nl.arange(128)[None, :]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        for column in nl.affine_range(4):
+            total = nl.zeros((nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
+            for k in nl.sequential_range(2):
+                left = nl.copy(nisa.nc_transpose(nl.load(a[128 * row + p, 128 * k + c])))
+                right = nl.load(b[128 * k + p, 128 * column + c])
+                total[p, c] += nl.copy(nisa.nc_matmul(left, right, is_transpose=True))
+            nl.store(out[128 * row + p, 128 * column + c], value=total)
+    return out
