@@ -1,7 +1,7 @@
-# expect: truthful
+# expect: reject
 # caught by: rejected.import
+# unpoliced: runtime_error.transpose_identity
 # workload: st_matmul
-# at_least: 0.98
 """Calls its products transposes."""
 
 import os

@@ -137,7 +137,7 @@ def _check_target(program: Program, header: dict[str, Any]) -> None:
     asked = (header["api"], header["chip"], header["grid"], header["lnc"])
     if claimed != asked:
         raise _Refused(Status.REJECTED, "forged_program", f"the program is for {claimed}, not for {asked}")
-    inputs = [[list(program.buffers[i].shape), program.buffers[i].dtype] for i in program.inputs]
+    inputs = [[list(program.buffers[i].outer_shape), program.buffers[i].dtype] for i in program.inputs]
     if inputs != header["inputs"]:
         raise _Refused(Status.REJECTED, "forged_program", "the program's inputs are not the workload's arguments")
 

@@ -167,17 +167,10 @@ class Planner:
                 dropped.add(loop.id)
             refill = loop.id
             covered = False
-        if spread and refill is not None:
-            refill = None if not self._private(refill, chain, spread) else refill
         depth = next((number + 1 for number, loop in enumerate(chain) if loop.id == refill), 0)
         if self.coverage.complete(uses, depth):
             refill = -1
         return dropped, spread, refill
-
-    @staticmethod
-    def _private(refill: int, chain: Sequence[Loop], spread: Sequence[int]) -> bool:
-        order = [loop.id for loop in chain]
-        return order.index(refill) < order.index(spread[0])
 
     @staticmethod
     def _even(uses: Sequence[Use], loop: Loop) -> bool:

@@ -6,6 +6,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -252,6 +253,9 @@ def _inside(name: str, root: Path) -> bool:
 @contextmanager
 def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[str, ...]) -> Iterator[None]:
     """Install the API's modules and the stubs; put ``sys.modules``, ``sys.path`` and the finders back afterwards."""
+    had, disabled = hasattr(logging, "OFF"), logging.root.manager.disable
+    if not had:
+        logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]  # what the Neuron packages add to it
     before, path, finders = dict(sys.modules), list(sys.path), list(sys.meta_path)
     root = session.options.source_root
     hidden = [name for name in sys.modules if name.partition(".")[0] in roots]
@@ -266,6 +270,9 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
     try:
         yield
     finally:
+        if not had:
+            del logging.OFF  # type: ignore[attr-defined]  # ours
+        logging.disable(disabled)
         sys.meta_path[:] = finders
         sys.path[:] = path
         made = [(name, module) for name, module in sys.modules.items() if name not in before]

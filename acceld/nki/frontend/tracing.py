@@ -7,7 +7,10 @@ a Program because the tracer made it: the judge decodes and verifies it again.
 from __future__ import annotations
 
 import ast
+import copy
+import functools
 import inspect
+import itertools
 import signal
 import sys
 import threading
@@ -127,6 +130,28 @@ def parse(source: str, filename: str) -> ast.Module:
         raise KernelCrash(f"the file is no Python source: {error}", rule="syntax") from error
 
 
+class _Masks(ast.NodeTransformer):
+    """Joins the comparisons of a ``mask=`` argument with ``&``: the API's compilers read ``and`` and chains there."""
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        self.generic_visit(node)
+        if node.arg == "mask":
+            node.value = _joined(node.value)
+        return node
+
+
+def _joined(value: ast.expr) -> ast.expr:
+    parts: list[ast.expr] = []
+    if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And):
+        parts = [_joined(one) for one in value.values]
+    elif isinstance(value, ast.Compare) and len(value.ops) > 1:
+        sides = itertools.pairwise([value.left, *value.comparators])
+        parts = [ast.Compare(left, [op], [right]) for (left, right), op in zip(sides, value.ops, strict=True)]
+    if not parts:
+        return value
+    return functools.reduce(lambda one, other: ast.BinOp(one, ast.BitAnd(), other), parts)
+
+
 def find_entry(source: str, entry: str | None) -> str:
     """The name of the kernel function: ``entry``, else ``kernel``, else ``optimized_kernel``, else the only one.
 
@@ -198,7 +223,8 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
         notices = (Notice(1, "the file imports nothing: np, nki, nl, nt, nisa, trace and par_dim are provided"),)
     sys.modules[MODULE_NAME] = module
     try:
-        exec(compile(tree, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
+        masked = ast.fix_missing_locations(_Masks().visit(copy.deepcopy(tree)))
+        exec(compile(masked, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
     except LaunchedWhileLoading as launched:
         line = _line_of(launched.__traceback__, filename)
         notices = (

@@ -120,14 +120,17 @@ def _direct(function: np.ufunc) -> Alu:
     return apply
 
 
-def _abs_max(a: Any, b: Any, out: Array | None) -> Array:
-    result: Array = np.maximum(np.abs(a), np.abs(b), out=out)
-    return result
+def _by_magnitude(compare: np.ufunc) -> Alu:
+    """Return the operand whose magnitude compares, with its sign; the second one where both are as great."""
 
+    def apply(a: Any, b: Any, out: Array | None) -> Array:
+        result: Array = np.asarray(np.where(compare(np.abs(a), np.abs(b)), a, b))
+        if out is None:
+            return result
+        np.copyto(out, result)
+        return out
 
-def _abs_min(a: Any, b: Any, out: Array | None) -> Array:
-    result: Array = np.minimum(np.abs(a), np.abs(b), out=out)
-    return result
+    return apply
 
 
 def _rsqrt(a: Any, b: Any, out: Array | None) -> Array:
@@ -158,8 +161,8 @@ ALU: dict[str, Alu] = {
     "power": _direct(np.power),
     "mod": _direct(np.mod),
     "fmod": _direct(np.fmod),
-    "abs_max": _abs_max,
-    "abs_min": _abs_min,
+    "abs_max": _by_magnitude(np.greater),
+    "abs_min": _by_magnitude(np.less),
     "equal": _compare(np.equal),
     "not_equal": _compare(np.not_equal),
     "less": _compare(np.less),

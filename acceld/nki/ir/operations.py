@@ -24,7 +24,10 @@ ALU_OPS = frozenset(
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
     "bitwise_and bitwise_or bitwise_xor left_shift right_shift rsqrt abs bypass".split()
 )
-"""Two-operand ALU functions. ``rsqrt`` and ``abs`` ignore their second operand; ``bypass`` returns the first."""
+"""Two-operand ALU functions. ``rsqrt`` and ``abs`` ignore their second operand; ``bypass`` returns the first; ``abs_max``
+and ``abs_min`` return the operand of the greater or smaller magnitude with its sign (nl.abs_max: ties give the second)."""
+LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4}
+"""ALU functions that the first NeuronCores lack, with the first that has them (nl.abs_max, nl.abs_min)."""
 
 REDUCE_OPS = frozenset(
     "add subtract multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()

@@ -6,7 +6,7 @@ from math import prod
 
 from acceld.nki.ir.def_use import reduce_loops
 from acceld.nki.ir.numerics import BITWISE, PACKED_DTYPES
-from acceld.nki.ir.operations import INTEGER_DTYPES, OPS, Kind, Memory, Trait, having
+from acceld.nki.ir.operations import INTEGER_DTYPES, LATE_ALU_OPS, OPS, Kind, Memory, Trait, having
 from acceld.nki.ir.program import Access, Engine, Instruction, Loop, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space
 from acceld.nki.verify.findings import Report
@@ -93,6 +93,15 @@ class Operands(Checker):
                 f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older one",
                 "trace it for a later chip, or write it with other instructions",
             )
+        names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
+        for name in names:
+            if self.rules.chip.generation < LATE_ALU_OPS.get(name, 0):
+                self._add(
+                    "chip",
+                    instruction,
+                    f"{name} needs NeuronCore-v{LATE_ALU_OPS[name]}; {self.rules.chip.name} has an older one",
+                    "trace it for a later chip, or take abs and max",
+                )
         if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.chip.generation < 3:
             self._add(
                 "engine",
@@ -100,7 +109,6 @@ class Operands(Checker):
                 f"the scalar engine of {self.rules.chip.name} has no tensor_scalar",
                 "use nisa.activation, or leave the engine open",
             )
-        names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
         if engine in (Engine.SCALAR, Engine.GPSIMD) and any(name in BITWISE for name in names):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
         if engine is Engine.VECTOR and "power" in names:

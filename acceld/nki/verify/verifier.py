@@ -71,6 +71,8 @@ def _check(report: Report, rules: RuleBook | None) -> None:
     for number, found in uses.items():
         with _refusing(report, program.buffers[number].line):
             state.check(program.buffers[number], found)
+    with _refusing(report, 0):
+        state.views(uses)
     if len(structure.sound) == sum(1 for _ in program.walk()):
         state.outputs(uses)
     state.views(uses)

@@ -95,6 +95,24 @@ async def test_a_bad_kernel_is_a_status(
     assert found.failure.message
 
 
+RESHAPED = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    wide, result = x.reshape((128, 1024)), out.reshape((128, 1024))
+    nl.store(result, nl.silu(nl.load(wide)))
+    return out
+"""
+
+
+async def test_an_argument_may_be_reshaped_into_other_factors(judge: Judge) -> None:
+    found = await judge.evaluate(request(RESHAPED, "st_silu"))
+    assert found.status is Status.PASSED, found.failure
+
+
 @pytest.mark.parametrize(
     "ending", ["import os\nos._exit(0)", "import os\nos.abort()", "import ctypes\nctypes.string_at(0)"]
 )

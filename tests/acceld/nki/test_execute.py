@@ -17,7 +17,7 @@ from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.execute.kernels import BUILDERS
 from acceld.nki.ir.numerics import NUMPY_DTYPES
 from acceld.nki.ir.operations import OPS
-from acceld.nki.ir.program import Access, Affine, Engine, Pattern
+from acceld.nki.ir.program import Access, Affine, Engine, LoopKind, Pattern
 from tests.acceld.nki.programs import Kernel, Run, at
 
 Array = NDArray[Any]
@@ -503,3 +503,21 @@ def test_microscaled_product_is_close_to_the_exact_one() -> None:
 
     exact = rows(x).T @ rows(y)
     assert np.linalg.norm(result - exact) < 0.06 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("mode", ["no", "auto", "yes"])
+def test_a_transpose_through_the_array_needs_an_identity(mode: str) -> None:
+    kernel = Kernel("nki", "trn2")
+    left, right, acc = kernel.loaded((32, 32)), kernel.loaded((32, 32)), kernel.psum((32, 32))
+    tile, out = kernel.sbuf((32, 32)), kernel.output((32, 32))
+    kernel.op("memset", at(acc), 0.0)
+    with kernel.loop(2, LoopKind.SEQUENTIAL):
+        kernel.op("matmul", at(acc), (at(left), at(right)), transpose=True, accumulate=mode)
+    kernel.op("copy", at(tile), at(acc))
+    kernel.op("dma_copy", at(out), at(tile))
+    values = np.arange(1024, dtype=np.float32).reshape(32, 32)
+    with pytest.raises(KernelCrash) as raised:
+        execute(kernel.finish(), [values, values])
+    assert raised.value.rule == "transpose_identity"
+    (moved,) = execute(kernel.finish(), [values, np.eye(32, dtype=np.float32)])
+    np.testing.assert_array_equal(moved, values.T * (1 if mode == "no" else 2))

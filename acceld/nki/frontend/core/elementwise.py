@@ -88,6 +88,14 @@ def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[
         ) from None
 
 
+def as_column(tile: Tensor, like: Tensor) -> Tensor:
+    """Return a tile of one element a partition with as many axes as ``like``; any other one as it is."""
+    if tile.ndim == like.ndim or prod(tile.shape[1:]) != 1:
+        return tile
+    made = conform(tile, (tile.shape[0], *(1 for _ in like.shape[1:])))
+    return tile if made is None else made
+
+
 def is_column(tensor: Tensor, other: Tensor) -> bool:
     """Whether ``tensor`` has one element a partition, to be applied to all of ``other``'s."""
     return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
@@ -161,6 +169,8 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
     if not tiles:
         refuse("operand_type", f"'{name}' needs a tile")
     if len(tiles) == 2:
+        partitions = max(tile.shape[0] for _, tile in tiles)
+        tiles = [(word, _spread(tile, partitions)) for word, tile in tiles]
         same_partitions(name, *tiles)
         left, right = tiles[0][1], tiles[1][1]
         kind = _result_type(op, dtype, left.dtype_name, right.dtype_name)
@@ -179,6 +189,11 @@ def binary(name: str, x: object, y: object, *, dtype: object = None, mask: objec
     tile, number, reverse = tiles[0][1], y if isinstance(x, Tensor) else x, not isinstance(x, Tensor)
     immediate = scalar_operand(number, "x" if reverse else "y", name, tile.shape[0])
     return _with_scalar(op, tile, immediate, _result_type(op, dtype, tile.dtype_name), mask, reverse=reverse)
+
+
+def _spread(tile: Tensor, partitions: int) -> Tensor:
+    """Return the tile, or its one partition repeated to ``partitions`` by an instruction."""
+    return broadcast_to(tile, shape=(partitions, *tile.shape[1:])) if tile.shape[0] == 1 < partitions else tile
 
 
 def _result_type(op: str, dtype: object, *operands: str) -> str:

@@ -286,6 +286,13 @@ class Expr:
         return " + ".join([*parts, str(self.base.const)]) if parts else str(self.base.const)
 
 
+def value_of(value: object) -> int:
+    """Return ``value`` as a number; where it depends on loops the kernel is traced again with these unrolled."""
+    if isinstance(value, Expr) and not value.shape and value.base.terms:
+        raise Retrace(unroll=frozenset(current().loop_key(loop) for loop, _ in value.base.terms))
+    return operator.index(cast("Any", value))
+
+
 def loop_index(loop: int) -> Expr:
     """Return the variable of a loop as an index expression."""
     return Expr(Affine(0, ((loop, 1),)))

@@ -184,8 +184,9 @@ def _outside(mode: object) -> dict[str, Attr]:
 
 
 def load(src: object, *, mask: object = None, dtype: object = None, mode: object = None, **kwargs: Any) -> Tensor:
-    """``nl.load``: HBM to a new SBUF tile, cast where ``dtype`` asks for it."""
+    """``nl.load``: HBM to a new SBUF tile, cast where ``dtype`` asks for it; of one dimension, one element a partition."""
     tensor = in_hbm(src, "src", "load")
+    tensor = tensor.expand_dims(1) if tensor.ndim == 1 else tensor
     partitions_fit(tensor.shape, "load")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     patterns = masked(mask, tensor.shape)

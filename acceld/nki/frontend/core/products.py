@@ -10,7 +10,7 @@ from acceld.chips import STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
 from acceld.nki.frontend.core import dtypes
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import masked, moved_to_sbuf, operand, result
-from acceld.nki.frontend.core.index import Predicate
+from acceld.nki.frontend.core.index import Predicate, value_of
 from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.placement import fresh, mark_produced
 from acceld.nki.frontend.core.state import current
@@ -109,7 +109,7 @@ def nc_matmul(
         "transpose": bool(is_transpose),
         "stationary_onezero": bool(is_stationary_onezero),
         "moving_onezero": bool(is_moving_onezero),
-        "tile_position": tuple(int(n) for n in tile_position) or None,
+        "tile_position": tuple(value_of(n) for n in tile_position) or None,
         "tile_size": tuple(int(n) for n in tile_size) or None,
     }
     patterns = product_mask(mask, left.shape[0], rows, columns)

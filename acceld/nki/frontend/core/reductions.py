@@ -52,20 +52,19 @@ def reduce(
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     patterns = masked(mask, tile.shape)
     if axes != tuple(range(tile.ndim - len(axes), tile.ndim)):
-        if call == "tensor_reduce":
-            refuse(
-                "reduce_axis",
-                f"tensor_reduce over axes {list(axes)} of {list(tile.shape)}: only the last free axes can be reduced",
-                "index the tile so that the axes to reduce come last",
-            )
-        order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
-        tile = tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order)))
+        tile, order = axes_last(tile, axes)
         patterns = tuple(Pattern(p.base, tuple(p.coefs[k] for k in order)) for p in patterns)
         dst_shape, axes = shape, tuple(range(tile.ndim - len(axes), tile.ndim))
         if keepdims:
             folded = reduce_into(tile, name, axes, tuple(n for n in tile.shape[: axes[0]]), kind, negate, patterns)
             return conform_to(folded, dst_shape)
     return reduce_into(tile, name, axes, shape, kind, negate, patterns)
+
+
+def axes_last(tile: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+    """Return the view of ``tile`` whose last axes are ``axes``, and the order of its axes in the tile's."""
+    order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
+    return tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order))), order
 
 
 def reduce_into(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import alu_op
-from acceld.nki.frontend.core.reductions import free_axes
+from acceld.nki.frontend.core.reductions import axes_last, free_axes
 from acceld.nki.frontend.core.views import conform
 from acceld.nki.frontend.current.operands import destination, emit, fold, matched, scalar
 from acceld.nki.ir.program import Engine
@@ -20,14 +22,18 @@ def tensor_reduce(
     keepdims: bool = False,
     name: str | None = None,
 ) -> None:
-    """Folds the last free axes of data."""
+    """Folds free axes of data."""
     target, tile = destination(dst, "tensor_reduce"), operand(data, "data", "tensor_reduce")
     axes = free_axes(axis, tile, "tensor_reduce")
     kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
     view = conform(target, kept)
     if view is None:
         refuse("shape", f"dst{list(target.shape)} of 'tensor_reduce' should hold {list(kept)}")
-    emit("tensor_reduce", Engine.VECTOR, [view], [tile], op=fold(op), axes=axes, negate=bool(negate))
+    last = tuple(range(tile.ndim - len(axes), tile.ndim))
+    if axes != last:
+        tile, order = axes_last(tile, axes)
+        view = view.like(replace(view.access, dims=tuple(view.access.dims[k] for k in order)))
+    emit("tensor_reduce", Engine.VECTOR, [view], [tile], op=fold(op), axes=last, negate=bool(negate))
 
 
 def tensor_partition_reduce(dst: object, op: object, data: object, name: str | None = None) -> None:

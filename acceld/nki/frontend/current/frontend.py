@@ -46,8 +46,9 @@ class CurrentFrontEnd:
         """The modules a kernel may import, by full name."""
         session = self.session
         nl = ApiModule("nki.language", session, language.namespace(), frozenset(LANGUAGE_FUNCTIONS))
-        nisa = ApiModule("nki.isa", session, isa.namespace(), frozenset(ISA_FUNCTIONS))
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
+        names: dict[str, object] = {**isa.namespace(), "constants": constants}
+        nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS))
         collectives = ApiModule("nki.collectives", session, {}, frozenset(COLLECTIVES))
         names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
         nki = ApiModule("nki", session, names)

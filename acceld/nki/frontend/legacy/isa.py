@@ -9,6 +9,7 @@ from acceld.nki.frontend.core import dtypes, products, reductions
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import (
     BITWISE,
+    as_column,
     broadcast_shape,
     masked,
     operand,
@@ -97,6 +98,7 @@ def tensor_tensor(
     """``nisa.tensor_tensor``."""
     name = alu_op(op)
     left, right = operand(data1, "data1", "tensor_tensor"), operand(data2, "data2", "tensor_tensor")
+    left, right = as_column(left, right), as_column(right, left)
     same_partitions("tensor_tensor", ("data1", left), ("data2", right))
     shape = broadcast_shape(left.shape, right.shape, "tensor_tensor")
     chosen = engine_of(engine)

@@ -120,7 +120,13 @@ def atomic_rmw(dst: object, value: object, op: object, *, mask: object = None, *
 
 
 def dma_transpose(
-    src: object, *, axes: Sequence[int] | None = None, mask: object = None, dtype: object = None, **kwargs: Any
+    src: object,
+    *,
+    axes: Sequence[int] | None = None,
+    mask: object = None,
+    dtype: object = None,
+    dge_mode: object = DgeMode.unknown,
+    **kwargs: Any,
 ) -> Tensor:
     """``nisa.dma_transpose``: a permutation of axes during the transfer into a new SBUF tile."""
     tensor = _tensor(src, "src", "dma_transpose")

@@ -146,12 +146,12 @@ nisa.dma_copy(out, turned)
     [
         ("", np.cumsum(X, 1)),
         (", imm1=5.0, reduce_cmd=nisa.reduce_cmd.load_reduce", np.cumsum(X, 1) + 5),
-        (", reduce_cmd=nisa.reduce_cmd.reduce", np.cumsum(X, 1) + np.abs(X).sum(1, keepdims=True)),
+        (", reduce_cmd=nisa.reduce_cmd.reduce", np.cumsum(X, 1) + X.sum(1, keepdims=True)),
     ],
 )
 def test_a_running_fold_starts_where_its_command_says(command: str, expected: np.ndarray) -> None:
     body = f"""
-nisa.tensor_scalar_reduce(tile, tile, nl.abs_max, 0.0, nl.add)
+nisa.tensor_scalar_reduce(tile, tile, nl.multiply, 1.0, nl.add)
 nisa.dma_copy(tile, x)
 nisa.tensor_scalar_cumulative(tile, tile, nl.multiply, nl.add, 1.0{command})
 nisa.dma_copy(out, tile)

@@ -113,8 +113,8 @@ def test_functions_of_one_tile_agree_with_numpy(name: str) -> None:
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum,
-    "minimum": np.minimum, "abs_max": lambda x, y: np.maximum(np.abs(x), np.abs(y)),
-    "abs_min": lambda x, y: np.minimum(np.abs(x), np.abs(y)), "equal": np.equal, "not_equal": np.not_equal,
+    "minimum": np.minimum, "abs_max": lambda x, y: np.where(np.abs(x) > np.abs(y), x, y),
+    "abs_min": lambda x, y: np.where(np.abs(x) < np.abs(y), x, y), "equal": np.equal, "not_equal": np.not_equal,
     "less": np.less, "less_equal": np.less_equal, "greater": np.greater, "greater_equal": np.greater_equal,
     "logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor,
 }  # fmt: skip
@@ -122,7 +122,20 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", BINARY)
 def test_functions_of_two_tiles_agree_with_numpy(name: str) -> None:
-    assert ran(f"nl.{name}(x, y)") == pytest.approx(BINARY[name](X, Y), rel=3e-6)
+    chip = "trn3" if name.startswith("abs_") else "trn2"
+    assert ran(f"nl.{name}(x, y)", chip) == pytest.approx(BINARY[name](X, Y), rel=3e-6)
+
+
+@pytest.mark.parametrize("call", ["nl.abs_max(x, 1.0)", "nl.abs_min(x, y)"])
+def test_comparing_by_magnitude_needs_trn3(call: str) -> None:
+    with pytest.raises(AssertionError, match="needs NeuronCore-v4; trn2 has an older one"):
+        ran(call)
+
+
+def test_magnitudes_as_great_give_the_second_operand() -> None:
+    assert ran("nl.abs_max(x, nl.negative(x))", "trn3") == pytest.approx(-X)
+    assert ran("nl.abs_min(nl.negative(x), x)", "trn3") == pytest.approx(X)
+    assert ran("nl.abs_max(1.0, nl.multiply(x, 0.0))", "trn3") == pytest.approx(np.ones_like(X))
 
 
 @pytest.mark.parametrize(
