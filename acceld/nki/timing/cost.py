@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from acceld.chips import DMA_DESCRIPTOR_US, ChipSpec
+from acceld.chips import ChipSpec
 from acceld.nki.errors import MissingRule
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
@@ -41,6 +41,8 @@ class Cost:
     descriptors: int = 0
     row_bytes: int = 0
     """Contiguous bytes of each descriptor."""
+    rows: float = 1.0
+    """Share of the tensor engine's rows that are occupied."""
     second_engine: Engine | None = None
     """Engine of a copy the compiler adds (out of PSUM)."""
     second_us: float = 0.0
@@ -106,9 +108,9 @@ class CostModel:
         """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
-        one = DMA_DESCRIPTOR_US + row_bytes / chip.dma_wire_bytes_per_us
-        total = min(descriptors, chip.dma_engines) * chip.dma_transfer_us + descriptors * one
-        return max(total, descriptors * slower * row_bytes / chip.dma_long_row_bytes_per_us) / chip.dma_engines
+        row = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
+        longest = slower * row_bytes / chip.dma_long_row_bytes_per_us
+        return max(descriptors * max(row, longest) / chip.dma_engines, self.params.dma_issue_us)
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
         dst = instruction.dsts[0]
@@ -175,7 +177,10 @@ class CostModel:
         pieces = ceil(free / MATMUL_COLUMNS)
         busy = self._passes_us(passes, ceil(free / pieces)) * pieces / speed
         transpose = flops if instruction.attr("transpose") else 0
-        return Cost(Engine.TENSOR, busy, passes=passes * pieces, flops=flops, transpose_flops=transpose)
+        return Cost(
+            Engine.TENSOR, busy, passes=passes * pieces, flops=flops, transpose_flops=transpose,
+            rows=min(1.0, rows / self.chip.partitions),
+        )  # fmt: skip
 
     def _transpose(self, instruction: Instruction) -> Cost:
         data = _tile(instruction.srcs[0])
@@ -183,7 +188,10 @@ class CostModel:
         wide = DTYPE_BYTES[self.dtype(data)] >= 4
         passes = self.params.float32_passes if wide else 1
         flops = 2 * partitions * free * partitions * (2 if wide else 1)
-        return Cost(Engine.TENSOR, self._passes_us(passes, partitions), passes, flops, flops)
+        return Cost(
+            Engine.TENSOR, self._passes_us(passes, partitions), passes, flops, flops,
+            rows=min(1.0, partitions / self.chip.partitions),
+        )  # fmt: skip
 
     def _broadcast(self, instruction: Instruction, shape: tuple[int, ...], handed_over: bool) -> Cost:
         dst = instruction.dsts[0]

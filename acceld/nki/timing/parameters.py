@@ -44,9 +44,14 @@ class TimelineParams:
     tensor_overhead_cycles: int = 64
     scalar_overhead_cycles: int = 90
     vector_overhead_cycles: int = 130
+    scalar_latency_cycles: int = 0
+    vector_latency_cycles: int = 0
+    dma_issue_us: float = 0.0
     reciprocal_factor: float = 2.2
     semaphore_us: float = 0.1
     window: int = 64
+    sbuf_kept_bytes: int = 16 * 1024
+    """SBUF of each partition that the compiler keeps for itself (direct allocation guide)."""
     sbuf_reserved_bytes: int = 24 * 1024
     narrow_transfer_factor: float = 2.5
     latency_scale: float = 1.04

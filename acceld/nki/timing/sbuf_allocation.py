@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 
 from acceld.chips import ChipSpec
 from acceld.nki.ir.program import Engine, Space
@@ -42,6 +43,8 @@ class Machine:
     waits: list[tuple[int, ...]] = field(default_factory=list)
     line: list[int] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
+    rows: dict[int, float] = field(default_factory=dict)
+    """Share of the array's rows that a product occupies, where it is not all."""
     hbm_read_bytes: int = 0
     hbm_write_bytes: int = 0
     spill_save_bytes: int = 0
@@ -108,7 +111,7 @@ class _Planner:
         self.remake = self._remaking()
         self.written = self._volume()
         self.footprint = self._footprints()
-        self.released: deque[list[float]] = deque([[float(chip.sbuf_bytes_per_partition), -1.0]])
+        self.released: deque[list[float]] = deque([[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]])
         self.held: dict[int, float] = {}
         """Freed bytes of loads of which other pieces are still in SBUF."""
         self.owed = 0.0
@@ -186,11 +189,13 @@ class _Planner:
             if not resident[value]:
                 self._bring_back(value, line)
             waits.append(self.maker[value])
+        pieces = len(self.released)
         if event == now:
             for value in ins:  # the space of dying operands is used in place
                 events, at = self.uses[value], self.next[value]
                 if resident[value] and at + 1 >= len(events) and (at >= len(events) or events[at] == 2 * event):
                     self._release(value, self.last[value])
+        dying = list(islice(reversed(self.released), len(self.released) - pieces))
         for value in outs:
             if not resident[value]:
                 pinned[value] = now
@@ -203,6 +208,8 @@ class _Planner:
             self.pending[value] = -1
             self.depth[value] = 0
         number = self._emit(template, template.costs[stream.variants[event]], waits, line)
+        for piece in dying:  # whoever else takes that space waits for this reader
+            piece[1] = float(number)
         for value in ins:
             self.last[value] = number
             if event != now:
@@ -230,6 +237,8 @@ class _Planner:
     def _emit(self, template: Template, cost: Cost, waits: list[int], line: int) -> int:
         machine = self.machine
         number = machine.add(INDEX[cost.engine], cost.busy_us, tuple(waits), line, template.instruction.op)
+        if cost.rows < 1.0:
+            machine.rows[number] = cost.rows
         machine.flops += cost.flops
         machine.transpose_flops += cost.transpose_flops
         machine.passes += cost.passes

@@ -196,7 +196,7 @@ def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:
     prepared = prepare(program, model, compiler.place, trips)
     stream = expand(prepared, numbering=params.value_numbering)
     machine = plan(stream, model, params, model.chip)
-    times = schedule(machine, params)
+    times = schedule(machine, params, model.chip)
     return _Run(prepared, machine, times, _figures(machine, times))
 
 
