@@ -96,7 +96,7 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             dma_practical_bytes_per_us=17_000.0,
             dma_wire_bytes_per_us=27_200.0,
             dma_descriptor_us=0.016,
-            dma_long_row_bytes_per_us=18_100.0,
+            dma_long_row_bytes_per_us=17_000.0,
             tensor_ramp_us=0.0,
             hbm_bytes_per_us=410_000.0,
             matmul_tflops=_tflops(float32=22.9, tfloat32=91.75, bfloat16=91.75, float16=91.75),

@@ -43,9 +43,13 @@ class Cost:
     """Contiguous bytes of each descriptor."""
     rows: float = 1.0
     """Share of the tensor engine's rows that are occupied."""
-    second_engine: Engine | None = None
-    """Engine of a copy the compiler adds (out of PSUM)."""
-    second_us: float = 0.0
+    added: tuple[tuple[Engine, float], ...] = ()
+    """Engine and time of what the compiler adds: after a broadcast or a load, before a store."""
+
+    @property
+    def added_us(self) -> float:
+        """Time of what the compiler adds."""
+        return sum([us for _, us in self.added])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,7 @@ class CostModel:
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
         row = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
         longest = slower * row_bytes / chip.dma_long_row_bytes_per_us
-        return max(descriptors * max(row, longest) / chip.dma_engines, self.params.dma_issue_us)
+        return descriptors * max(row, longest) / chip.dma_engines
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
         dst = instruction.dsts[0]
@@ -118,6 +122,10 @@ class CostModel:
         elements = prod(shape) if shape else dst.elements
         if not elements:
             return Cost(Engine.DMA)
+        if instruction.op == "dma_transpose" and self.params.turns_on_tensor_engine and len(sources) == 1:
+            rows, source = sources[0].shape[0], self.dtype(sources[0])
+            row = elements // rows * DTYPE_BYTES[source]
+            return self._turned(rows, row, source, ceil(elements / dst.shape[0]))
         row = self._row_bytes(dst, sources, shape)
         itemsize = max(DTYPE_BYTES[self.dtype(a)] for a in (dst, *sources))
         moved = elements * itemsize * max(1, len(sources))
@@ -128,6 +136,23 @@ class CostModel:
         if instruction.op == "dma_compute" or instruction.attr("rmw"):
             busy *= 2.0
         return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row)
+
+    def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
+        """Cost of a move between HBM and SBUF that turns a tile of ``rows`` rows in HBM.
+
+        The compiler moves the rows as they lie in HBM and turns the tile on the tensor engine, from where ``copied``
+        elements of each partition are copied out of PSUM: element by element, two such loads alone would take longer
+        than a measured kernel that holds them.
+        """
+        partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
+        busy = self.transfer_us(rows, row_bytes, itemsize)
+        blocks = ceil(rows / partitions) * ceil(row_bytes // itemsize / partitions)
+        passes = self.params.float32_passes if itemsize >= 4 else 1
+        turns = self._passes_us(passes, min(rows, partitions)) * blocks
+        return Cost(
+            Engine.DMA, busy, bytes_moved=rows * row_bytes, descriptors=rows, row_bytes=row_bytes,
+            added=((Engine.TENSOR, turns), (Engine.SCALAR, self._scalar_us(copied))),
+        )  # fmt: skip
 
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
         """Bytes a descriptor moves: contiguous at both ends, in the same order."""
@@ -207,18 +232,17 @@ class CostModel:
             busy,
             passes * pieces,
             2 * partitions * free,
-            second_engine=None if in_psum else Engine.SCALAR,
-            second_us=0.0 if in_psum else copies,
+            added=() if in_psum else ((Engine.SCALAR, copies),),
         )
 
     # element-wise engines
 
     def _scalar_us(self, cycles: float) -> float:
-        cycles = max(cycles + self.params.scalar_overhead_cycles, self.params.min_interval_cycles)
+        cycles += self.params.min_interval_cycles + min(cycles, self.params.scalar_drain_cycles)
         return cycles / self.chip.scalar_ghz / 1000
 
     def _vector_us(self, cycles: float) -> float:
-        cycles = max(cycles + self.params.vector_overhead_cycles, self.params.min_interval_cycles)
+        cycles += self.params.min_interval_cycles + min(cycles, self.params.vector_drain_cycles)
         return cycles / self.chip.vector_ghz / 1000
 
     def _elementwise(

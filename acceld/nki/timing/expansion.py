@@ -62,6 +62,8 @@ class Template:
     """Loops in another iteration of which the same values are not found again."""
     keeps: list[bool] | None = None
     """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
+    other: list[Cost] | None = None
+    """Costs on another engine that the compiler may choose as well."""
     positions: list[Sequence[object]] = field(default_factory=list)
     """What each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
 
@@ -204,8 +206,27 @@ def _template(
         accumulate or partial or _writes_in_part(node), executions, first, store, _traffic(node, model),
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
         merged_within=within,
+        other=_elsewhere(node, engine, shapes, model),
         positions=_positions(node, space, keeps),
     )  # fmt: skip
+
+
+CHOICES = {
+    ("copy", Engine.SCALAR): Engine.VECTOR,
+    ("copy", Engine.VECTOR): Engine.SCALAR,
+    ("memset", Engine.VECTOR): Engine.GPSIMD,
+}
+"""Where else the compiler may run what names no engine, by where it usually does."""
+
+
+def _elsewhere(
+    node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel
+) -> list[Cost] | None:
+    """Costs of ``node`` on the other engine that could run it; None where it names its engine or only one can."""
+    choice = CHOICES.get((node.op, engine))
+    if choice is None or node.engine is not Engine.UNKNOWN:
+        return None
+    return [model.cost(node, choice, shape) for shape in shapes]
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:

@@ -56,6 +56,7 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
     tail_op = [-1] * engines
     gaps: list[deque[_Gap]] = [deque(maxlen=MOST_GAPS) for _ in range(engines)]
     issued = [0] * engines
+    load = [0.0] * engines
     dma, tensor = INDEX[Engine.DMA], INDEX[Engine.TENSOR]
     server = list(range(engines))
     if params.shared_sbuf_port:
@@ -63,10 +64,9 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
     semaphore, window = params.semaphore_us, params.window
     latency = [0.0] * engines
     latency[dma] = params.dma_latency_us
-    latency[INDEX[Engine.VECTOR]] = params.vector_latency_cycles / chip.vector_ghz / 1000
-    latency[INDEX[Engine.SCALAR]] = params.scalar_latency_cycles / chip.scalar_ghz / 1000
     ramp = chip.tensor_ramp_us
     use, use_until, throttled = 0.0, 0.0, 0.0
+    choices = machine.choices
     engine_of, busy_of, waits_of = machine.engine, machine.busy_us, machine.waits
     for number in range(count):
         engine = engine_of[number]
@@ -80,6 +80,16 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
                 when += semaphore
             if when > ready:
                 ready, why = when, wait
+        choice = choices.get(number)
+        if choice is not None:
+            other, there = choice
+            if load[engine] + busy > load[other] + there:
+                usual, second = server[engine], server[other]
+                here = _earliest(gaps[usual], tail[usual], ready, busy)
+                if here > ready and _earliest(gaps[second], tail[second], ready, there) + there < here + busy:
+                    engine, busy = other, there
+                engine_of[number], busy_of[number] = other, there
+        load[engine] += busy
         port = server[engine]
         sequence = issued[port]
         issued[port] = sequence + 1
@@ -128,6 +138,16 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
         end[number] = done + latency[engine]
         cause[number] = why
     return Schedule(start, end, cause, max(end, default=0.0), throttled)
+
+
+def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> float:
+    """When an operation could begin on an engine."""
+    if ready < last:
+        for low, high, _, _ in holes:
+            at = low if low > ready else ready
+            if high - at >= busy:
+                return at
+    return last if last > ready else ready
 
 
 def _interleave(

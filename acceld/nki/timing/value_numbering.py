@@ -22,6 +22,8 @@ class Stream:
     inputs: list[tuple[int, ...]] = field(default_factory=list)
     """Values each event reads (on chip, or written HBM)."""
     outputs: list[tuple[int, ...]] = field(default_factory=list)
+    replaced: list[tuple[int, ...]] = field(default_factory=list)
+    """Values that each event overwrites where they lie; none where the compiler renames."""
     repeat: list[bool] = field(default_factory=list)
     value_bytes: list[float] = field(default_factory=list)
     """Of each partition; 0 in HBM."""
@@ -157,6 +159,10 @@ class _Expander:
             outs = tuple(made)
             if merge:
                 self.known[key] = outs
+        if self.numbering:
+            stream.replaced.append(())
+        else:
+            stream.replaced.append(self._overwritten(template, at))
         position = 0
         for access in template.writes:
             cells, base = self.cells[access.buffer], access.bases[at]
@@ -168,3 +174,14 @@ class _Expander:
         stream.inputs.append(ins)
         stream.outputs.append(outs)
         stream.repeat.append(repeat)
+
+    def _overwritten(self, template: Template, at: int) -> tuple[int, ...]:
+        """The values that lie where this execution writes."""
+        found = []
+        for access in template.writes:
+            cells, base = self.cells[access.buffer], access.bases[at]
+            for offset in access.offsets:
+                value = cells.get(base + offset)
+                if value is not None:
+                    found.append(value)
+        return tuple(found)
