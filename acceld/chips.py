@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from acceld.errors import UsageError, did_you_mean
 
+
 @dataclass(frozen=True, slots=True)
 class ChipSpec:
     """One NeuronCore of a chip. Clocks in GHz, so cycles / clock / 1000 are microseconds."""

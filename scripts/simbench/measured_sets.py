@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from acceld.errors import AcceldError
 from acceld.nki.frontend.tracing import Argument, TensorSpec, TraceOptions, trace
@@ -60,6 +59,8 @@ class Measured:
     entry: str | None = None
     grid: tuple[int, ...] = ()
     path: str = "kernel.py"
+    sdk: str = ""
+    """Where it is not of the days of the default parameters."""
     source_root: Path | None = None
     order_only: bool = False
 
@@ -122,7 +123,7 @@ def _tutorial() -> Iterator[Measured]:
             TensorSpec((versions.K, versions.M), "bfloat16"),
             TensorSpec((versions.K, versions.N), "bfloat16"),
         ]
-        yield Measured("tutorial", "tutorial", name, Role.DEVELOPMENT, ms, path.read_text(), arguments)
+        yield Measured("tutorial", "tutorial", name, Role.DEVELOPMENT, ms, path.read_text(), arguments, sdk="2.20")
 
 
 def _samples() -> Iterator[Measured]:
@@ -238,8 +239,3 @@ def programs(found: Sequence[Measured], cache_folder: Path) -> Iterator[tuple[Me
             yield one, one.program(cache_folder)
         except AcceldError as error:
             yield one, error
-
-
-def as_json(value: Any) -> str:
-    """``value`` as compact text, for a digest."""
-    return json.dumps(value, sort_keys=True, default=str)

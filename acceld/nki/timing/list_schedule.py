@@ -117,7 +117,7 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
                     tail_op[port] = number
             else:
                 for position, (low, high, made, before) in enumerate(holes):
-                    at = low if low > ready else ready
+                    at = max(ready, low)
                     if high - at >= busy:
                         begin, done = at, at + busy
                         if at == low:
@@ -144,22 +144,20 @@ def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> flo
     """When an operation could begin on an engine."""
     if ready < last:
         for low, high, _, _ in holes:
-            at = low if low > ready else ready
+            at = max(ready, low)
             if high - at >= busy:
                 return at
-    return last if last > ready else ready
+    return max(ready, last)
 
 
-def _interleave(
-    holes: deque[_Gap], ready: float, busy: float, last: float, why: int
-) -> tuple[float, float, int]:
+def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
     """Begin, end and cause of a transfer that takes what gaps there are from ``ready`` on, and the rest after ``last``."""
     begin, left = -1.0, busy
     kept: list[_Gap] = []
     while holes and left > 0:
         hole = holes.popleft()
         low, high, made, before = hole
-        at = low if low > ready else ready
+        at = max(ready, low)
         if high - at <= 0:
             kept.append(hole)
             continue

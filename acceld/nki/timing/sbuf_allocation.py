@@ -113,7 +113,9 @@ class _Planner:
         self.remake = self._remaking()
         self.written = self._volume()
         self.footprint = self._footprints()
-        self.released: deque[list[float]] = deque([[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]])
+        self.released: deque[list[float]] = deque(
+            [[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]]
+        )
         self.held: dict[int, float] = {}
         """Freed bytes of loads of which other pieces are still in SBUF."""
         self.owed = 0.0
@@ -191,8 +193,8 @@ class _Planner:
             if not resident[value]:
                 self._bring_back(value, line)
             waits.append(self.maker[value])
-        for value in stream.replaced[event]:  # what reads a buffer is done before it is written again
-            waits.append(self.last[value])
+        # what reads a buffer is done before it is written again
+        waits.extend([self.last[value] for value in stream.replaced[event]])
         dying: list[list[float]] = []
         if event == now:
             for value in ins:  # the space of dying operands is used in place
