@@ -2,20 +2,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
+SECONDS_OF_FUZZING ?= 600
 
-.PHONY: run test test-all test-llm check bench bench-sim bench-sandbox bench-search bench-tui bench-history faults snapshots wheel clean
+.PHONY: run test test-all test-llm fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history faults snapshots wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/acceld optimize rmsnorm_matmul --home .acceld --preset quick --wait
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not device and not llm"
 
 test-llm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m llm
+
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS_OF_FUZZING)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from acceld import figures
-from acceld.events import Event, EventKind
-from acceld.model import RunState, Status
+from acceld.events import BestChanged, BudgetLevel, CandidateEvaluated, DeviceState, Event, RunStateChanged
+from acceld.model import Status
 
 Subject = Literal["win", "budget", "device", "suspect", "end"]
 Manner = Literal["off", "bell", "osc9", "osc777"]
@@ -36,34 +36,31 @@ class Alert:
 
     @property
     def title(self) -> str:
-        """What it is about."""
+        """Its subject in words."""
         return TITLES[self.subject]
 
     @property
     def bad(self) -> bool:
-        """Whether something went wrong."""
+        """True if something went wrong."""
         return self.subject in ("budget", "device", "suspect")
 
 
 def alert_of(event: Event) -> Alert | None:
-    """What an event tells; None for one that nobody waits for."""
-    data, run = event.data, f"r{event.run}: " if event.run else ""
-    match event.kind:
-        case EventKind.BEST_CHANGED if data.get("speedup") is not None and data["speedup"] > 1:
-            latency = figures.brief_latency(data.get("latency_us"), data["source"])
-            return Alert("win", f"{run}c{data.get('candidate')} {latency}, {figures.speedup(data['speedup'])}")
-        case EventKind.RUN_STATE if RunState(data["state"]).ended:
-            return Alert("end", f"{run}{data['state']}" + (f": {data['message']}" if data.get("message") else ""))
-        case EventKind.BUDGET_LEVEL:
-            spent, cap = figures.usd(data.get("spent_usd")), figures.usd(data.get("cap_usd"))
-            return Alert("budget", f"{run}{data.get('scope')} {spent} of {cap}")
-        case EventKind.DEVICE_STATE if data.get("state") in SICK:
-            reason = f": {data['reason']}" if data.get("reason") else ""
-            return Alert("device", f"{data.get('device')} {data['state']}{reason}")
-        case EventKind.CANDIDATE_EVALUATED if data["status"] == Status.SUSPECT:
-            failure = data.get("failure") or {}
-            reason = f": {failure['message']}" if failure.get("message") else ""
-            return Alert("suspect", f"{run}c{data.get('candidate')} is too good to be believed{reason}")
+    """Return the alert of an event; None for one that nobody waits for."""
+    run = f"r{event.run}: " if event.run else ""
+    match event.data:
+        case BestChanged() as best if best.speedup is not None and best.speedup > 1:
+            latency = figures.brief_latency(best.latency_us, best.source or "simulated")
+            return Alert("win", f"{run}c{best.candidate} {latency}, {figures.speedup(best.speedup)}")
+        case RunStateChanged(state, message) if state.ended:
+            return Alert("end", f"{run}{state}" + (f": {message}" if message else ""))
+        case BudgetLevel(scope, spent_usd, cap_usd):
+            return Alert("budget", f"{run}{scope} {figures.usd(spent_usd)} of {figures.usd(cap_usd)}")
+        case DeviceState(device, state, reason) if state in SICK:
+            return Alert("device", f"{device} {state}" + (f": {reason}" if reason else ""))
+        case CandidateEvaluated(status=Status.SUSPECT) as judged:
+            reason = f": {judged.failure}" if judged.failure else ""
+            return Alert("suspect", f"{run}c{judged.candidate} is too good to be believed{reason}")
     return None
 
 

@@ -23,7 +23,7 @@ WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Optimized:
-    """What a run came to."""
+    """The outcome of a run."""
 
     run: int
     """Its id: ``acceld show r12``."""

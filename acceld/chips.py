@@ -13,6 +13,23 @@ from types import MappingProxyType
 from acceld.errors import UsageError, did_you_mean
 
 
+API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
+"""Chips that each API of NKI compiles for; the first is the one meant where nobody says."""
+
+STATIONARY_COLUMNS = 128
+"""Free elements of a product's stationary operand (isa, nc_matmul)."""
+TENSOR_TRANSPOSE, VECTOR_TRANSPOSE = 128, 32
+"""Edge of the tile that an engine transposes (isa, nc_transpose)."""
+BN_STATS_ELEMENTS = 512
+"""Free elements that bn_stats takes (isa)."""
+MAX8_ELEMENTS = (8, 16384)
+"""Least and greatest number of free elements of max8 and its like (isa)."""
+FREE_AXES = 4
+"""Axes of an engine's access pattern beside the partitions (architecture guides)."""
+LEGACY_RESERVED_SBUF_BYTES = 16 * 1024
+"""What the legacy compiler keeps for itself at the end of each partition (direct allocation guide)."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChipSpec:
     """One NeuronCore of a chip. Clocks in GHz, so cycles / clock / 1000 are microseconds."""
@@ -21,16 +38,21 @@ class ChipSpec:
     generation: int
     """2 is NeuronCore-v2 (trn1), 3 is v3 (trn2), 4 is v4 (trn3)."""
     cores_per_chip: int
+    hbm_capacity_bytes: int
+    """One core's share."""
     tensor_ghz: float
     vector_ghz: float
     scalar_ghz: float
     gpsimd_ghz: float
     base_ghz: float
     partitions: int
+    product_row_bytes: int
+    """Of PSUM, a partition: what one matrix product may write. One bank; from NeuronCore-v4 on all of PSUM, for 4096
+    float32 or 8192 bfloat16 columns (isa, nc_matmul)."""
     sbuf_bytes_per_partition: int
     psum_banks: int
     psum_bank_bytes: int
-    """Per partition."""
+    """Per partition. Of trn3 too: its guide says that PSUM's capacity is NeuronCore-v3's."""
     dma_engines: int
     """Of one core."""
     dma_practical_bytes_per_us: float
@@ -64,6 +86,11 @@ class ChipSpec:
         return self.partitions * self.sbuf_bytes_per_partition
 
     @property
+    def moving_columns(self) -> int:
+        """Free elements of float32 that a product's moving operand may have."""
+        return self.product_row_bytes // 4
+
+    @property
     def psum_bytes_per_partition(self) -> int:
         """All banks of one partition."""
         return self.psum_banks * self.psum_bank_bytes
@@ -84,12 +111,14 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             name="trn1",
             generation=2,
             cores_per_chip=2,
+            hbm_capacity_bytes=16 * 2**30,
             tensor_ghz=2.8,
             vector_ghz=1.12,
             scalar_ghz=1.4,
             gpsimd_ghz=1.4,
             base_ghz=1.4,
             partitions=128,
+            product_row_bytes=2048,
             sbuf_bytes_per_partition=192 * 1024,
             psum_banks=8,
             psum_bank_bytes=2048,
@@ -109,12 +138,14 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             name="trn2",
             generation=3,
             cores_per_chip=8,
+            hbm_capacity_bytes=12 * 2**30,
             tensor_ghz=2.4,
             vector_ghz=0.96,
             scalar_ghz=1.2,
             gpsimd_ghz=1.2,
             base_ghz=1.2,
             partitions=128,
+            product_row_bytes=2048,
             sbuf_bytes_per_partition=224 * 1024,
             psum_banks=8,
             psum_bank_bytes=2048,
@@ -134,12 +165,14 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             name="trn3",
             generation=4,
             cores_per_chip=8,
+            hbm_capacity_bytes=18 * 2**30,
             tensor_ghz=2.4,
             vector_ghz=1.2,
             scalar_ghz=1.2,
             gpsimd_ghz=1.2,
             base_ghz=1.2,
             partitions=128,
+            product_row_bytes=16 * 1024,
             sbuf_bytes_per_partition=256 * 1024,
             psum_banks=8,
             psum_bank_bytes=2048,

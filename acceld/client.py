@@ -20,9 +20,9 @@ from acceld.errors import (
     StoreError,
     UsageError,
 )
-from acceld.events import Event, EventKind, event_of
+from acceld.events import Event, RunStateChanged, event_of
 from acceld.home import Home
-from acceld.model import RunState, waits_for_budget
+from acceld.model import waits_for_budget
 
 API_VERSION = 1
 """Clients and daemons of the same number understand each other."""
@@ -39,6 +39,10 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+class _NotReached(DaemonError):
+    """Nobody listens where the daemon did."""
+
+
 class Client:
     """Requests to the daemon of a state folder. DaemonError where none runs or it does not answer."""
 
@@ -51,14 +55,14 @@ class Client:
         self.socket_path = Path(told["socket"])
         self.token = home.token()
         self._timeout_s = timeout_s
-        self._checked = False
+        self._checked, self._follows = False, True
 
     @classmethod
     def at(cls, home: Home, socket_path: Path, token: str, *, timeout_s: float = 30.0) -> Client:
         """A client of a server that is not the folder's daemon, such as one over its history alone."""
         made = cls.__new__(cls)
         made.home, made.pid, made.socket_path, made.token = home, 0, socket_path, token
-        made._timeout_s, made._checked = timeout_s, True
+        made._timeout_s, made._checked, made._follows = timeout_s, True, False
         return made
 
     def get(self, path: str, **parameters: Any) -> Any:
@@ -71,16 +75,31 @@ class Client:
         if not self._checked:
             self._checked = True
             check_version(self.send("GET", "/v1/hello"))
+        text = None if method == "GET" else json.dumps(body or {})
+        try:
+            status, raw = self._ask(method, path, text)
+        except _NotReached as error:
+            if not self._moved():
+                raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
+            status, raw = self._ask(method, path, text)
+        if status == 401 and self._moved():
+            status, raw = self._ask(method, path, text)
+        return understand(status, raw)
+
+    def _ask(self, method: str, path: str, text: str | None) -> tuple[int, bytes]:
+        """Return an answer's status and body. DaemonError without one, where nobody listens :class:`_NotReached`."""
         connection = _UnixConnection(str(self.socket_path), self._timeout_s)
         headers = {"Authorization": f"Bearer {self.token}"}
-        text = None
-        if method != "GET":
+        if text is not None:
             headers["Content-Type"] = "application/json"
-            text = json.dumps(body or {})
         try:
+            try:
+                connection.connect()
+            except OSError as error:
+                raise _NotReached(str(error), hint="acceld status") from error
             connection.request(method, path, text, headers)
             answer = connection.getresponse()
-            raw = answer.read()
+            return answer.status, answer.read()
         except TimeoutError as error:
             raise DaemonError(
                 f"the daemon (pid {self.pid}) did not answer within {self._timeout_s:g} s",
@@ -90,7 +109,17 @@ class Client:
             raise DaemonError(f"lost the daemon (pid {self.pid}): {error}", hint="acceld status") from error
         finally:
             connection.close()
-        return understand(answer.status, raw)
+
+    def _moved(self) -> bool:
+        """Return True if another daemon serves the folder than when it was last looked up, which is taken from now on."""
+        told = self.home.daemon() if self._follows else None
+        if told is None:
+            return False
+        found = (told["pid"], Path(told["socket"]), self.home.token())
+        if found == (self.pid, self.socket_path, self.token):
+            return False
+        self.pid, self.socket_path, self.token = found
+        return True
 
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
         """Every event after a number, for ever: those that exist, then each new one."""
@@ -106,9 +135,8 @@ class Client:
         for row in self.events(0, run, wait_s):
             event = event_of(row)
             yield event
-            if event.kind is EventKind.RUN_STATE:
-                state, message = RunState(event.data["state"]), event.data.get("message") or ""
-                if state.ended or waits_for_budget(state, message):
+            match event.data:
+                case RunStateChanged(state, message) if state.ended or waits_for_budget(state, message):
                     return
 
 

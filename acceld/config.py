@@ -16,12 +16,24 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from acceld import trust
+from acceld import plugins, trust
 from acceld.errors import ConfigError, did_you_mean
+from acceld.model import SEARCH_OPTIONS, StrategyName
+from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
+
+
+if TYPE_CHECKING:
+    BackendName: TypeAlias = str
+    ApiName: TypeAlias = str
+    ChipName: TypeAlias = str
+    ProviderName: TypeAlias = str
+else:  # checked like any other Literal; plug-ins add to them
+    BackendName, ApiName, ChipName = Literal[tuple(TARGETS)], Literal[APIS], Literal[CHIPS]
+    ProviderName = Literal[("openai", "anthropic", *(one.name for one in plugins.plugins("acceld.providers")))]
 
 
 def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
@@ -31,27 +43,30 @@ def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
     return field(default=default, metadata=metadata)
 
 
+def _option(name: str) -> Any:
+    """A search parameter, as the model defines it."""
+    return _key(SEARCH_OPTIONS[name].default, SEARCH_OPTIONS[name].metadata["doc"])
+
+
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
     """How a search goes where the command line does not say."""
 
     preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
     proposer: Literal["rules", "llm"] = _key("rules", "who proposes: rewrite rules (free) or models")
-    strategy: Literal["beam", "best_of_n", "reflexion", "random"] = _key("beam", "how candidates are chosen")
-    chip: Literal["trn1", "trn2", "trn3", "h100", "h200", "a100", "b200", "l40s", "l4", "host"] = _key(
-        "trn1", "the chip to optimize for"
-    )
-    api: Literal["nki_legacy", "nki", "triton", "c", "numpy"] = _key(
+    strategy: StrategyName = _option("strategy")
+    chip: ChipName = _key("trn1", "the chip to optimize for")
+    api: ApiName = _key(
         "nki_legacy", "neuronxcc.nki (trn1, trn2), nki >= 0.3 (trn2, trn3), triton (GPUs), c or numpy (host)"
     )
-    seed: int = _key(0, "with rules, the same seed makes the same decisions")
+    seed: int = _option("seed")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
-    show_simulated: bool = _key(False, "a measured run sees insights from simulations too, marked unverified")
-    fixer_steps: int = _key(0, "repairs a failed candidate may get")
-    patience: int = _key(3, "stop after this many iterations without a better kernel; 0 never")
-    target_percent: float | None = _key(None, "stop at this percent of attainable")
-    max_usd_per_percent: float | None = _key(None, "stop when the next percent is expected to cost more than this")
-    time_limit_s: float | None = _key(None, "stop a run after this long")
+    show_simulated: bool = _option("show_simulated")
+    fixer_steps: int = _option("fixer_steps")
+    patience: int = _option("patience")
+    target_percent: float | None = _option("target_percent")
+    max_usd_per_percent: float | None = _option("max_usd_per_percent")
+    time_limit_s: float | None = _option("time_limit_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ class EvaluateConfig:
     max_instructions: int = _key(1_000_000, "instructions a program may have")
     queue_size: int = _key(64, "candidates that may wait; submitting waits when it is full")
     sandbox: Literal["auto", "L4", "L3", "L2", "L1"] = _key("auto", "least isolation to accept", trusted=True)
-    cache_gib: float = _key(4.0, "disk for input data and references kept between evaluations")
+    cache_gib: float = _key(4.0, "disk for input data and references; those in use may exceed it")
     allow_unsandboxed: bool = _key(False, "run model-written code where no isolation works", trusted=True)
     strict_legality: bool = _key(False, "refuse what newer compilers refuse, such as block dimensions")
 
@@ -90,7 +105,7 @@ class RoleConfig:
 class ModelConfig:
     """One model. The key is read from the environment variable ``key_env``."""
 
-    provider: Literal["openai", "anthropic"] = _key("openai", "openai: any OpenAI-compatible endpoint")
+    provider: ProviderName = _key("openai", "openai: any OpenAI-compatible endpoint")
     name: str = _key("", "the provider's name of the model; default: the table's name")
     protocol: Literal["chat", "responses"] = _key("chat", "for openai")
     base_url: str = _key("", "another endpoint, such as http://127.0.0.1:8000/v1", trusted=True)
@@ -137,7 +152,7 @@ class BudgetConfig:
 class DevicesConfig:
     """Which hardware to use."""
 
-    backend: Literal["simulator", "neuron_legacy", "neuron", "cuda", "cpu"] = _key("simulator", "how candidates run")
+    backend: BackendName = _key("simulator", "how candidates run")
     cores: tuple[int, ...] = _key((), "logical cores to use; empty: all that are free")
     compile_python: str = _key("", "interpreter with the Neuron compiler; empty: found", trusted=True)
     runner_python: str = _key("", "interpreter with the Neuron runtime; empty: found", trusted=True)
@@ -466,3 +481,11 @@ def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[s
         elif key in values:
             made[f.name] = _checked(key, values[key], hint, origins[key])
     return kind(**made)
+
+
+def dotted(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested sections by dotted keys."""
+    found: dict[str, Any] = {}
+    for name, value in section.items():
+        found |= dotted(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return found

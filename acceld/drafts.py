@@ -40,7 +40,7 @@ class DraftOutput:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFacts:
-    """What running a reference once tells."""
+    """Arguments and outputs, found by running a reference once."""
 
     arguments: tuple[DraftArgument, ...]
     outputs: tuple[DraftOutput, ...]

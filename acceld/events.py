@@ -1,6 +1,7 @@
-"""What happens, as rows: each event is written in the transaction of the change it tells of, then published.
+"""Events: one typed record for each thing that happens, written in the transaction of the change that it reports.
 
-``data`` is JSON-able and small: ids, names and the figures a screen shows, never whole sources.
+The records are small: ids, names and the figures a screen shows, never whole sources. The store, the HTTP stream, the
+screens, alerts and hooks all use these records; :func:`to_json` and :func:`from_json` are their one JSON form.
 """
 
 from __future__ import annotations
@@ -8,71 +9,364 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, get_args
+
+import msgspec
+
+from acceld.model import RunState, Status
 
 
 class EventKind(StrEnum):
-    """Every kind of event, with what its ``data`` holds."""
+    """The name of each kind of event, as it is stored and sent."""
 
     RUN_CREATED = "run_created"
-    """workload, chip, api, backend, proposer, preset, search"""
     RUN_STATE = "run_state"
-    """state, message"""
     ITERATION_STARTED = "iteration_started"
-    """iteration, beam (candidate ids)"""
     PLAN_WRITTEN = "plan_written"
-    """plan, parent, iteration, index, title, rule"""
     ATTEMPT_FAILED = "attempt_failed"
-    """plan, index, reason"""
     CANDIDATE_WRITTEN = "candidate_written"
-    """candidate, parent, plan, iteration, sha256"""
     CANDIDATE_QUEUED = "candidate_queued"
-    """candidate"""
     CANDIDATE_STARTED = "candidate_started"
-    """candidate, device"""
     CANDIDATE_EVALUATED = "candidate_evaluated"
-    """candidate, evaluation, status, latency_us, percent_of_peak, percent_of_attainable, speedup, failure, gate, bound,
-    source (of the latency: simulated or measured)"""
     BEAM_SELECTED = "beam_selected"
-    """iteration, beam (candidate ids), best, best_latency_us, speedup"""
     BEST_CHANGED = "best_changed"
-    """candidate, latency_us, speedup, percent_of_peak, source"""
     INSIGHT_WRITTEN = "insight_written"
-    """insight, title, kind, speedup"""
     INSIGHT_CHANGED = "insight_changed"
-    """insight, what (pinned, muted, edited, deleted, withdrawn)"""
     LLM_CALL_STARTED = "llm_call_started"
-    """call, role, model"""
     LLM_CALL_FINISHED = "llm_call_finished"
-    """call, role, model, outcome, input_tokens, output_tokens, cost_usd, latency_s"""
     BUDGET_LEVEL = "budget_level"
-    """scope, spent_usd, cap_usd, percent"""
     STEERED = "steered"
-    """action, by, and the action's own arguments"""
     DEVICE_STATE = "device_state"
-    """device, state, reason"""
     NOTICE = "notice"
-    """level (info, warning, error), text, hint"""
     WATCH = "watch"
-    """path, stage, and the stage's own figures"""
     DAEMON_STARTED = "daemon_started"
-    """version, pid, sandbox_level"""
     DAEMON_STOPPED = "daemon_stopped"
-    """reason"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCreated:
+    """A run was asked for."""
+
+    kind: ClassVar = EventKind.RUN_CREATED
+    workload: str
+    chip: str
+    api: str
+    backend: str
+    proposer: str
+    preset: str = ""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """The search parameters by name."""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStateChanged:
+    """A run waits, goes on or has ended."""
+
+    kind: ClassVar = EventKind.RUN_STATE
+    state: RunState
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IterationStarted:
+    """An iteration begins with the candidates of ``beam`` as parents."""
+
+    kind: ClassVar = EventKind.ITERATION_STARTED
+    iteration: int
+    beam: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWritten:
+    """The proposer has an idea for a parent."""
+
+    kind: ClassVar = EventKind.PLAN_WRITTEN
+    plan: int
+    parent: int
+    iteration: int
+    index: int
+    title: str = ""
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """An attempt at a plan gave no code."""
+
+    kind: ClassVar = EventKind.ATTEMPT_FAILED
+    plan: int
+    index: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateWritten:
+    """A candidate's source is stored; a baseline has no parent."""
+
+    kind: ClassVar = EventKind.CANDIDATE_WRITTEN
+    candidate: int
+    parent: int | None = None
+    plan: int | None = None
+    iteration: int = 0
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateQueued:
+    """A candidate waits for a device."""
+
+    kind: ClassVar = EventKind.CANDIDATE_QUEUED
+    candidate: int
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateStarted:
+    """A candidate's evaluation began."""
+
+    kind: ClassVar = EventKind.CANDIDATE_STARTED
+    candidate: int
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateEvaluated:
+    """A candidate has a verdict."""
+
+    kind: ClassVar = EventKind.CANDIDATE_EVALUATED
+    candidate: int
+    evaluation: int
+    status: Status
+    latency_us: float | None = None
+    percent_of_peak: float | None = None
+    percent_of_attainable: float | None = None
+    speedup: float | None = None
+    """Over the baseline."""
+    failure: str | None = None
+    gate: str | None = None
+    bound: str = ""
+    source: str | None = None
+    """Of the latency: ``simulated`` or ``measured``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeamSelected:
+    """An iteration ended with these candidates."""
+
+    kind: ClassVar = EventKind.BEAM_SELECTED
+    iteration: int
+    beam: tuple[int, ...]
+    best: int
+    best_latency_us: float | None = None
+    speedup: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BestChanged:
+    """A run has a new best candidate."""
+
+    kind: ClassVar = EventKind.BEST_CHANGED
+    candidate: int
+    latency_us: float | None = None
+    speedup: float | None = None
+    percent_of_peak: float | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InsightWritten:
+    """The memory has a new insight."""
+
+    kind: ClassVar = EventKind.INSIGHT_WRITTEN
+    insight: int
+    title: str
+    insight_kind: str
+    """``kind`` in JSON."""
+    speedup: float
+
+
+@dataclass(frozen=True, slots=True)
+class InsightChanged:
+    """An insight was pinned, muted, edited, deleted or withdrawn."""
+
+    kind: ClassVar = EventKind.INSIGHT_CHANGED
+    insight: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class LlmCallStarted:
+    """A model was asked."""
+
+    kind: ClassVar = EventKind.LLM_CALL_STARTED
+    call: int
+    role: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class LlmCallFinished:
+    """A model answered or failed. ``cost_usd`` is None where no price is known."""
+
+    kind: ClassVar = EventKind.LLM_CALL_FINISHED
+    call: int
+    role: str
+    model: str
+    outcome: str
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLevel:
+    """Spending passed a share of its cap."""
+
+    kind: ClassVar = EventKind.BUDGET_LEVEL
+    scope: str
+    spent_usd: float
+    cap_usd: float
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """A person's wish was carried out or refused. In JSON ``arguments`` stand beside the other keys."""
+
+    kind: ClassVar = EventKind.STEERED
+    action: str
+    by: str = ""
+    result: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device came, went, or fell ill."""
+
+    kind: ClassVar = EventKind.DEVICE_STATE
+    device: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A sentence for a person. ``level`` is info, warning or error."""
+
+    kind: ClassVar = EventKind.NOTICE
+    level: str
+    text: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A saved file was taken over or refused."""
+
+    kind: ClassVar = EventKind.WATCH
+    path: str
+    stage: str
+    text: str = ""
+    good: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStarted:
+    """The daemon answers."""
+
+    kind: ClassVar = EventKind.DAEMON_STARTED
+    version: str
+    pid: int
+    sandbox_level: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonStopped:
+    """The daemon ends."""
+
+    kind: ClassVar = EventKind.DAEMON_STOPPED
+    reason: str
+
+
+EventData = (
+    RunCreated
+    | RunStateChanged
+    | IterationStarted
+    | PlanWritten
+    | AttemptFailed
+    | CandidateWritten
+    | CandidateQueued
+    | CandidateStarted
+    | CandidateEvaluated
+    | BeamSelected
+    | BestChanged
+    | InsightWritten
+    | InsightChanged
+    | LlmCallStarted
+    | LlmCallFinished
+    | BudgetLevel
+    | Steered
+    | DeviceState
+    | Notice
+    | Watch
+    | DaemonStarted
+    | DaemonStopped
+)
+_RECORDS: Mapping[str, type[EventData]] = {record.kind: record for record in get_args(EventData)}
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """One event. ``seq`` is its row id (0 before it is stored), ``run`` None for the daemon's own."""
 
-    kind: EventKind
+    data: EventData
     run: int | None = None
-    data: Mapping[str, Any] = field(default_factory=dict)
     seq: int = 0
     at: float = 0.0
     """Seconds since the epoch."""
 
+    @property
+    def kind(self) -> EventKind:
+        """The kind of the data."""
+        return self.data.kind
+
+
+def to_json(data: EventData) -> dict[str, Any]:
+    """Return what an event says as a JSON-able object, without its kind."""
+    made: dict[str, Any] = msgspec.to_builtins(data)
+    match data:
+        case Steered():
+            made |= made.pop("arguments")
+        case InsightWritten():
+            made = {"kind" if name == "insight_kind" else name: value for name, value in made.items()}
+    return made
+
+
+def from_json(kind: str, raw: Mapping[str, Any]) -> EventData:
+    """Return the record of a kind from its JSON form; keys that it does not know are left out.
+
+    ValueError for a kind that this version does not know, or a value that does not fit.
+    """
+    if kind == EventKind.STEERED:
+        known = ("action", "by", "result")
+        own = {name: value for name, value in raw.items() if name not in known}
+        raw = {name: value for name, value in raw.items() if name in known} | {"arguments": own}
+    elif kind == EventKind.INSIGHT_WRITTEN:
+        raw = {**raw, "insight_kind": raw.get("kind")}
+    try:
+        return msgspec.convert(raw, _RECORDS[kind])
+    except (KeyError, msgspec.ValidationError) as error:
+        raise ValueError(f"no event {kind!r} of {dict(raw)!r}: {error}") from error
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """Return an event as clients see it."""
+    return {"seq": event.seq, "at": event.at, "kind": event.kind, "run": event.run, "data": to_json(event.data)}
+
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """An event from its JSON form. ValueError for a kind that this version does not know."""
-    return Event(EventKind(row["kind"]), row.get("run"), row.get("data") or {}, row["seq"], row.get("at") or 0.0)
+    """Return an event from its JSON form. ValueError for a kind that this version does not know."""
+    return Event(from_json(row["kind"], row.get("data") or {}), row.get("run"), row["seq"], row.get("at") or 0.0)

@@ -24,6 +24,11 @@ STATUS_GLYPHS: dict[Status, str] = {
 """A glyph for each status; the word always stands beside it."""
 
 
+def status(value: Status | str) -> str:
+    """Return ``✓ passed``."""
+    return f"{STATUS_GLYPHS[Status(value)]} {value}"
+
+
 def duration(latency_us: float | None) -> str:
     """``1.19 ms``, ``870 µs``, ``2.31 s``: three significant digits; ``—`` for None."""
     if latency_us is None:
@@ -67,13 +72,13 @@ def speedup(value: float | None, tie_band_percent: float | None = None) -> str:
 
 
 def paired(found: Mapping[str, Any]) -> str:
-    """``7.05x (6.71 – 7.40), 3 steps, each against its parent``: measured by turns, with its 95 % interval."""
+    """``7.05x (6.71 – 7.40), 3 steps, each against its parent``: measured interleaved, with its 95 % interval."""
     how = "best against baseline" if found["steps"] == 1 else f"{found['steps']} steps, each against its parent"
     return f"{found['ratio']:.2f}x ({found['low']:.2f} – {found['high']:.2f}, 95 %), {how}"
 
 
 def cores(statistics: Mapping[str, Any]) -> list[str]:
-    """What an evaluator's statistics tell of the cores of each backend that has some, one line each.
+    """Return a line about the cores of each backend that has some, from an evaluator's statistics.
 
     ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3 out of service``.
     """

@@ -67,6 +67,16 @@ class Home:
         """Copies of the database."""
         return self.path / "backups"
 
+    @property
+    def datasets(self) -> Path:
+        """Inputs and references kept between evaluations: made again where they are missing."""
+        return self.path / "datasets"
+
+    @property
+    def made_again(self) -> tuple[Path, ...]:
+        """Folders whose contents acceld makes again when it needs them: data sets, noise floors, compiled kernels."""
+        return self.datasets, self.path / "floors", self.path / "neuron"
+
     def socket(self) -> Path:
         """Where a new daemon of this folder listens: a short path in the user's runtime folder, which is made."""
         name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12] + ".sock"
@@ -212,7 +222,9 @@ class DaemonLock:
 
     def release(self) -> None:
         """Stop serving."""
-        self._home.daemon_file.unlink(missing_ok=True)
+        told = _told(self._home)
+        if told is None or told["pid"] == os.getpid():  # else the folder was replaced, and another daemon serves it
+            self._home.daemon_file.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 

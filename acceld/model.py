@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 
 class Status(StrEnum):
@@ -369,52 +369,45 @@ class Insight:
     id: int = 0
 
 
+StrategyName = Literal["beam", "best_of_n", "reflexion", "random"]
+MemoryPolicy = Literal["off", "fifo", "random", "value"]
+
+
+def _option(default: Any, doc: str) -> Any:
+    return field(default=default, metadata={"doc": doc})
+
+
 @dataclass(frozen=True, slots=True)
 class SearchParameters:
-    """The paper's hyper-parameters, and ours. Defaults: the preset ``standard``."""
+    """The paper's hyper-parameters, and ours. Defaults: the preset ``standard``.
 
-    beam_width: int = 4
-    """B: candidates kept between iterations."""
-    plans: int = 8
-    """N: plans a parent."""
-    attempts: int = 2
-    """K: attempts a plan."""
-    iterations: int = 8
-    """T."""
-    fixer_steps: int = 0
-    memory: str = "off"
-    """off, fifo, random or value."""
-    top_k: int = 8
-    """New insights an iteration, at most."""
-    memory_size: int = 16
-    """ExpN: insights shown to the planner, at most."""
-    t_pos: float = 1.04
-    t_neg: float = 1.15
-    strategy: str = "beam"
-    """beam, best_of_n, reflexion or random."""
-    seed: int = 0
-    target_percent: float | None = None
-    """Stop when the best reaches this percent of attainable."""
-    patience: int = 3
-    """Stop after this many iterations without a better kernel; 0 never."""
-    budget_usd: float | None = None
-    time_limit_s: float | None = None
-    screen: bool = False
-    """On a device: do not measure what the simulator finds clearly slower than its parent, save for a sample."""
-    planner: bool = True
-    """False: the executor works straight from the kernel, without a plan."""
-    fixer_usd: float | None = None
-    """What repairs may cost, of the budget."""
-    show_simulated: bool = False
-    """A measured run sees insights from simulations too, marked unverified."""
-    own_insights: bool = False
-    """The memory holds this run's insights alone, so that runs can be compared."""
-    max_usd_per_percent: float | None = None
-    """Stop when the next percent is expected to cost more than this."""
-    from_reference: bool = False
-    """There is no kernel to start from: the executor writes the first one from the reference."""
-    candidates: int | None = None
-    """Stop once so many candidates have been judged; the last iteration is cut to fit."""
+    The one definition of what a search may be told: configuration and command line take defaults and texts from here.
+    """
+
+    beam_width: int = _option(4, "candidates kept between iterations (B)")
+    plans: int = _option(8, "plans a parent (N)")
+    attempts: int = _option(2, "attempts a plan (K)")
+    iterations: int = _option(8, "iterations at most (T)")
+    fixer_steps: int = _option(0, "repairs a failed candidate may get")
+    memory: MemoryPolicy = _option("off", "which insights the planner is shown")
+    top_k: int = _option(8, "new insights an iteration, at most")
+    memory_size: int = _option(16, "insights shown to the planner, at most (ExpN)")
+    t_pos: float = _option(1.04, "speed-up from which a rewrite teaches what to do")
+    t_neg: float = _option(1.15, "slow-down from which a rewrite teaches what not to do")
+    strategy: StrategyName = _option("beam", "how candidates are chosen")
+    seed: int = _option(0, "with rules, the same seed makes the same decisions")
+    target_percent: float | None = _option(None, "stop at this percent of attainable")
+    patience: int = _option(3, "stop after this many iterations without a better kernel; 0 never")
+    budget_usd: float | None = _option(None, "cap on what models may cost")
+    time_limit_s: float | None = _option(None, "stop a run after this long")
+    screen: bool = _option(False, "on a device, measure only a sample of what the simulator finds clearly slower")
+    planner: bool = _option(True, "without it the executor works straight from the kernel")
+    fixer_usd: float | None = _option(None, "of the budget, what repairs may cost")
+    show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
+    own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")
+    max_usd_per_percent: float | None = _option(None, "stop when the next percent is expected to cost more than this")
+    from_reference: bool = _option(False, "the executor writes the first kernel from the reference")
+    candidates: int | None = _option(None, "stop once so many candidates were judged; the last iteration is cut to fit")
 
     def __post_init__(self) -> None:
         for name in ("beam_width", "plans", "attempts", "iterations"):
@@ -424,6 +417,11 @@ class SearchParameters:
             raise ValueError(f"candidates must be at least 1, not {self.candidates}")
 
 
+SEARCH_OPTIONS: Mapping[str, Field[Any]] = MappingProxyType(
+    {option.name: option for option in fields(SearchParameters)}
+)
+"""Every search parameter by name: its default, and its ``doc`` under metadata."""
+
 PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
     {
         "quick": SearchParameters(beam_width=2, plans=4, attempts=2, iterations=4),
@@ -431,6 +429,33 @@ PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
         "paper": SearchParameters(beam_width=6, plans=12, attempts=2, iterations=16, memory="fifo", patience=0),
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a kind of proposer can do. The search, commands and screens ask for these, never for its name."""
+
+    uses_models: bool = False
+    """Its proposals cost money, are drawn at random, and may read and teach the optimization memory."""
+    writes_first: bool = False
+    """It can write a first kernel from a reference."""
+    repairs: bool = False
+    """It can repair a failed candidate."""
+    teaches: bool = False
+    """It can distil an insight from a rewrite."""
+    trusted: bool = False
+    """Its kernels are changes that acceld itself makes, so the policy for strangers' sources does not apply."""
+    exhaustible: bool = False
+    """An iteration without a candidate means that nothing is left to propose."""
+
+
+PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
+    {
+        "rules": Abilities(trusted=True, exhaustible=True),
+        "llm": Abilities(uses_models=True, writes_first=True, repairs=True, teaches=True),
+    }
+)
+"""Every kind of proposer, by the name that configuration and runs give it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +468,7 @@ class RunSpec:
     api: str = "nki_legacy"
     backend: str = "simulator"
     proposer: str = "rules"
+    """One of :data:`PROPOSERS`."""
     preset: str = "standard"
     search: SearchParameters = field(default_factory=SearchParameters)
     root: Kernel | None = None
@@ -469,3 +495,5 @@ class Run:
     """Ids of candidates."""
     message: str = ""
     """Why it ended or waits."""
+    exit_code: int = 0
+    """What commands that wait for it end with."""

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from acceld.chips import CHIPS, ChipSpec
-from acceld.targets import HOST
+from acceld.device import HOST
 
 SPLIT_PASSES = 3
 """bfloat16 passes of a product whose operands are split in two so that the result keeps float32 accuracy."""

@@ -1,56 +1,62 @@
-"""What candidates can be written for and run on: which backend takes which APIs and chips, as data."""
+"""Which backends there are, and which APIs and chips each takes.
+
+The simulator is always there. Each package in ``acceld/devices`` adds a :class:`Device`, and so does each entry point in
+the group ``acceld.backends``: whoever deletes a device's folder has removed the device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
+from acceld import plugins
+from acceld.chips import API_CHIPS
+from acceld.device import Device, Target
 from acceld.errors import UsageError, did_you_mean
 from acceld.model import Source
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One backend: the APIs of its kernels, the chips of each, and what its latencies are."""
-
-    backend: str
-    chips: Mapping[str, tuple[str, ...]]
-    """By API; the first chip is the one meant where nobody says."""
-    source: Source
-
-    @property
-    def apis(self) -> tuple[str, ...]:
-        """APIs it takes; the first is the one meant where nobody says."""
-        return tuple(self.chips)
-
-
-def _target(backend: str, source: Source, **chips: tuple[str, ...]) -> Target:
-    return Target(backend, MappingProxyType(chips), source)
-
-
 SIMULATOR = "simulator"
-NEURON = ("neuron_legacy", "neuron")
-"""Backends that run on Trainium."""
-GPUS = ("h100", "h200", "a100", "b200", "l40s", "l4")
-HOSTED = frozenset({"cpu", "cuda"})
-"""Backends whose kernels run with data in a process of this machine, timed from outside of it."""
-HOST = "host"
-"""The chip of the machine the daemon runs on: its CPU."""
+DEVICES = "acceld.devices"
+"""The package whose packages are the devices that acceld brings."""
 
+
+def _devices() -> Iterator[Device]:
+    """Yield the devices of acceld, then those of installed packages whose backends have names of their own."""
+    taken = {SIMULATOR}
+    for package in plugins.packages_below(DEVICES):
+        device: Device = import_module(package).DEVICE
+        taken |= {target.backend for target in device.targets}
+        yield device
+
+    def fault(value: Any) -> str:
+        if not isinstance(value, Device):
+            return f"{value!r} is not an acceld.device.Device"
+        twice = sorted(taken & {target.backend for target in value.targets})
+        return f"there is a backend {twice[0]!r} already" if twice else ""
+
+    for plugin in plugins.accepted("acceld.backends", fault):
+        taken |= {target.backend for target in plugin.value.targets}
+        yield plugin.value
+
+
+ALL_DEVICES: tuple[Device, ...] = tuple(_devices())
 TARGETS: Mapping[str, Target] = MappingProxyType(
     {
         target.backend: target
         for target in (
-            _target(SIMULATOR, Source.SIMULATED, nki_legacy=("trn1", "trn2"), nki=("trn2", "trn3")),
-            _target("neuron_legacy", Source.MEASURED, nki_legacy=("trn1", "trn2")),
-            _target("neuron", Source.MEASURED, nki=("trn2", "trn3")),
-            _target("cuda", Source.MEASURED, triton=GPUS),
-            _target("cpu", Source.MEASURED, c=(HOST,), numpy=(HOST,)),
+            Target(SIMULATOR, API_CHIPS, Source.SIMULATED),
+            *(target for device in ALL_DEVICES for target in device.targets),
         )
     }
 )
 """Every backend, by name."""
+DEVICE_OF: Mapping[str, Device] = MappingProxyType(
+    {target.backend: device for device in ALL_DEVICES for target in device.targets}
+)
+"""The device behind each backend but the simulator."""
 
 APIS = tuple(dict.fromkeys(api for target in TARGETS.values() for api in target.apis))
 SIMULATED_CHIPS = tuple(sorted({chip for chips in TARGETS[SIMULATOR].chips.values() for chip in chips}))

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from acceld.store import history, listing
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from acceld.store.maintenance import rebuild_totals
+from acceld.store.reads import history, listing
 
 A_RUN = 400
 """Candidates of a run."""

@@ -55,7 +55,9 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
+from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
+from acceld.store.reads.records import load_plans
 
 Place = tuple[int, ...]
 
@@ -219,7 +221,7 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
     model, judge = DelayedModel(clock, slots), DelayedDevices(clock, devices)
     root = Kernel("def kernel(x):\n    return x\n" + "# padding\n" * 200, "nki_legacy", entry="kernel")
     spec = RunSpec("bench", search=parameters, proposer="llm", root=root, backend="neuron_legacy")
-    run: Run = await store.create_run(spec)
+    run: Run = await store.change(create_run, spec)
     price = Price.of("0.15", "0.60")
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/", price=price, limits=Limits(slots))
     calls = Calls({"m": (settings, model)}, ledger=StoreLedger(store), purse=Budget(daemon_usd=100.0))
@@ -232,7 +234,7 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
     baseline_s = delays.draw("device", (0,))
     await search.run()
     wall_s, cpu_s = time.monotonic() - started_s - baseline_s, time.process_time() - cpu_s
-    written = await store.plans(run.id)
+    written = await store.read(load_plans, run.id)
     await store.close()
     iterations: dict[int, list[Branch]] = {}
     for plan in written:

@@ -133,7 +133,7 @@ async def measure(candidates: int, rate: int, seconds: float) -> dict[str, float
     echoes: list[float] = []
     costs: list[float] = []
     async with app.run_test(size=(120, 40)):
-        while app.run_view is None or len(app.run_view.candidates) < candidates:  # noqa: ASYNC110  # nobody tells
+        while app.session.run_view is None or len(app.session.run_view.candidates) < candidates:  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.05)
         app.switch_mode("beam")
         await asyncio.sleep(1.0)
@@ -155,7 +155,7 @@ async def measure(candidates: int, rate: int, seconds: float) -> dict[str, float
             await asyncio.sleep(0.05)
         elapsed = time.monotonic() - began
         used = time.process_time() - cpu
-        shown_candidates = len(app.run_view.candidates)
+        shown_candidates = len(app.session.run_view.candidates)
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_kib
     return {
         "candidates": shown_candidates,

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from acceld.store.changes.runs import write_notice
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -129,7 +131,7 @@ def stall_a_listener(folder: Path, rounds: int) -> Result:
         listeners = [asyncio.create_task(listen()) for _ in range(4)]
         grown, before = 0, 0
         for _ in range(events // 500):
-            await asyncio.gather(*(store.notice(None, "info", "x" * size) for _ in range(500)))
+            await asyncio.gather(*(store.change(write_notice, None, "info", "x" * size) for _ in range(500)))
             before = before or _rss(os.getpid())  # what the first page of events takes is not growth
             grown = max(grown, _rss(os.getpid()) - before)
         missed = sum(await asyncio.gather(*listeners))
@@ -233,14 +235,16 @@ def copy_under_load(folder: Path, rounds: int) -> Result:
     async def go() -> dict[str, Any]:
         store = await asyncio.to_thread(Store.open, folder / "acceld.db")
         while size_bytes(store.path) < 100 << 20:
-            await asyncio.gather(*(store.notice(None, "info", os.urandom(8000).hex()) for _ in range(200)))
+            await asyncio.gather(
+                *(store.change(write_notice, None, "info", os.urandom(8000).hex()) for _ in range(200))
+            )
         stop, slowest_s = False, 0.0
 
         async def write() -> None:
             nonlocal slowest_s
             while not stop:
                 began = time.monotonic()
-                await store.notice(None, "info", "x" * 500)
+                await store.change(write_notice, None, "info", "x" * 500)
                 slowest_s = max(slowest_s, time.monotonic() - began)
                 await asyncio.sleep(0.005)
 

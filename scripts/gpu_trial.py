@@ -4,7 +4,7 @@
     python scripts/gpu_trial.py --tables-from FOLDER/gpu_trial.json docs/gpu.md
 
 Run it on a machine with an NVIDIA GPU, in an environment with ``pip install 'acceld[cuda]'``. For each workload it
-searches with the ``rules`` proposer, measures best and baseline once more by turns (``acceld verify``), and times PyTorch's
+searches with the ``rules`` proposer, measures best and baseline once more interleaved (``acceld verify``), and times PyTorch's
 own operators (cold L2, CUDA events, median). The folder gets the tables, all figures as JSON and a copy of the database,
 after every workload anew: a trial that is cut off leaves what it had, and the same command goes on where it ended.
 Workloads come in the order of what they tell for their time. It changes no clocks and touches no other process.
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.cli.history_source import reading
+from acceld.cli.connect import reading
 from acceld.devices.cuda.driver import CudaDriver
 from acceld.errors import AcceldError
 from acceld.roofline import least_us
@@ -131,7 +131,7 @@ class Trial:
         return min(2 * rest_s / left, rest_s) - AFTER_S
 
     def _one(self, found: Workload, limit_s: float | None) -> dict[str, Any]:
-        """Baseline, best, their ratio by turns, and PyTorch; ``error`` with what acceld said where the search failed."""
+        """Baseline, best, their ratio interleaved, and PyTorch; ``error`` with what acceld said where the search failed."""
         asked = ["optimize", found.name, "--backend", "cuda", "--api", "triton", "--chip", self._chip]
         asked += ["--proposer", "rules", *self._search, "--wait", "--json"]
         if limit_s is not None:
@@ -222,7 +222,7 @@ def tables(figures: Mapping[str, Any]) -> str:
     head = [
         f"{figures['gpu']}; {figures['sdk']}.",
         "",
-        "| workload | baseline us | best us | by turns (95 %) | torch us | best, % of peak | what won, or why not |",
+        "| workload | baseline us | best us | interleaved (95 %) | torch us | best, % of peak | what won, or why not |",
         "|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*head, *(_row(name, one) for name, one in figures["rows"].items()), ""])

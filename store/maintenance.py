@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import StoreError
+from acceld.store.changes.rollups import EXPECTED, KEYS
 from acceld.store.connection import WriterLock, connect_reader, connect_writer, damage
-from acceld.store.rollups import EXPECTED, KEYS
 from acceld.store.writer import Transaction
 
 

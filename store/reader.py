@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from acceld.events import Event
-from acceld.store import queries
 from acceld.store.connection import READER_LIMIT_S, connect_reader, damage
 from acceld.store.hub import PAGE
+from acceld.store.reads import records
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class HistoryFile:
     async def pages(self, after_seq: int) -> AsyncIterator[list[Event]]:
         """Every event after ``after_seq``, those that are there at once together; looks for new ones twice a second."""
         while True:
-            page = await self.read(queries.load_events, after_seq, None, PAGE)
+            page = await self.read(records.load_events, after_seq, None, PAGE)
             if page:
                 yield page
                 after_seq = page[-1].seq

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from acceld.events import Event, EventKind
+from acceld.events import Event, from_json
 from acceld.model import (
     Attempt,
     Candidate,
@@ -118,6 +118,7 @@ def run_of(row: Row, root: Kernel | None) -> Run:
         created_at=row["created_at"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+        exit_code=row["exit_code"],
         iteration=row["iteration"],
         baseline=row["baseline"],
         best=row["best"],
@@ -269,7 +270,7 @@ def insight_values(insight: Insight) -> dict[str, Any]:
 
 def event_of(row: Row) -> Event:
     """A row of ``events`` as a record."""
-    return Event(EventKind(row["kind"]), row["run"], load(row["data"]), row["seq"], row["at"])
+    return Event(from_json(row["kind"], load(row["data"])), row["run"], row["seq"], row["at"])
 
 
 def search_values(search: SearchParameters) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import AcceldError, StoreError
-from acceld.events import Event, EventKind
+from acceld.events import Event, EventData, Notice, from_json, to_json
 from acceld.store.connection import damage
 from acceld.store.rows import clean, dump, load
 
@@ -69,14 +69,14 @@ class Transaction:
         row: sqlite3.Row | None = self.execute(sql, values).fetchone()
         return row
 
-    def event(self, kind: EventKind, run: int | None = None, /, **data: Any) -> Event:
+    def event(self, data: EventData, run: int | None = None) -> Event:
         """Write an event in this transaction; it is published after the commit."""
-        text = clean(dump(data))
+        text = clean(dump(to_json(data)))
         if self._redact is not None:
             text = self._redact(text)
-            data = load(text)
-        seq = self.insert("events", {"at": self.at, "kind": kind, "run": run, "data": text})
-        event = Event(kind, run, data, seq, self.at)
+            data = from_json(data.kind, load(text))
+        seq = self.insert("events", {"at": self.at, "kind": data.kind, "run": run, "data": text})
+        event = Event(data, run, seq, self.at)
         self.events.append(event)
         return event
 
@@ -221,9 +221,7 @@ class Writer:
             connection.execute("RELEASE change")
         if self.degraded:
             recovered = Transaction(connection, time.time(), None)
-            recovered.event(
-                EventKind.NOTICE, None, level="info", text=f"Storage works again ({self.degraded})", hint=""
-            )
+            recovered.event(Notice(level="info", text=f"Storage works again ({self.degraded})", hint=""), None)
         connection.execute("COMMIT")
         self.commits += 1
         if self.degraded:

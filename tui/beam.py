@@ -41,7 +41,7 @@ class TreeLine:
 
 @dataclass(slots=True)
 class Folding:
-    """What a person opened and closed."""
+    """Branches that a person opened and closed."""
 
     opened: set[int] = field(default_factory=set)
     closed: set[int] = field(default_factory=set)

@@ -12,9 +12,9 @@ class Client(Protocol):
     """Requests by path. DaemonError where nobody answers or the answer is an error."""
 
     read_only: bool
-    """Whether nothing can be changed, as without a daemon or in a replay."""
+    """True if nothing can be changed, as without a daemon."""
     where: str
-    """What it is connected to, for the title line."""
+    """Name of the other end, for the title line."""
 
     async def get(self, path: str, **parameters: Any) -> Any:
         """The JSON answer."""

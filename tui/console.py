@@ -10,7 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceld.events import Event, EventKind
+from acceld.events import (
+    BestChanged,
+    CandidateEvaluated,
+    CandidateQueued,
+    CandidateStarted,
+    CandidateWritten,
+    DeviceState,
+    Event,
+    InsightChanged,
+    InsightWritten,
+    IterationStarted,
+    LlmCallFinished,
+    RunCreated,
+    RunStateChanged,
+    to_json,
+)
 from acceld.tui.state import Recent, RunView
 
 KEPT_LOG = 2_000
@@ -72,8 +87,6 @@ class ConsoleView:
     queue: OrderedDict[int, tuple[int | None, float]] = field(default_factory=OrderedDict)
     """Run and time of queueing by candidate, in order of arrival."""
     log: Recent = field(default_factory=lambda: Recent(KEPT_LOG))
-    watched: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    budgets: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     now: float = 0.0
     """Time of the newest event, seconds since the epoch."""
     dirty: set[str] = field(default_factory=set)
@@ -138,62 +151,56 @@ class ConsoleView:
                 self.dirty.add(f"run {event.run}")
             self._row(event, event.run)
         self._devices(event)
-        if event.kind is EventKind.BUDGET_LEVEL:
-            self.budgets[str(event.data.get("scope"))] = event.data
-        elif event.kind is EventKind.WATCH:
-            self.watched[str(event.data.get("path"))] = event.data
-        elif event.kind in (EventKind.INSIGHT_WRITTEN, EventKind.INSIGHT_CHANGED):
+        if isinstance(event.data, InsightWritten | InsightChanged):
             self.dirty.add("insights")
         return True
 
     def _row(self, event: Event, run: int) -> None:
-        row, data = self.runs.get(run), event.data
-        if event.kind is EventKind.RUN_CREATED:
-            row = self.load_run({"id": run, "created_at": event.at}, data)
+        row = self.runs.get(run)
+        if isinstance(event.data, RunCreated):
+            row = self.load_run({"id": run, "created_at": event.at}, to_json(event.data))
         if row is None:
             return
-        match event.kind:
-            case EventKind.RUN_STATE:
-                row.state, row.message = data["state"], data.get("message") or ""
-                if row.state in ("finished", "cancelled", "failed"):
+        match event.data:
+            case RunStateChanged(state, message):
+                row.state, row.message = state, message
+                if state.ended:
                     row.ended_at = event.at
-            case EventKind.ITERATION_STARTED:
-                row.iteration = data["iteration"]
-            case EventKind.CANDIDATE_WRITTEN:
+            case IterationStarted(iteration):
+                row.iteration = iteration
+            case CandidateWritten():
                 row.candidates += 1
-            case EventKind.BEST_CHANGED:
-                row.best_us = data.get("latency_us")
-                row.percent_of_peak = data.get("percent_of_peak")
+            case BestChanged() as best:
+                row.best_us, row.percent_of_peak, row.speedup = best.latency_us, best.percent_of_peak, best.speedup
                 row.baseline_us = row.baseline_us or row.best_us
-                row.speedup = data.get("speedup")
-                row.source = data.get("source") or row.source
-            case EventKind.LLM_CALL_FINISHED:
-                row.cost_usd = (row.cost_usd or 0.0) + (data.get("cost_usd") or 0.0)
+                row.source = best.source or row.source
+            case LlmCallFinished(cost_usd=cost_usd):
+                row.cost_usd = (row.cost_usd or 0.0) + (cost_usd or 0.0)
             case _:
                 return
         self.dirty.add("runs")
 
     def _devices(self, event: Event) -> None:
-        data, kind = event.data, event.kind
-        if kind is EventKind.CANDIDATE_QUEUED:
-            self.queue[data["candidate"]] = (event.run, event.at)
-        elif kind is EventKind.CANDIDATE_STARTED:
-            self.queue.pop(data["candidate"], None)
-            if data.get("device"):
-                device = self.device(data["device"])
-                device.state, device.run, device.candidate = "busy", event.run, data["candidate"]
-                device.since = event.at
-        elif kind is EventKind.CANDIDATE_EVALUATED:
-            self.queue.pop(data["candidate"], None)
-            for device in self.devices.values():
-                if device.candidate == data["candidate"] and device.run == event.run:
-                    device.state, device.candidate, device.run, device.since = "idle", None, None, event.at
-                    device.done += 1
-        elif kind is EventKind.DEVICE_STATE:
-            device = self.device(str(data["device"]))
-            device.state, device.reason, device.since = data["state"], data.get("reason") or "", event.at
-        else:
-            return
+        match event.data:
+            case CandidateQueued(candidate):
+                self.queue[candidate] = (event.run, event.at)
+            case CandidateStarted(candidate, name):
+                self.queue.pop(candidate, None)
+                if name:
+                    device = self.device(name)
+                    device.state, device.run, device.candidate = "busy", event.run, candidate
+                    device.since = event.at
+            case CandidateEvaluated(candidate):
+                self.queue.pop(candidate, None)
+                for device in self.devices.values():
+                    if device.candidate == candidate and device.run == event.run:
+                        device.state, device.candidate, device.run, device.since = "idle", None, None, event.at
+                        device.done += 1
+            case DeviceState(name, state, reason):
+                device = self.device(name)
+                device.state, device.reason, device.since = state, reason, event.at
+            case _:
+                return
         self.dirty.add("devices")
 
     def device(self, name: str) -> DeviceRow:

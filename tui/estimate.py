@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from acceld import figures
-from acceld.model import PRESETS
+from acceld.model import PRESETS, PROPOSERS
 
 
 def at_most(preset: str) -> int:
@@ -23,11 +23,11 @@ def estimate(rows: Iterable[Mapping[str, Any]], preset: str, proposer: str, chip
     like = [r for r in rows if r["proposer"] == proposer and r["chip"] == chip and r["candidates"]]
     ended = [r for r in like if r["started_at"] is not None and r["ended_at"] is not None]
     if not ended:
-        free = ", no model cost" if proposer == "rules" else ", cost unknown"
+        free = ", cost unknown" if PROPOSERS[proposer].uses_models else ", no model cost"
         return f"{text}{free}\nno earlier run of this kind to estimate time and gain from"
     seconds = sorted((r["ended_at"] - r["started_at"]) / r["candidates"] for r in ended)
     text += f", about {figures.elapsed(median(seconds) * most)}"
-    if proposer == "rules":
+    if not PROPOSERS[proposer].uses_models:
         text += ", no model cost"
     else:
         prices = [r["cost_usd"] / r["candidates"] for r in ended if r["cost_usd"] is not None]

@@ -15,6 +15,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Footer, Input, Static
 
 from acceld.errors import AcceldError
+from acceld.model import PROPOSERS
 from acceld.tui.client import Client
 from acceld.tui.estimate import estimate
 from acceld.tui.palette import palette_of
@@ -196,7 +197,7 @@ class NewRun(ModalScreen[Mapping[str, Any] | None]):
         self._next("preset", self.PRESETS)
 
     def action_proposer(self) -> None:
-        self._next("proposer", ("rules", "llm"))
+        self._next("proposer", tuple(PROPOSERS))
 
     def action_chip(self) -> None:
         self._next("chip", self.CHIPS)

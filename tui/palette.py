@@ -129,6 +129,6 @@ def _color(values: Mapping[str, str], name: str) -> str | None:
     return rich_color.name
 
 
-def said(text: str, style: Style) -> Text:
+def styled(text: str, style: Style) -> Text:
     """``text`` in a style that what is appended to it does not take on."""
     return Text().append(text, style)

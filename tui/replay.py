@@ -33,7 +33,7 @@ class Replay:
 
     @property
     def fraction(self) -> float:
-        """Where the slider stands, 0 to 1."""
+        """Position of the slider, 0 to 1."""
         return self.position / len(self.events) if self.events else 1.0
 
     def seek(self, fraction: float) -> None:

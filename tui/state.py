@@ -4,7 +4,7 @@
 loaded from rows, then take in a backlog that overlaps them. Every fact is kept with the number of the event it came
 from, and a newer fact wins. Counters follow from facts kept by id, never from counting events.
 
-Memory is bounded by the run: about 300 bytes a candidate, one number a model call, and short rings of notices.
+Memory is bounded by the run: about 300 bytes a candidate, one number a model call.
 """
 
 from __future__ import annotations
@@ -15,10 +15,28 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from acceld.events import Event, EventKind
+from msgspec import convert
+
+from acceld.events import (
+    AttemptFailed,
+    BeamSelected,
+    BestChanged,
+    CandidateEvaluated,
+    CandidateQueued,
+    CandidateStarted,
+    CandidateWritten,
+    Event,
+    InsightWritten,
+    IterationStarted,
+    LlmCallFinished,
+    LlmCallStarted,
+    PlanWritten,
+    RunCreated,
+    RunStateChanged,
+    Steered,
+)
 from acceld.model import Status
 
-KEPT_NOTICES = 200
 LOADED = -1_000_000
 """Before every event: the number under which bests known from rows are kept, plus the iteration."""
 ANSWERED = "answered"
@@ -115,11 +133,12 @@ class Best:
     speedup: float | None = None
     percent_of_peak: float | None = None
     at: float = 0.0
+    source: str = "simulated"
 
 
 @dataclass(slots=True)
 class ModelUse:
-    """What one model in one role has cost."""
+    """Calls, tokens and cost of one model in one role."""
 
     calls: int = 0
     failed: int = 0
@@ -165,17 +184,13 @@ class RunView:
     beams: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     """Event number and candidates by iteration."""
     bests: list[Best] = field(default_factory=list)
-    insights: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    insights: dict[int, InsightWritten] = field(default_factory=dict)
     uses: dict[tuple[str, str], ModelUse] = field(default_factory=dict)
     """By role and model."""
     finished_calls: set[int] = field(default_factory=set)
     running_calls: dict[int, tuple[str, str]] = field(default_factory=dict)
     marks: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Event number and ``pin`` or ``veto`` by candidate."""
-    steps: Recent = field(default_factory=lambda: Recent(KEPT_NOTICES))
-    """What people did to the run."""
-    notices: Recent = field(default_factory=lambda: Recent(KEPT_NOTICES))
-    budget: tuple[int, Mapping[str, Any]] = (-1, {})
     started_at: float = 0.0
     changed_at: float = 0.0
 
@@ -183,7 +198,7 @@ class RunView:
 
     @property
     def iterations(self) -> int:
-        """How many the run was asked for."""
+        """Iterations that the run was asked for."""
         return int(self.search.get("iterations", 0))
 
     @property
@@ -251,52 +266,44 @@ class RunView:
             return False
         self.seq = max(self.seq, event.seq)
         self.changed_at = max(self.changed_at, event.at)
-        data, seq = event.data, event.seq
-        match event.kind:
-            case EventKind.RUN_CREATED:
+        seq = event.seq
+        match event.data:
+            case RunCreated() as data:
                 return self._created(data, event.at)
-            case EventKind.RUN_STATE:
+            case RunStateChanged(state, message):
                 if seq <= self.state_seq:
                     return False
-                self.state, self.message, self.state_seq = data["state"], data.get("message") or "", seq
-            case EventKind.ITERATION_STARTED:
-                if data["iteration"] <= self.iteration:
+                self.state, self.message, self.state_seq = state, message, seq
+            case IterationStarted(iteration):
+                if iteration <= self.iteration:
                     return False
-                self.iteration = data["iteration"]
-            case EventKind.PLAN_WRITTEN:
-                plan = self._plan(data["plan"])
-                plan.parent, plan.iteration, plan.index = data["parent"], data["iteration"], data["index"]
-                plan.title, plan.rule = data.get("title") or "", data.get("rule") or ""
-            case EventKind.ATTEMPT_FAILED:
-                self._plan(data["plan"]).no_code[data["index"]] = data.get("reason") or ""
-            case EventKind.CANDIDATE_WRITTEN:
+                self.iteration = iteration
+            case PlanWritten() as data:
+                self._planned(data)
+            case AttemptFailed(plan, index, reason):
+                self._plan(plan).no_code[index] = reason
+            case CandidateWritten() as data:
                 self._written(data)
-            case EventKind.CANDIDATE_QUEUED:
-                return self._phase(data["candidate"], "queued", "", seq)
-            case EventKind.CANDIDATE_STARTED:
-                return self._phase(data["candidate"], "running", data.get("device") or "", seq)
-            case EventKind.CANDIDATE_EVALUATED:
-                self._phase(data["candidate"], "judged", "", seq)
-                return self._judged(data["candidate"], data, seq)
-            case EventKind.BEAM_SELECTED:
-                return self._selected(data["iteration"], tuple(data["beam"]), seq)
-            case EventKind.BEST_CHANGED:
+            case CandidateQueued(candidate):
+                return self._phase(candidate, "queued", "", seq)
+            case CandidateStarted(candidate, device):
+                return self._phase(candidate, "running", device, seq)
+            case CandidateEvaluated() as data:
+                self._phase(data.candidate, "judged", "", seq)
+                return self._judged(data, seq)
+            case BeamSelected(iteration, beam):
+                return self._selected(iteration, beam, seq)
+            case BestChanged() as data:
                 return self._best(data, seq, event.at)
-            case EventKind.INSIGHT_WRITTEN:
-                self.insights.setdefault(data["insight"], data)
-            case EventKind.LLM_CALL_STARTED:
-                if data["call"] not in self.finished_calls:
-                    self.running_calls[data["call"]] = (data["role"], data["model"])
-            case EventKind.LLM_CALL_FINISHED:
+            case InsightWritten() as data:
+                self.insights.setdefault(data.insight, data)
+            case LlmCallStarted(call, role, model):
+                if call not in self.finished_calls:
+                    self.running_calls[call] = (role, model)
+            case LlmCallFinished() as data:
                 return self._call(data)
-            case EventKind.BUDGET_LEVEL:
-                if seq <= self.budget[0]:
-                    return False
-                self.budget = (seq, data)
-            case EventKind.STEERED:
-                return self._steered(event)
-            case EventKind.NOTICE:
-                return self.notices.add(event)
+            case Steered() as data:
+                return self._steered(data, seq)
             case _:
                 return False
         return True
@@ -304,25 +311,28 @@ class RunView:
     def load_run(self, row: Mapping[str, Any], seq: int) -> None:
         """The run's own row as it stood when event ``seq`` was the newest."""
         spec = row.get("spec") or row
-        self._created({"search": {}, **spec}, row.get("created_at") or 0.0)
+        names = ("workload", "chip", "api", "backend", "proposer", "preset", "search", "name")
+        self._created(
+            RunCreated(**{name: spec[name] for name in names if spec.get(name)}), row.get("created_at") or 0.0
+        )
         if seq > self.state_seq:
             self.state, self.message, self.state_seq = row.get("state") or "queued", row.get("message") or "", seq
-        self._sourced(row, seq)
+        self._sourced(row.get("source"), seq)
         self.iteration = max(self.iteration, row.get("iteration") or 0)
         base, latest = row.get("baseline_latency_us"), 0.0
         if row.get("baseline") and base:
-            self._best({"candidate": row["baseline"], "latency_us": base, "speedup": 1.0}, LOADED, 0.0)
+            self._best(BestChanged(row["baseline"], base, 1.0), LOADED, 0.0)
         for beam in row.get("beams") or ():
             if beam.get("selected"):
                 self._selected(beam["iteration"], tuple(beam["selected"]), seq)
             latency_us = beam.get("best_latency_us")
             if latency_us and latency_us != latest and latency_us < (base or 0.0):
-                found = {"candidate": beam["best"], "latency_us": latency_us, "speedup": beam.get("speedup")}
+                found = BestChanged(beam["best"], latency_us, beam.get("speedup"))
                 self._best(found, LOADED + beam["iteration"], beam.get("ended_at") or 0.0)
                 latest = latency_us
         if row.get("best") and row.get("best_latency_us") not in (None, latest, base):
-            found = {"candidate": row["best"], "latency_us": row["best_latency_us"], "speedup": row.get("speedup")}
-            self._best({**found, "percent_of_peak": row.get("percent_of_peak_after")}, -1, 0.0)
+            percent = row.get("percent_of_peak_after")
+            self._best(BestChanged(row["best"], row["best_latency_us"], row.get("speedup"), percent), -1, 0.0)
         for mark, numbers in (("pin", "pinned"), ("veto", "vetoed")):
             for number in (row.get("steering") or {}).get(numbers) or ():
                 self.marks[number] = (seq, mark)
@@ -330,28 +340,38 @@ class RunView:
 
     def load_candidate(self, row: Mapping[str, Any], seq: int) -> None:
         """A candidate's row as it stood when event ``seq`` was the newest."""
-        self._written({**row, "candidate": row["id"]})
+        facts = {"candidate": row["id"]} | {name: value for name, value in row.items() if value is not None}
+        self._written(convert(facts, CandidateWritten))
         phase = {"done": "judged"}.get(row.get("state") or "", row.get("state") or "written")
         self._phase(row["id"], phase, row.get("device") or "", seq)
         if row.get("status"):
-            failure = {name: row.get(f"failure_{name}") for name in ("rule", "message", "line")}
-            self._judged(row["id"], {**row, "failure": failure if failure["rule"] else None}, seq)
+            self._judged(convert({**facts, "failure": _failure(row)}, CandidateEvaluated), seq)
 
     def load_plan(self, row: Mapping[str, Any]) -> None:
         """A plan's row."""
-        plan = self._plan(row["id"])
-        plan.parent, plan.iteration = row.get("parent") or 0, row.get("iteration") or 0
-        plan.index = row.get("index", row.get("number")) or 0
-        plan.title, plan.rule = row.get("title") or "", row.get("rule") or ""
+        index = row.get("index", row.get("number")) or 0
+        self._planned(
+            PlanWritten(
+                row["id"],
+                row.get("parent") or 0,
+                row.get("iteration") or 0,
+                index,
+                row.get("title") or "",
+                row.get("rule") or "",
+            )
+        )
 
-    def _created(self, data: Mapping[str, Any], at: float) -> bool:
-        self.workload, self.chip, self.api = data["workload"], data["chip"], data["api"]
-        self.backend, self.proposer = data["backend"], data["proposer"]
-        self.preset = data.get("preset") or ""
-        self.search = data.get("search") or {}
-        self.name = data.get("name") or ""
+    def _created(self, data: RunCreated, at: float) -> bool:
+        self.workload, self.chip, self.api = data.workload, data.chip, data.api
+        self.backend, self.proposer, self.preset = data.backend, data.proposer, data.preset
+        self.search, self.name = data.search, data.name
         self.started_at = at
         return True
+
+    def _planned(self, data: PlanWritten) -> None:
+        plan = self._plan(data.plan)
+        plan.parent, plan.iteration, plan.index = data.parent, data.iteration, data.index
+        plan.title, plan.rule = data.title, data.rule
 
     def _plan(self, number: int) -> PlanView:
         return self.plans.setdefault(number, PlanView(number))
@@ -362,10 +382,9 @@ class RunView:
             found = self.candidates[number] = CandidateView(number)
         return found
 
-    def _written(self, data: Mapping[str, Any]) -> None:
-        node = self._candidate(data["candidate"])
-        node.parent, node.plan, node.iteration = data.get("parent"), data.get("plan"), data.get("iteration") or 0
-        node.sha256 = data.get("sha256") or ""
+    def _written(self, data: CandidateWritten) -> None:
+        node = self._candidate(data.candidate)
+        node.parent, node.plan, node.iteration, node.sha256 = data.parent, data.plan, data.iteration, data.sha256
         siblings = self.children.setdefault(node.parent or 0, [])
         if not siblings or siblings[-1] < node.id:
             siblings.append(node.id)
@@ -379,27 +398,25 @@ class RunView:
         node.phase, node.device, node.phase_seq = phase, device, seq
         return True
 
-    def _judged(self, number: int, data: Mapping[str, Any], seq: int) -> bool:
-        node = self._candidate(number)
+    def _judged(self, data: CandidateEvaluated, seq: int) -> bool:
+        node = self._candidate(data.candidate)
         if seq <= node.verdict_seq:
             return False
         if node.status is not None:
             self.counts[node.status.value] -= 1
             if not self.counts[node.status.value]:
                 del self.counts[node.status.value]
-        node.verdict_seq, node.status = seq, Status(data["status"])
+        node.verdict_seq, node.status = seq, data.status
         self.counts[node.status.value] += 1
-        node.latency_us, node.speedup = data.get("latency_us"), data.get("speedup")
-        node.percent_of_peak = data.get("percent_of_peak")
-        node.percent_of_attainable = data.get("percent_of_attainable")
-        node.failure, node.gate = failure_text(data.get("failure")), data.get("gate") or ""
-        node.bound = data.get("bound") or ""
-        self._sourced(data, seq)
+        node.latency_us, node.speedup = data.latency_us, data.speedup
+        node.percent_of_peak, node.percent_of_attainable = data.percent_of_peak, data.percent_of_attainable
+        node.failure, node.gate, node.bound = data.failure or "", data.gate or "", data.bound
+        self._sourced(data.source, seq)
         return True
 
-    def _sourced(self, data: Mapping[str, Any], seq: int) -> None:
-        if data.get("source") and seq > self.source_seq:
-            self.source, self.source_seq = data["source"], seq
+    def _sourced(self, source: str | None, seq: int) -> None:
+        if source and seq > self.source_seq:
+            self.source, self.source_seq = source, seq
 
     def _selected(self, iteration: int, beam: tuple[int, ...], seq: int) -> bool:
         if iteration in self.beams and self.beams[iteration][0] >= seq:
@@ -408,44 +425,45 @@ class RunView:
         self.iteration = max(self.iteration, iteration)
         return True
 
-    def _best(self, data: Mapping[str, Any], seq: int, at: float) -> bool:
-        if data.get("latency_us") is None:
+    def _best(self, data: BestChanged, seq: int, at: float) -> bool:
+        if data.latency_us is None:
             return False
-        best = Best(seq, data["candidate"], data["latency_us"], data.get("speedup"), data.get("percent_of_peak"), at)
+        best = Best(
+            seq, data.candidate, data.latency_us, data.speedup, data.percent_of_peak, at, data.source or self.source
+        )
         place = bisect_left(self.bests, best.seq, key=lambda known: known.seq)
         if place < len(self.bests) and self.bests[place].seq == seq:
             return False
         self.bests.insert(place, best)
         return True
 
-    def _call(self, data: Mapping[str, Any]) -> bool:
-        self.running_calls.pop(data["call"], None)
-        if data["call"] in self.finished_calls:
+    def _call(self, data: LlmCallFinished) -> bool:
+        self.running_calls.pop(data.call, None)
+        if data.call in self.finished_calls:
             return False
-        self.finished_calls.add(data["call"])
-        use = self.uses.setdefault((data["role"], data["model"]), ModelUse())
+        self.finished_calls.add(data.call)
+        use = self.uses.setdefault((data.role, data.model), ModelUse())
         use.calls += 1
-        use.failed += data.get("outcome") != ANSWERED
-        use.unpriced += data.get("cost_usd") is None
-        use.input_tokens += data.get("input_tokens") or 0
-        use.output_tokens += data.get("output_tokens") or 0
-        use.cost_micro_usd += round((data.get("cost_usd") or 0.0) * 1e6)
-        use.latency_ms += round((data.get("latency_s") or 0.0) * 1e3)
+        use.failed += data.outcome != ANSWERED
+        use.unpriced += data.cost_usd is None
+        use.input_tokens += data.input_tokens or 0
+        use.output_tokens += data.output_tokens or 0
+        use.cost_micro_usd += round((data.cost_usd or 0.0) * 1e6)
+        use.latency_ms += round((data.latency_s or 0.0) * 1e3)
         return True
 
-    def _steered(self, event: Event) -> bool:
-        action, candidate = event.data.get("action"), event.data.get("candidate")
+    def _steered(self, data: Steered, seq: int) -> bool:
+        candidate = data.arguments.get("candidate")
         marks = {"pin": "pin", "veto": "veto", "unpin": "", "unveto": ""}
-        if action in marks and isinstance(candidate, int) and self.marks.get(candidate, (-1,))[0] < event.seq:
-            self.marks[candidate] = (event.seq, marks[str(action)])
-        return self.steps.add(event)
+        if data.action not in marks or not isinstance(candidate, int) or self.marks.get(candidate, (-1,))[0] >= seq:
+            return False
+        self.marks[candidate] = (seq, marks[data.action])
+        return True
 
 
-def failure_text(failure: Any) -> str:
-    """One line of a failure, whatever form it came in."""
-    if not failure:
-        return ""
-    if isinstance(failure, Mapping):
-        line = f"line {failure['line']}: " if failure.get("line") else ""
-        return f"{line}{failure.get('message') or failure.get('rule') or ''}".strip()
-    return str(failure)
+def _failure(row: Mapping[str, Any]) -> str | None:
+    """One line of the failure in a candidate's row."""
+    if not row.get("failure_rule"):
+        return None
+    line = f"line {row['failure_line']}: " if row.get("failure_line") else ""
+    return f"{line}{row.get('failure_message') or row['failure_rule']}".strip()

@@ -1,134 +1,102 @@
-"""What a person can do to a run, from any screen. Each is one request; the daemon records it as an event."""
+"""Change a run from any screen. Each action is one request; the daemon records it as an event."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from textual.app import App, SystemCommand
+from textual.app import App
 
 from acceld.errors import AcceldError
-from acceld.tui.modals import Ask, Confirm, Help, NewRun
-
-if TYPE_CHECKING:
-    from acceld.tui.app import ConsoleApp
+from acceld.tui.modals import Ask, Confirm, NewRun
+from acceld.tui.session import Session
+from acceld.tui.terminal import complain
 
 
 class Steering:
-    """Actions of the application that ask the daemon to change something."""
+    """Changes asked of the daemon. ``app`` shows windows and messages."""
 
-    def _console(self) -> ConsoleApp:
-        from acceld.tui.app import ConsoleApp
+    def __init__(self, session: Session, app: App[Any]) -> None:
+        self._session, self._app = session, app
 
-        assert isinstance(self, ConsoleApp)
-        return self
-
-    def steering_commands(self) -> Iterator[SystemCommand]:
-        """For the palette."""
-        yield SystemCommand("New run", "choose a workload, see the estimate, start", self.action_new_run)
-        yield SystemCommand("Pause or resume", "stop before the next step; what runs, ends", self.action_pause)
-        yield SystemCommand("Cancel run", "end it after what runs now", self.action_cancel)
-        yield SystemCommand("Pin candidate", "keep it in the beam", self.action_pin)
-        yield SystemCommand("Veto candidate", "never keep it in the beam", self.action_veto)
-        yield SystemCommand("Branch from candidate", "a parent of the next iteration", self.action_branch)
-        yield SystemCommand("Re-measure candidate", "judge it again, strictly", self.action_remeasure)
-        yield SystemCommand("Hint", "tell the planner something", self.action_hint)
-        yield SystemCommand("Budget", "change the run's cap", self.action_budget)
-        yield SystemCommand("Apply the best", "write it to the file it came from", self.action_apply_best)
-
-    def _act(self, action: str, done: str, **arguments: Any) -> None:
-        """Send one action for the run in view; where ``done`` is empty the daemon says what was done."""
-        console = self._console()
-        run = console.run_view
-        if run is None:
-            console.notify("choose a run first", severity="warning")
-            return
-        if console.replay is not None or console.client.read_only:
-            console.notify("this is a recording; nothing can be changed", severity="warning")
+    def new_run(self) -> None:
+        """Choose a workload, see the estimate, start."""
+        if self._session.client.read_only:
+            self._warn("no daemon: acceld start")
             return
 
-        async def send() -> None:
-            try:
-                told = await console.client.send("POST", f"/v1/runs/{run.id}/actions", {"action": action, **arguments})
-            except AcceldError as error:
-                console.complain(error)
-            else:
-                console.notify(done or str(told["result"]))
+        def start(spec: Mapping[str, Any] | None) -> None:
+            if spec is not None:
+                self._send(
+                    "/v1/runs", spec, lambda made: f"r{made['run']['id'] if 'run' in made else made['id']} started"
+                )
 
-        console.run_worker(send(), group="steer", exit_on_error=False)
+        self._app.push_screen(NewRun(self._session.client), start)
 
-    def _candidate_act(self, action: str, done: str, **arguments: Any) -> None:
-        candidate = self._console().candidate
-        if candidate is None:
-            self._console().notify("choose a candidate first", severity="warning")
-            return
-        self._act(action, f"c{candidate} {done}", candidate=candidate, **arguments)
-
-    def action_pause(self) -> None:
+    def pause(self) -> None:
         """Pause, or resume where it is paused."""
-        run = self._console().run_view
+        run = self._session.run_view
         if run is not None and run.state == "paused":
             self._act("resume", f"r{run.id} goes on")
         else:
             self._act("pause", "paused before the next step")
 
-    def action_cancel(self) -> None:
+    def cancel(self) -> None:
         """Cancel, after asking."""
-        run = self._console().run_view
+        run = self._session.run_view
         if run is None:
             return
         text = f"Cancel r{run.id} ({run.workload})? What runs now, ends; everything found so far is kept."
-        self._ask(Confirm(text, "Cancel the run"), lambda yes: self._act("cancel", f"r{run.id} ends") if yes else None)
+        self._app.push_screen(
+            Confirm(text, "Cancel the run"), lambda yes: self._act("cancel", f"r{run.id} ends") if yes else None
+        )
 
-    def action_pin(self) -> None:
+    def pin(self) -> None:
         """Keep a candidate in the beam, or let it go again."""
-        off = self._marked("pin")
-        self._candidate_act("unpin" if off else "pin", "no longer pinned" if off else "pinned")
+        self._mark("pin", "pinned")
 
-    def action_veto(self) -> None:
+    def veto(self) -> None:
         """Keep a candidate out of the beam, or let it in again."""
-        off = self._marked("veto")
-        self._candidate_act("unveto" if off else "veto", "no longer vetoed" if off else "vetoed")
+        self._mark("veto", "vetoed")
 
-    def _marked(self, mark: str) -> bool:
-        console = self._console()
-        run = console.run_view
-        return run is not None and console.candidate is not None and run.mark(console.candidate) == mark
-
-    def action_branch(self) -> None:
+    def branch(self) -> None:
         """Make a candidate a parent of the next iteration."""
-        self._candidate_act("branch", "joins the next iteration's parents")
+        self._act_on_candidate("branch", "joins the next iteration's parents")
 
-    def action_remeasure(self) -> None:
+    def remeasure(self) -> None:
         """Judge a candidate again."""
-        self._candidate_act("remeasure", "is judged again")
+        self._act_on_candidate("remeasure", "is judged again")
 
-    def action_hint(self) -> None:
+    def hint(self) -> None:
         """Tell the planner something."""
-        ask = Ask("What should the planner know?", "Such as: try keeping the weights in SBUF across row tiles")
-        self._ask(ask, lambda text: self._act("hint", "the planner will see it", text=text) if text else None)
+        self._app.push_screen(
+            Ask("What should the planner know?", "Such as: try keeping the weights in SBUF across row tiles"),
+            lambda text: self._act("hint", "the planner will see it", text=text) if text else None,
+        )
 
-    def action_budget(self) -> None:
+    def budget(self) -> None:
         """Change the cap."""
 
         def change(text: str | None) -> None:
-            try:
-                value = float((text or "").strip().lstrip("$"))
-            except ValueError:
-                if text:
-                    self._console().notify(f"{text!r} is not an amount in USD", severity="error")
+            if not text:
                 return
-            self._act("budget", f"cap is now ${value:.2f}", usd=value)
+            try:
+                value = float(text.strip().lstrip("$"))
+            except ValueError:
+                self._app.notify(f"{text!r} is not an amount in USD", severity="error")
+            else:
+                self._act("budget", f"cap is now ${value:.2f}", usd=value)
 
-        self._ask(Ask("New cap of this run in USD", "20.00"), change)
+        self._app.push_screen(Ask("New cap of this run in USD", "20.00"), change)
 
-    def action_apply_best(self) -> None:
+    def apply_best(self) -> None:
         """Write the best kernel over a file of this machine, after asking which."""
-        run = self._console().run_view
+        run = self._session.run_view
         if run is None or run.best is None:
-            self._console().notify("nothing has passed yet", severity="warning")
+            self._warn("nothing has passed yet")
             return
 
         def write(name: str | None) -> None:
@@ -138,43 +106,71 @@ class Steering:
             try:
                 expected = hashlib.sha256(path.read_bytes()).hexdigest()
             except OSError as error:
-                self._console().notify(f"{path}: {error.strerror}", severity="error")
+                self._app.notify(f"{path}: {error.strerror}", severity="error")
                 return
-            self._console().notify("tried first: it must be a drop-in and pass today")
+            self._app.notify("tried first: it must be a drop-in and pass today")
             self._act("apply", "", path=str(path), expected_sha256=expected)
 
-        self._ask(
-            Ask(f"Write c{run.best.candidate} over which file?", "kernel.py; a copy of it is kept beside it"), write
-        )
+        title = f"Write c{run.best.candidate} over which file?"
+        self._app.push_screen(Ask(title, "kernel.py; a copy of it is kept beside it"), write)
 
-    def action_new_run(self) -> None:
-        """Choose a workload, see the estimate, start."""
-        console = self._console()
-        if console.client.read_only:
-            console.notify("no daemon: acceld start", severity="warning")
-            return
+    def _mark(self, mark: str, done: str) -> None:
+        run, candidate = self._session.run_view, self._session.candidate
+        off = run is not None and candidate is not None and run.mark(candidate) == mark
+        self._act_on_candidate(f"un{mark}" if off else mark, f"no longer {done}" if off else done)
 
-        def start(spec: Mapping[str, Any] | None) -> None:
-            if spec is None:
-                return
+    def _act_on_candidate(self, action: str, done: str) -> None:
+        candidate = self._session.candidate
+        if candidate is None:
+            self._warn("choose a candidate first")
+        else:
+            self._act(action, f"c{candidate} {done}", candidate=candidate)
 
-            async def send() -> None:
-                try:
-                    made = await console.client.send("POST", "/v1/runs", spec)
-                except AcceldError as error:
-                    console.complain(error)
-                else:
-                    console.notify(f"r{made['run']['id'] if 'run' in made else made['id']} started")
+    def _act(self, action: str, done: str, **arguments: Any) -> None:
+        """Send one action for the run in view; where ``done`` is empty the daemon says what was done."""
+        run = self._session.run_view
+        if run is None:
+            self._warn("choose a run first")
+        elif self._session.read_only:
+            self._warn("this is a recording; nothing can be changed")
+        else:
+            body = {"action": action, **arguments}
+            self._send(f"/v1/runs/{run.id}/actions", body, lambda answer: done or str(answer["result"]))
 
-            console.run_worker(send(), group="steer", exit_on_error=False)
+    def _send(self, path: str, body: Mapping[str, Any], done: Callable[[Any], str]) -> None:
+        async def send() -> None:
+            try:
+                answer = await self._session.client.send("POST", path, body)
+            except AcceldError as error:
+                complain(self._app, error)
+            else:
+                self._app.notify(done(answer))
 
-        self._ask(NewRun(console.client), start)
+        self._app.run_worker(send(), group="steer", exit_on_error=False)
 
-    def action_help(self) -> None:
-        """The keys that work here."""
-        console = self._console()
-        console.push_screen(Help(console.screen))
+    def _warn(self, text: str) -> None:
+        self._app.notify(text, severity="warning")
 
-    def _ask(self, modal: Any, answer: Callable[[Any], None]) -> None:
-        app: App[Any] = self._console()
-        app.push_screen(modal, answer)
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do: its title and explanation in the palette."""
+
+    title: str
+    help: str
+    do: Callable[[Steering], None]
+
+
+ACTIONS: Mapping[str, Action] = {
+    "new_run": Action("New run", "choose a workload, see the estimate, start", Steering.new_run),
+    "pause": Action("Pause or resume", "stop before the next step; what runs, ends", Steering.pause),
+    "cancel": Action("Cancel run", "end it after what runs now", Steering.cancel),
+    "pin": Action("Pin candidate", "keep it in the beam", Steering.pin),
+    "veto": Action("Veto candidate", "never keep it in the beam", Steering.veto),
+    "branch": Action("Branch from candidate", "a parent of the next iteration", Steering.branch),
+    "remeasure": Action("Re-measure candidate", "judge it again, strictly", Steering.remeasure),
+    "hint": Action("Hint", "tell the planner something", Steering.hint),
+    "budget": Action("Budget", "change the run's cap", Steering.budget),
+    "apply_best": Action("Apply the best", "write it to the file it came from", Steering.apply_best),
+}
+"""Everything a key or the palette can ask for, by name."""

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+
+from rich.text import Text
 
 from acceld import figures
-from acceld.events import Event, EventKind
-from acceld.model import Status
-from acceld.tui.state import ANSWERED, CandidateView, failure_text
+from acceld.events import (
+    AttemptFailed,
+    BeamSelected,
+    BestChanged,
+    BudgetLevel,
+    CandidateEvaluated,
+    CandidateQueued,
+    CandidateStarted,
+    CandidateWritten,
+    DaemonStarted,
+    DaemonStopped,
+    DeviceState,
+    Event,
+    InsightChanged,
+    InsightWritten,
+    IterationStarted,
+    LlmCallFinished,
+    LlmCallStarted,
+    Notice,
+    PlanWritten,
+    RunCreated,
+    RunStateChanged,
+    Steered,
+    Watch,
+)
+from acceld.model import RunState, Status
+from acceld.tui.palette import Palette
+from acceld.tui.state import ANSWERED, CandidateView
 
 SHORT: Mapping[Status, str] = {
     Status.PASSED: "ok",
@@ -77,89 +103,88 @@ def tokens(count: int) -> str:
 
 def level_of(event: Event) -> str:
     """``info``, ``warning`` or ``error``."""
-    data = event.data
-    match event.kind:
-        case EventKind.NOTICE:
-            return str(data.get("level") or "info")
-        case EventKind.RUN_STATE:
-            return "error" if data.get("state") == "failed" else "info"
-        case EventKind.CANDIDATE_EVALUATED:
-            return "warning" if data.get("status") == Status.SUSPECT else "info"
-        case EventKind.LLM_CALL_FINISHED:
-            return "info" if data.get("outcome") == ANSWERED else "warning"
-        case EventKind.BUDGET_LEVEL:
-            return "warning" if (data.get("percent") or 0) >= 80 else "info"
-        case EventKind.DEVICE_STATE:
-            return "error" if data.get("state") in ("lost", "sick") else "info"
-        case _:
-            return "info"
+    match event.data:
+        case Notice(level):
+            return level
+        case RunStateChanged(RunState.FAILED) | DeviceState(state="lost" | "sick"):
+            return "error"
+        case CandidateEvaluated(status=Status.SUSPECT):
+            return "warning"
+        case LlmCallFinished(outcome=outcome) if outcome != ANSWERED:
+            return "warning"
+        case BudgetLevel(percent=percent) if percent >= 80:
+            return "warning"
+    return "info"
 
 
 def sentence(event: Event) -> str:
     """An event in one line, without its time and run."""
-    data: Mapping[str, Any] = event.data
-    get = data.get
-    match event.kind:
-        case EventKind.RUN_CREATED:
-            return f"run created: {get('workload')} on {get('chip')}, {get('proposer')}, preset {get('preset')}"
-        case EventKind.RUN_STATE:
-            return f"run {get('state')}" + (f": {get('message')}" if get("message") else "")
-        case EventKind.ITERATION_STARTED:
-            return f"iteration {get('iteration')} starts from {_ids(get('beam'))}"
-        case EventKind.PLAN_WRITTEN:
-            return f"plan for c{get('parent')}: {get('title') or get('rule') or 'untitled'}"
-        case EventKind.ATTEMPT_FAILED:
-            return f"no code: {get('reason')}"
-        case EventKind.CANDIDATE_WRITTEN:
-            return f"c{get('candidate')} written" + (f" from c{get('parent')}" if get("parent") else " (baseline)")
-        case EventKind.CANDIDATE_QUEUED:
-            return f"c{get('candidate')} queued"
-        case EventKind.CANDIDATE_STARTED:
-            return f"c{get('candidate')} on {get('device') or 'a device'}"
-        case EventKind.CANDIDATE_EVALUATED:
-            return _verdict(data)
-        case EventKind.BEAM_SELECTED:
-            return f"iteration {get('iteration')} keeps {_ids(get('beam'))}, best {figures.speedup(get('speedup'))}"
-        case EventKind.BEST_CHANGED:
-            return f"new best c{get('candidate')}: {figures.brief_latency(get('latency_us'), data['source'])}, {figures.speedup(get('speedup'))}"
-        case EventKind.INSIGHT_WRITTEN:
-            return f"insight i{get('insight')}: {get('title')} ({figures.speedup(get('speedup'))})"
-        case EventKind.INSIGHT_CHANGED:
-            return f"insight i{get('insight')} {get('what')}"
-        case EventKind.LLM_CALL_STARTED:
-            return f"{get('role')} asks {get('model')}"
-        case EventKind.LLM_CALL_FINISHED:
-            used = f"{tokens(get('input_tokens') or 0)} in, {tokens(get('output_tokens') or 0)} out"
-            outcome = "" if get("outcome") == ANSWERED else f" {get('outcome')}"
-            return f"{get('role')} {get('model')}{outcome}: {used}, {figures.usd(get('cost_usd'))}"
-        case EventKind.BUDGET_LEVEL:
-            return f"budget {get('scope')}: {figures.usd(get('spent_usd'))} of {figures.usd(get('cap_usd'))}"
-        case EventKind.STEERED:
-            told = ("action", "by", "result")
-            more = get("result") or ", ".join(f"{key} {value}" for key, value in data.items() if key not in told)
-            return f"{get('action')} by {get('by') or 'a person'}" + (f": {more}" if more else "")
-        case EventKind.DEVICE_STATE:
-            return f"device {get('device')} {get('state')}" + (f": {get('reason')}" if get("reason") else "")
-        case EventKind.NOTICE:
-            return str(get("text") or "") + (f" ({get('hint')})" if get("hint") else "")
-        case EventKind.WATCH:
-            return f"{get('path')}: {get('stage')}" + (f": {get('text')}" if get("text") else "")
-        case EventKind.DAEMON_STARTED:
-            return f"daemon {get('version')} started, sandbox {get('sandbox_level')}"
-        case EventKind.DAEMON_STOPPED:
-            return f"daemon stopped: {get('reason')}"
+    match event.data:
+        case RunCreated() as run:
+            return f"run created: {run.workload} on {run.chip}, {run.proposer}, preset {run.preset}"
+        case RunStateChanged(state, message):
+            return f"run {state}" + (f": {message}" if message else "")
+        case IterationStarted(iteration, beam):
+            return f"iteration {iteration} starts from {_ids(beam)}"
+        case PlanWritten() as plan:
+            return f"plan for c{plan.parent}: {plan.title or plan.rule or 'untitled'}"
+        case AttemptFailed(reason=reason):
+            return f"no code: {reason}"
+        case CandidateWritten(candidate, parent):
+            return f"c{candidate} written" + (f" from c{parent}" if parent else " (baseline)")
+        case CandidateQueued(candidate):
+            return f"c{candidate} queued"
+        case CandidateStarted(candidate, device):
+            return f"c{candidate} on {device or 'a device'}"
+        case CandidateEvaluated() as judged:
+            return _verdict(judged)
+        case BeamSelected(iteration, beam, speedup=speedup):
+            return f"iteration {iteration} keeps {_ids(beam)}, best {figures.speedup(speedup)}"
+        case BestChanged() as best:
+            latency = figures.brief_latency(best.latency_us, best.source or "simulated")
+            return f"new best c{best.candidate}: {latency}, {figures.speedup(best.speedup)}"
+        case InsightWritten() as insight:
+            return f"insight i{insight.insight}: {insight.title} ({figures.speedup(insight.speedup)})"
+        case InsightChanged(number, what):
+            return f"insight i{number} {what}"
+        case LlmCallStarted(_, role, model):
+            return f"{role} asks {model}"
+        case LlmCallFinished() as call:
+            used = f"{tokens(call.input_tokens or 0)} in, {tokens(call.output_tokens or 0)} out"
+            outcome = "" if call.outcome == ANSWERED else f" {call.outcome}"
+            return f"{call.role} {call.model}{outcome}: {used}, {figures.usd(call.cost_usd)}"
+        case BudgetLevel(scope, spent_usd, cap_usd):
+            return f"budget {scope}: {figures.usd(spent_usd)} of {figures.usd(cap_usd)}"
+        case Steered(action, by, result, arguments):
+            more = result or ", ".join(f"{key} {value}" for key, value in arguments.items())
+            return f"{action} by {by or 'a person'}" + (f": {more}" if more else "")
+        case DeviceState(device, state, reason):
+            return f"device {device} {state}" + (f": {reason}" if reason else "")
+        case Notice(_, text, hint):
+            return text + (f" ({hint})" if hint else "")
+        case Watch() as saved:
+            return f"{saved.path}: {saved.stage}" + (f": {saved.text}" if saved.text else "")
+        case DaemonStarted() as daemon:
+            return f"daemon {daemon.version} started, sandbox {daemon.sandbox_level}"
+        case DaemonStopped(reason):
+            return f"daemon stopped: {reason}"
 
 
-def _verdict(data: Mapping[str, Any]) -> str:
-    status = Status(data["status"])
-    text = f"c{data.get('candidate')} {figures.STATUS_GLYPHS[status]} {SHORT[status]}"
-    if data.get("latency_us") is not None:
-        text += f" {figures.duration(data['latency_us'])}"
-    if data.get("speedup") is not None:
-        text += f" {figures.speedup(data['speedup'])}"
-    failure = failure_text(data.get("failure"))
-    return f"{text}: {failure}" if failure else text
+def _verdict(judged: CandidateEvaluated) -> str:
+    text = f"c{judged.candidate} {figures.STATUS_GLYPHS[judged.status]} {SHORT[judged.status]}"
+    if judged.latency_us is not None:
+        text += f" {figures.duration(judged.latency_us)}"
+    if judged.speedup is not None:
+        text += f" {figures.speedup(judged.speedup)}"
+    return f"{text}: {judged.failure}" if judged.failure else text
 
 
-def _ids(numbers: Any) -> str:
-    return ", ".join(f"c{number}" for number in numbers or ()) or "nothing"
+def event_line(event: Event, palette: Palette) -> Text:
+    """Return ``10:14:02 r3 new best c12``, the sentence in the style of its level."""
+    text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
+    text.append(f"r{event.run} " if event.run else "", palette.muted)
+    return text.append(sentence(event), palette.level(level_of(event)))
+
+
+def _ids(numbers: Sequence[int]) -> str:
+    return ", ".join(f"c{number}" for number in numbers) or "nothing"

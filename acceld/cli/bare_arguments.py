@@ -17,7 +17,7 @@ BOOLEANS = {"true": True, "false": False}
 
 
 def bare_arguments(kernel: Kernel, arrays: Sequence[str], scalars: Sequence[str]) -> tuple[Value, ...]:
-    """What the kernel is called with: named values by name, the other arrays for the parameters left, in order.
+    """Return the kernel's arguments: named values by name, the other arrays for the parameters left, in order.
 
     A parameter between two given ones that has no value takes its default where that is a number. UsageError for
     a name the kernel does not have, one given twice, and a gap that nothing fills.

@@ -1,11 +1,12 @@
-"""A kernel measured again on a device, by turns with another one: both in one session, so that no two times are compared."""
+"""A kernel measured again on a device, interleaved with another one: both in one session, so that no two times are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
+from acceld.cli.kernels import plain
 from acceld.client import Client
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.watch.answers import evaluation_from
@@ -13,7 +14,7 @@ from acceld.watch.answers import evaluation_from
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """How many times faster than the other one, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
+    """A speed-up over another kernel, measured interleaved with it, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
 
     ratio: float
     low: float
@@ -33,10 +34,6 @@ class Turns:
         tie = abs(self.ratio - 1) * 100 <= self.band_percent
         return f"{self.ratio:.2f}x ({self.low:.2f} – {self.high:.2f})" + (" tie" if tie else "")
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
 
 SAME = Turns(1.0, 1.0, 1.0, 0.0, win=False)
 """Of two kernels that are built to the same program."""
@@ -45,7 +42,7 @@ SAME = Turns(1.0, 1.0, 1.0, 0.0, win=False)
 def measured(
     client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
 ) -> tuple[Evaluation, Turns | None]:
-    """The daemon's strict verdict on a kernel, and how it does by turns with ``other``; None where they took none.
+    """The daemon's strict verdict on a kernel, and how it does interleaved with ``other``; None where they took none.
 
     ``place`` has workload, workload_folder, backend and chip.
     """
@@ -60,9 +57,3 @@ def measured(
     alone = evaluation_from(client.send("POST", "/v1/evaluations", {**place, "kernel": plain(other)}))
     same = alone.status is Status.PASSED and alone.program_sha256 == found.program_sha256
     return found, SAME if same else None
-
-
-def plain(kernel: Kernel) -> dict[str, Any]:
-    """A kernel as the daemon takes it, trusted no more than it is."""
-    told = {name: getattr(kernel, name) for name in ("text", "api", "entry", "lnc", "filename", "trusted")}
-    return told | {"grid": list(kernel.grid), "closure": dict(kernel.closure)}

@@ -1,16 +1,113 @@
-"""Reaching the daemon from a command, starting one where none runs."""
+"""Reach the daemon, or read the history without one: from its file, through the same routes."""
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 from acceld import config
+from acceld.cli.output import say
 from acceld.client import Client
+from acceld.errors import UsageError
 from acceld.home import Home, find_home
 
 
 def connected(home: str | None) -> tuple[Home, Client]:
-    """The state folder and a client of its daemon; a daemon that ends when idle is started where none runs."""
-    from acceld.cli.commands.start import ensure_daemon
+    """Return the state folder and a client of its daemon; one that ends when idle is started where none runs."""
+    from acceld.daemon.launch import ensure
 
     found = find_home(home)
-    ensure_daemon(found, idle_exit_s=config.load().config.daemon.idle_exit_s)
+    if found.daemon() is None:
+        say(f"starting a daemon for {found.path}")
+    ensure(found, idle_exit_s=config.load().config.daemon.idle_exit_s)
     return found, Client(found)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A client of the history, and the file it is in."""
+
+    client: Client
+    database: Path
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """The JSON answer to GET; parameters that are None are left out."""
+        return self.client.get(path, **parameters)
+
+
+@contextmanager
+def reading(home: str | None) -> Iterator[History]:
+    """The history of a state folder. UsageError where there is none yet."""
+    found = find_home(home)
+    if found.daemon() is not None:
+        yield History(Client(found), found.database)
+        return
+    _check_history(found)
+    with _served(found) as client:
+        yield History(client, found.database)
+
+
+@contextmanager
+def history_file(home: str | None) -> Iterator[sqlite3.Connection]:
+    """The file of a state folder's history, read-only; a running daemon does not mind. UsageError where there is none."""
+    from acceld.store.connection import connect_reader
+
+    found = find_home(home)
+    _check_history(found)
+    with closing(connect_reader(found.database)) as connection:
+        yield connection
+
+
+def records(home: str | None, sql: str, parameters: Sequence[Any] = (), **limits: Any) -> list[dict[str, Any]]:
+    """Return the rows of a statement over the history, by column."""
+    from acceld.store.reads.history import query
+
+    with history_file(home) as connection:
+        table = query(connection, sql, tuple(parameters), **limits)
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def _check_history(home: Home) -> None:
+    if not home.database.is_file():
+        raise UsageError(f"there is no history in {home.path} yet", hint="acceld optimize WORKLOAD begins one")
+
+
+@contextmanager
+def _served(home: Home) -> Iterator[Client]:
+    """A client of a read-only server over the file, which ends with the block."""
+    from acceld.http.server import HistoryServer
+
+    ready: Future[tuple[Client, Callable[[], object]]] = Future()
+
+    async def serve() -> None:
+        async with HistoryServer(home.database) as server:
+            stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+            client = Client.at(home, server.socket_path, server.token)
+            ready.set_result((client, lambda: loop.call_soon_threadsafe(stopped.set)))
+            await stopped.wait()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)  # the thread that waits raises it
+
+    thread = threading.Thread(target=run, name="acceld-history")
+    thread.start()
+    try:
+        client, stop = ready.result()
+        try:
+            yield client
+        finally:
+            stop()
+    finally:
+        thread.join()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from acceld import figures
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.config import Config
 from acceld.llm.pricing import Price, PriceBook
 from acceld.llm.settings import ModelSettings
-from acceld.model import RunSpec
+from acceld.model import PROPOSERS, RunSpec
 from acceld.proposers.llm.roles import RoleTable
 from acceld.search.forecast import Forecast, Habits, forecast
 from acceld.workloads import load_workload
@@ -31,17 +33,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
                 "device_hours": found.device_hours,
                 "device_usd": found.device_usd,
                 "wall_s": found.wall_s,
-                "roles": [
-                    {
-                        "role": role.role,
-                        "calls": role.calls,
-                        "input_tokens": role.input_tokens,
-                        "output_tokens": role.output_tokens,
-                        "cost_usd": role.cost_usd,
-                        "worst_usd": role.worst_usd,
-                    }
-                    for role in found.roles
-                ],
+                "roles": [asdict(role) for role in found.roles],
             }
         )
         return 0
@@ -72,7 +64,7 @@ def _forecast(spec: RunSpec, settings: Config) -> Forecast:
         kernel = reference * FIRST_LENGTH
     else:
         kernel = spec.root.text if spec.root else workload.baselines[spec.api].read_text(encoding="utf-8")
-    roles = RoleTable.from_config(settings) if spec.proposer == "llm" else None
+    roles = RoleTable.from_config(settings) if PROPOSERS[spec.proposer].uses_models else None
     book = PriceBook()
 
     def price(name: str, input_tokens: int) -> Price | None:

@@ -14,7 +14,7 @@ REASONS_SHOWN = 2
 
 
 def screening(counts: dict[str, int]) -> str:
-    """What screening by the simulator did, in one line."""
+    """Return one line about what screening by the simulator did."""
     text = f"{counts['dropped']} not measured, as the simulator finds them clearly slower than their parents"
     if counts["measured"]:
         text += f"; of {counts['measured']} measured all the same {counts['wrong']} were faster"
@@ -43,7 +43,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("baseline", latency("baseline_latency_us", "baseline_interval_percent")),
         ("best", latency("best_latency_us", "interval_percent")),
         ("speed-up", figures.speedup(result["speedup"], result["tie_band"])),
-        *([("by turns", figures.paired(result["paired"]))] if result["paired"] else []),
+        *([("interleaved", figures.paired(result["paired"]))] if result["paired"] else []),
         *([("measured by", result["method"])] if result["source"] == Source.MEASURED else []),
         *(
             (f"of {name}", before_after(key))
@@ -74,7 +74,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
 
 
 def _refused(refusals: list[dict[str, Any]]) -> str:
-    """How many proposals gave no code, and the most frequent reasons."""
+    """Return how many proposals gave no code, and the most frequent reasons."""
     if not refusals:
         return "none"
     shown = []

@@ -7,7 +7,10 @@ import csv
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any
+
+from acceld.errors import UsageError
 
 JSON_VERSION = 1
 """Version of every ``--json`` answer; grows when a key changes its meaning or goes."""
@@ -19,13 +22,22 @@ def print_json(value: dict[str, Any]) -> None:
     print()
 
 
-def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """``--json``, ``--jsonl`` and ``--csv``; further forms may be added to the group."""
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
-    form.add_argument("--csv", action="store_true", help="comma separated")
-    return form
+def answer(arguments: argparse.Namespace, value: dict[str, Any], text: str) -> int:
+    """Print ``value`` where JSON was asked for, else ``text``; returns 0."""
+    if arguments.json:
+        print_json(value)
+    else:
+        print(text)
+    return 0
+
+
+def write_file(path: Path, text: str, *, mode: str = "w") -> None:
+    """Write a file a person named. UsageError where that can not be done."""
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -45,20 +57,11 @@ def say(text: str) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, right: frozenset[int] = frozenset()) -> None:
-    """Columns under headers; ``right`` are the columns set to the right. Plain text, no escapes."""
-    write_table(sys.stdout, rows, headers, right=right)
-
-
-def write_table(
-    stream: TextIO, rows: Sequence[Sequence[str]], headers: Sequence[str], *, right: frozenset[int] = frozenset()
-) -> None:
-    """As print_table, to any stream."""
-    widths = [
-        max(len(header), *(len(row[i]) for row in rows)) if rows else len(header) for i, header in enumerate(headers)
-    ]
+    """Print columns under headers; those in ``right`` are set to the right. Plain text, no escapes."""
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
-        stream.write("  ".join(cells).rstrip() + "\n")
+        print("  ".join(cells).rstrip())
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:

@@ -1,92 +1,32 @@
-"""Live progress of a run from its events: one block that is redrawn on a terminal, plain lines elsewhere."""
+"""Live progress of a run from its events: one line that is redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol, TextIO
+from typing import Protocol, TextIO
 
 from acceld import figures
-from acceld.events import Event, EventKind
-from acceld.model import STATUS_ORDER, Status
+from acceld.events import BeamSelected, BestChanged, Event, Notice
+from acceld.model import STATUS_ORDER
+from acceld.tui.state import RunView
 
 
-@dataclass
-class ProgressState:
-    """A fold over a run's events; applying one twice changes nothing."""
-
-    chip: str = ""
-    source: str = "simulated"
-    """Of the newest best latency, as its own evaluation says."""
-    iteration: int = 0
-    iterations: int = 0
-    waiting: int = 0
-    best_us: float | None = None
-    baseline_us: float | None = None
-    percent_of_peak: float | None = None
-    state: str = "queued"
-    message: str = ""
-    notices: list[str] = field(default_factory=list)
-    _seq: int = 0
-    _baseline: int | None = None
-    _statuses: dict[int, Status] = field(default_factory=dict)
-    _pending: set[int] = field(default_factory=set)
-
-    @property
-    def counts(self) -> Counter[Status]:
-        """Candidates by their latest status; the baseline is none."""
-        return Counter(status for candidate, status in self._statuses.items() if candidate != self._baseline)
-
-    def apply(self, event: Event) -> bool:
-        """Take one event in; returns whether it was new."""
-        if event.seq <= self._seq:
-            return False
-        self._seq = event.seq
-        data: Mapping[str, Any] = event.data
-        match event.kind:
-            case EventKind.RUN_CREATED:
-                self.chip = data["chip"]
-                self.iterations = data["search"]["iterations"]
-            case EventKind.RUN_STATE:
-                self.state, self.message = data["state"], data.get("message", "")
-            case EventKind.ITERATION_STARTED:
-                self.iteration = data["iteration"]
-            case EventKind.CANDIDATE_WRITTEN:
-                self._pending.add(data["candidate"])
-                if data.get("parent") is None:
-                    self._baseline = data["candidate"]
-            case EventKind.CANDIDATE_EVALUATED:
-                self._pending.discard(data["candidate"])
-                self._statuses[data["candidate"]] = Status(data["status"])
-            case EventKind.BEST_CHANGED:
-                self.best_us, self.percent_of_peak = data["latency_us"], data.get("percent_of_peak")
-                self.source = data.get("source") or self.source
-                if self.baseline_us is None:
-                    self.baseline_us = self.best_us
-            case EventKind.NOTICE:
-                self.notices.append(data["text"])
-            case _:
-                pass
-        self.waiting = len(self._pending)
-        return True
-
-    def line(self) -> str:
-        """The state in one line, without the time."""
-        counts = ", ".join(f"{n} {status}" for status in STATUS_ORDER if (n := self.counts[status]))
-        parts = [f"iteration {self.iteration}/{self.iterations}", counts or "no candidates yet"]
-        if self.waiting:
-            parts.append(f"{self.waiting} waiting")
-        if self.best_us is not None:
-            best = f"best {figures.brief_latency(self.best_us, self.source, self.chip)}"
-            if self.baseline_us:
-                best += f" ({self.baseline_us / self.best_us:.2f}x)"
-            parts.append(best)
-        if self.percent_of_peak is not None:
-            parts.append(f"{figures.percent(self.percent_of_peak)} of peak")
-        return " · ".join(parts)
+def progress_line(run: RunView) -> str:
+    """Return how a run stands in one line, without the time; the baseline is not among the candidates counted."""
+    counts = run.counts.copy()
+    if run.baseline is not None and run.baseline.status is not None:
+        counts[run.baseline.status] -= 1
+    counted = ", ".join(f"{n} {status}" for status in STATUS_ORDER if (n := counts[status]))
+    parts = [f"iteration {run.iteration}/{run.iterations}", counted or "no candidates yet"]
+    if run.waiting:
+        parts.append(f"{run.waiting} waiting")
+    if run.best is not None:
+        best = f"best {figures.brief_latency(run.best.latency_us, run.best.source, run.chip)}"
+        parts.append(f"{best} ({run.bests[0].latency_us / run.best.latency_us:.2f}x)")
+        if run.best.percent_of_peak is not None:
+            parts.append(f"{figures.percent(run.best.percent_of_peak)} of peak")
+    return " · ".join(parts)
 
 
 class Progress(Protocol):
@@ -94,10 +34,6 @@ class Progress(Protocol):
 
     def update(self, event: Event) -> None:
         """Take in one event."""
-        ...
-
-    def tick(self) -> None:
-        """Called now and then, so that the elapsed time moves."""
         ...
 
     def close(self) -> None:
@@ -108,44 +44,35 @@ class Progress(Protocol):
 class PlainProgress:
     """A line for each thing worth knowing; for logs and pipes."""
 
-    TELLING = frozenset({EventKind.BEST_CHANGED, EventKind.BEAM_SELECTED})
-
-    def __init__(self, stream: TextIO) -> None:
-        self.state = ProgressState()
-        self._stream = stream
+    def __init__(self, run: int, stream: TextIO) -> None:
+        self._run, self._stream = RunView(run), stream
         self._started = time.monotonic()
-        self._told = ""
+        self._last = ""
 
     def update(self, event: Event) -> None:
-        """Print a line where the event is telling."""
-        if not self.state.apply(event):
+        """Print a line for a notice, a new best and the end of an iteration."""
+        if event.seq <= self._run.seq:
             return
-        if event.kind is EventKind.NOTICE:
-            print(event.data["text"], file=self._stream, flush=True)
-        elif event.kind in self.TELLING and (line := self.state.line()) != self._told:
-            self._told = line
-            print(f"{line} · {self._elapsed()}", file=self._stream, flush=True)
-
-    def _elapsed(self) -> str:
-        return figures.elapsed(time.monotonic() - self._started)
-
-    def tick(self) -> None:
-        """Nothing moves between lines."""
+        self._run.apply(event)
+        if isinstance(event.data, Notice):
+            print(event.data.text, file=self._stream, flush=True)
+        elif isinstance(event.data, BestChanged | BeamSelected) and (line := progress_line(self._run)) != self._last:
+            self._last = line
+            elapsed = figures.elapsed(time.monotonic() - self._started)
+            print(f"{line} · {elapsed}", file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is nothing to restore."""
 
 
 class TerminalProgress:
     """One line that is redrawn, above it the notices."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, run: int, stream: TextIO) -> None:
         from rich.console import Console
         from rich.live import Live
-        from rich.text import Text
 
-        self.state = ProgressState()
-        self._text = Text
+        self._run = RunView(run)
         self._console = Console(file=stream)
         self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._started = time.monotonic()
@@ -153,22 +80,21 @@ class TerminalProgress:
 
     def update(self, event: Event) -> None:
         """Redraw with the event taken in."""
-        if self.state.apply(event):
-            if event.kind is EventKind.NOTICE:
-                self._console.print(event.data["text"], markup=False)
-            self.tick()
+        from rich.text import Text
 
-    def tick(self) -> None:
-        """Redraw with the time as it is now."""
-        seconds = time.monotonic() - self._started
-        self._live.update(self._text(f"{self.state.line()} · {figures.elapsed(seconds)}", overflow="fold"))
+        if event.seq > self._run.seq:
+            self._run.apply(event)
+            if isinstance(event.data, Notice):
+                self._console.print(event.data.text, markup=False)
+            elapsed = figures.elapsed(time.monotonic() - self._started)
+            self._live.update(Text(f"{progress_line(self._run)} · {elapsed}", overflow="fold"))
 
     def close(self) -> None:
         """Remove the line."""
         self._live.stop()
 
 
-def progress_for(stream: TextIO | None = None) -> Progress:
-    """The right one for a stream (default: standard error)."""
+def progress_for(run: int, stream: TextIO | None = None) -> Progress:
+    """Return the one for a stream (default: standard error)."""
     stream = stream or sys.stderr
-    return TerminalProgress(stream) if stream.isatty() else PlainProgress(stream)
+    return TerminalProgress(run, stream) if stream.isatty() else PlainProgress(run, stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -25,11 +25,7 @@ class Summary:
     """Over the groups that are correct; None where none is."""
     greatest_speedup: float | None
     source: str
-    """Where the latencies come from; both words where they are of two kinds."""
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
-        return asdict(self)
+    """``simulated``, ``measured``, or both words."""
 
 
 def summaries(records: Sequence[Mapping[str, Any]], best_of: int) -> list[Summary]:

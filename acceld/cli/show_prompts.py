@@ -14,7 +14,7 @@ from acceld.home import Home
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
 from acceld.llm.settings import KEY_VARIABLES, ModelSettings
-from acceld.model import Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
+from acceld.model import PROPOSERS, Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
 from acceld.proposers.interface import (
     AttemptRequest,
     FirstRequest,
@@ -55,7 +55,7 @@ class Unsent:
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
     """Print the first prompt of each role. UsageError for rules, which send nothing."""
-    if spec.proposer != "llm":
+    if not PROPOSERS[spec.proposer].uses_models:
         raise UsageError("rules propose: nothing is sent to anybody", hint="--proposer llm shows what models would get")
     found = load_workload(spec.workload_folder)
     requests = asyncio.run(_requests(spec, settings, home, found))
@@ -124,9 +124,9 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
 
 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:
-    """What the memory would show in the first iteration."""
+    """Return the insights that the first iteration would show."""
     from acceld.store.connection import connect_reader
-    from acceld.store.queries import load_insights
+    from acceld.store.reads.records import load_insights
 
     search = spec.search
     if search.memory in ("off", "") or not home.database.is_file():

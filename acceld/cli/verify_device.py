@@ -1,43 +1,44 @@
 """``acceld verify r12 --on device``: compile, check and time the best kernels of a simulated run on a device.
 
-Each is timed by turns with the run's baseline; its speed-up is that ratio.
+Each is timed interleaved with the run's baseline; its speed-up is that ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
 from acceld import figures
 from acceld.cli.by_turns import Turns
 from acceld.cli.connect import connected
+from acceld.cli.kernels import NOT_PASSED, plain, stored_kernel
 from acceld.cli.output import print_json, print_table, say
 from acceld.client import Client
 from acceld.errors import UsageError
-from acceld.model import Source, Status
+from acceld.model import Kernel, Source, Status
 from acceld.targets import TARGETS
 
-FAILED = 7
 ANSWER_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One kernel of the run, what the simulator said of it and what the device did."""
+    """One kernel of the run: the simulator's prediction and the device's verdict."""
 
     candidate: int
-    is_baseline: bool
-    predicted_us: float
+    baseline: bool
     status: str
+    predicted_us: float
     latency_us: float | None
-    source: str
+    source: str | None
     interval_percent: float | None
-    failure: str
-    turns: Turns | None
-    """With the baseline; None of the baseline itself, and where they took none."""
+    speedup: float | None
+    by_turns: Turns | None
+    """Against the baseline; None of the baseline itself, and where they took none."""
+    failure: str | None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     backend = arguments.backend or device_of(record["api"], record["chip"])
     chosen = _chosen(client, record, arguments.top)
     found = []
-    kernels = [_kernel(client, one["id"]) for one in chosen]
+    kernels = [stored_kernel(client.get(f"/v1/candidates/{one['id']}")) for one in chosen]
     first = next((kernel for kernel, one in zip(kernels, chosen, strict=True) if one["id"] == record["baseline"]), None)
     for kernel, one in zip(kernels, chosen, strict=True):
         say(f"c{one['id']}: on {backend}")
@@ -63,14 +64,14 @@ def run(arguments: argparse.Namespace) -> int:
                 "backend": backend,
                 "order_agrees": agreed,
                 "order_pairs": pairs,
-                "kernels": [_plain(one) for one in found],
+                "kernels": [asdict(one) for one in found],
             }
         )
     else:
         _print(found, record["chip"])
         if pairs:
             say(f"{agreed} of {pairs} pairs of kernels are in the order that was predicted")
-    return 0 if all(one.status == Status.PASSED for one in found) else FAILED
+    return 0 if all(one.status == Status.PASSED for one in found) else NOT_PASSED
 
 
 def device_of(api: str, chip: str) -> str:
@@ -105,80 +106,47 @@ def _chosen(client: Client, record: dict[str, Any], top: int) -> list[dict[str, 
     return [*baseline, *list(distinct.values())[:top]]
 
 
-def _kernel(client: Client, candidate: int) -> dict[str, Any]:
-    """A candidate's kernel: the one of a person is trusted, what a run wrote is not."""
-    found = client.get(f"/v1/candidates/{candidate}")
-    keys = ("text", "api", "entry", "grid", "lnc", "filename", "closure")
-    return {key: found[key] for key in keys} | {"trusted": found["parent"] is None}
-
-
 def _measured(
-    client: Client,
-    record: dict[str, Any],
-    one: dict[str, Any],
-    backend: str,
-    kernel: dict[str, Any],
-    first: dict[str, Any] | None,
+    client: Client, record: dict[str, Any], one: dict[str, Any], backend: str, kernel: Kernel, first: Kernel | None
 ) -> Measured:
     is_baseline = one["id"] == record["baseline"]
-    told = client.send(
-        "POST",
-        "/v1/evaluations",
-        {
-            "workload": record["workload"],
-            "workload_folder": record["workload_folder"],
-            "backend": backend,
-            "chip": record["chip"],
-            "gate": "strict",
-            "kernel": kernel,
-            "against": [first] if first is not None and not is_baseline else [],
-            "details": False,
-        },
-    )
-    profile, failure = told["profile"] or {}, told["failure"]
+    place = {name: record[name] for name in ("workload", "workload_folder", "chip")}
+    against = [plain(first)] if first is not None and not is_baseline else []
+    asked = {**place, "backend": backend, "gate": "strict", "kernel": plain(kernel), "against": against}
+    found = client.send("POST", "/v1/evaluations", asked | {"details": False})
+    profile, failure = found["profile"] or {}, found["failure"]
+    turns = Turns.from_plain(found["paired"][0]) if found["paired"] else None
     return Measured(
         candidate=one["id"],
-        is_baseline=is_baseline,
+        baseline=is_baseline,
+        status=found["status"],
         predicted_us=one["latency_us"],
-        status=told["status"],
         latency_us=profile.get("latency_us"),
-        source=profile.get("source", ""),
+        source=profile.get("source"),
         interval_percent=profile.get("interval_percent"),
-        failure=failure["message"] if failure else "",
-        turns=Turns.from_plain(told["paired"][0]) if told["paired"] else None,
+        speedup=turns.ratio if turns else None,
+        by_turns=turns,
+        failure=failure["message"] if failure else None,
     )
-
-
-def _plain(one: Measured) -> dict[str, Any]:
-    return {
-        "candidate": one.candidate,
-        "baseline": one.is_baseline,
-        "status": one.status,
-        "predicted_us": one.predicted_us,
-        "latency_us": one.latency_us,
-        "source": one.source or None,
-        "interval_percent": one.interval_percent,
-        "speedup": one.turns.ratio if one.turns else None,
-        "by_turns": one.turns.plain() if one.turns else None,
-        "failure": one.failure or None,
-    }
 
 
 def _print(found: list[Measured], chip: str) -> None:
-    first = next((one for one in found if one.is_baseline), None)
+    first = next((one for one in found if one.baseline), None)
     rows = []
     for one in found:
         predicted = first.predicted_us / one.predicted_us if first else None
         rows.append(
             (
-                f"c{one.candidate}" + (" baseline" if one.is_baseline else ""),
-                f"{figures.STATUS_GLYPHS[Status(one.status)]} {one.status}",
+                f"c{one.candidate}" + (" baseline" if one.baseline else ""),
+                figures.status(one.status),
                 figures.latency(one.predicted_us, "simulated", chip, None),
-                figures.latency(one.latency_us, one.source, chip, one.interval_percent) if one.latency_us else "—",
+                figures.latency(one.latency_us, one.source, chip, one.interval_percent)
+                if one.latency_us and one.source
+                else "—",
                 f"{predicted:.2f}x" if predicted else "—",
-                one.turns.text if one.turns else "—",
-                one.failure[:60],
+                one.by_turns.text if one.by_turns else "—",
+                (one.failure or "")[:60],
             )
         )
-    headers = ("kernel", "status", "predicted", "on the device", "predicted", "by turns", "")
+    headers = ("kernel", "status", "predicted", "on the device", "predicted", "interleaved", "")
     print_table(rows, headers, right=frozenset({2, 3, 4, 5}))

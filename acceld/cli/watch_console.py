@@ -69,7 +69,7 @@ class WatchConsole:
             sys.stderr.flush()
 
     def _keep(self, step: Step) -> None:
-        """Where the model and the chip disagree, for ``acceld calibrate``."""
+        """Keep a prediction that a measurement contradicts, for ``acceld calibrate``."""
         self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._kept / DISAGREEMENTS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"at": time.time(), "path": str(step.path), **step.data}, ensure_ascii=False) + "\n")

@@ -7,12 +7,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from acceld.cli.kernels import plain
 from acceld.config import Config
 from acceld.errors import AcceldError
-from acceld.events import EventKind
+from acceld.events import RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
-from acceld.model import Evaluation, Gate, Kernel, RunState, waits_for_budget
+from acceld.model import PROPOSERS, Evaluation, Gate, Kernel, waits_for_budget
 from acceld.targets import Choice
 from acceld.watch.answers import evaluation_from
 from acceld.watch.tiers import Step, Watched
@@ -31,6 +32,10 @@ class WatchRuns:
         self._home, self._settings, self._where, self._tell = home, settings, where, tell
         self._following: dict[int, asyncio.Task[None]] = {}
 
+    def reachable(self) -> bool:
+        """Return True if a daemon runs now."""
+        return self._home.daemon() is not None
+
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         """Start a search from the text as it is."""
         proposer = self._settings.search.proposer
@@ -39,8 +44,8 @@ class WatchRuns:
             "proposer": proposer,
             "preset": "quick",
             "name": f"watch {kernel.filename}",
-            "search": {"budget_usd": usd} if proposer == "llm" else {},
-            "root": _body(kernel),
+            "search": {"budget_usd": usd} if PROPOSERS[proposer].uses_models else {},
+            "root": plain(kernel),
         }
         number = int((await self._client.send("POST", "/v1/runs", spec))["id"])
         self._following[number] = asyncio.create_task(self._follow(number, watched, kernel.text))
@@ -48,7 +53,7 @@ class WatchRuns:
 
     async def measured(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
         """The daemon's verdict on its device; a person's saves go before everything else."""
-        asked = self._asked(watched) | {"gate": gate.value, "kernel": _body(kernel)}
+        asked = self._asked(watched) | {"gate": gate.value, "kernel": plain(kernel)}
         return evaluation_from(await self._patient.send("POST", "/v1/evaluations", asked))
 
     async def cancel(self, run: int) -> None:
@@ -77,8 +82,8 @@ class WatchRuns:
 
     async def _follow(self, run: int, watched: Watched, base: str) -> None:
         async for batch in self._client.follow(0, run):
-            states = [event.data for event in batch if event.kind is EventKind.RUN_STATE and event.run == run]
-            if any(RunState(one["state"]).ended or waits_for_budget(one["state"], one["message"]) for one in states):
+            states = [one.data for one in batch if isinstance(one.data, RunStateChanged) and one.run == run]
+            if any(one.state.ended or waits_for_budget(one.state, one.message) for one in states):
                 break
         row = await self._client.get(f"/v1/runs/{run}")
         if not row["best"] or row["best"] == row["baseline"]:
@@ -92,16 +97,3 @@ class WatchRuns:
         told = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
         self._tell(Step(watched.path, "optimized", told, True, data={"run": run, "speedup": row["speedup"]}))
         self.won(watched)
-
-
-def _body(kernel: Kernel) -> dict[str, Any]:
-    """A kernel as the daemon takes it."""
-    return {
-        "text": kernel.text,
-        "api": kernel.api,
-        "entry": kernel.entry,
-        "grid": list(kernel.grid),
-        "lnc": kernel.lnc,
-        "filename": kernel.filename,
-        "closure": dict(kernel.closure),
-    }

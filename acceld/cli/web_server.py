@@ -33,7 +33,7 @@ class Door:
         self._hosts = {f"{HOST}:{port}", f"localhost:{port}"}
 
     def refusal(self, request: web.Request) -> str:
-        """Why a request is refused whatever it carries; empty where it is not."""
+        """Return why a request is refused whatever it carries; empty for one that is not."""
         if request.host not in self._hosts:
             return "foreign Host"
         origin = request.headers.get("Origin")

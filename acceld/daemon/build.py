@@ -10,21 +10,24 @@ from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
+from acceld import events, plugins
 from acceld.config import Config
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
-from acceld.devices.neuron.evaluator import NeuronJudge
 from acceld.errors import AcceldError, ConfigError, UsageError
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.interface import EvaluationRequest, Evaluator
+from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.gates import accuracy
+from acceld.evaluate.correctness.noise import Floors
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Workplace
 from acceld.evaluate.router import Router
 from acceld.evaluate.simulated.evaluator import Judge
-from acceld.events import EventKind
+from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import Kernel, Run, RunSpec, SearchParameters
+from acceld.model import PROPOSERS, Kernel, Run, RunSpec, SearchParameters
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.interface import Problem, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
@@ -35,9 +38,12 @@ from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
-from acceld.store.calls import spent_by_role
+from acceld.store.changes.calls import spent_by_role
+from acceld.store.changes.runs import register_workload, write_event, write_notice
+from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
-from acceld.targets import HOSTED, NEURON, SIMULATOR, TARGETS
+from acceld.store.reads.records import past_steering, spent_usd
+from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
 
@@ -68,14 +74,11 @@ class Builder:
             day_usd=caps.day_usd,
             daemon_usd=caps.daemon_usd,
             allow_unknown_price=caps.allow_unknown_price,
-            spent_today_usd=await self._store.spent_usd(since=today, settled=True),
+            spent_today_usd=await self._store.read(spent_usd, since=today, settled=True),
             on_level=self._tell_level,
         )
         makers: dict[str, Callable[[], Evaluator]] = {SIMULATOR: self._simulator}
-        for backend in NEURON:
-            makers[backend] = partial(self._neuron, backend)
-        makers["cpu"] = self._cpu
-        makers["cuda"] = self._cuda
+        makers |= {backend: partial(self._on_device, backend) for backend in DEVICE_OF}
         self._router = Router(SIMULATOR, makers)
         return Parts(
             evaluator=self._router,
@@ -86,38 +89,23 @@ class Builder:
             check=self.check,
         )
 
-    def _cpu(self) -> Evaluator:
-        from acceld.devices.cpu.driver import CpuDriver
-        from acceld.evaluate.hosted.evaluator import HostedJudge
-
-        folders, tell = self._config.paths.workloads, self._tell_started
-        return HostedJudge(self._config.evaluate, self._home.path, CpuDriver(), workload_folders=folders, on_start=tell)
-
-    def _cuda(self) -> Evaluator:
-        from acceld.devices.cuda.driver import CudaDriver
-        from acceld.evaluate.hosted.evaluator import HostedJudge
-
-        folders, tell = self._config.paths.workloads, self._tell_started
-        return HostedJudge(
-            self._config.evaluate, self._home.path, CudaDriver(), workload_folders=folders, on_start=tell
-        )
-
     def _simulator(self) -> Evaluator:
         folders = self._config.paths.workloads
         return Judge(self._config.evaluate, self._home.path, workload_folders=folders, on_start=self._tell_started)
 
-    def _neuron(self, backend: str) -> Evaluator:
-        return NeuronJudge(
-            backend,
+    def _on_device(self, backend: str) -> Evaluator:
+        workplace = Workplace(
             self._config.evaluate,
             self._config.devices,
             self._home.path,
-            partial(self._router.ready, SIMULATOR),
-            workload_folders=self._config.paths.workloads,
+            tuple(self._config.paths.workloads),
             on_start=self._tell_started,
-            on_notice=self._store.notice,
+            on_notice=lambda run, level, text: self._store.change(write_notice, run, level, text),
             on_device=self._tell_device,
+            simulator=partial(self._router.ready, SIMULATOR),
         )
+        made: Evaluator = plugins.named(DEVICE_OF[backend].evaluator)(workplace, backend)
+        return made
 
     async def close(self) -> None:
         """Close connections to models, once what has to be told has been told."""
@@ -146,7 +134,7 @@ class Builder:
             _check_reference(found, spec)
         elif spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
-        await asyncio.to_thread(self._proposer, spec.proposer, spec.search)
+        await asyncio.to_thread(self._proposer, spec.proposer, spec.search, found)
         if spec.backend != SIMULATOR:
             await self._router.ready(spec.backend)
 
@@ -157,15 +145,15 @@ class Builder:
         root = await asyncio.to_thread(_root, found, spec)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
-        proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters)
+        proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters, found)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
-        for wish in await self._store.past_steering(run.id):
+        for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
-        self.budget.open_run(run.id, cap, await self._store.spent_usd(run.id, settled=True))
+        self.budget.open_run(run.id, cap, await self._store.read(spent_usd, run.id, settled=True))
         fixing_usd = (await self._store.read(spent_by_role, run.id)).get("fixer", 0.0)
         self.budget.open_role(run.id, "fixer", parameters.fixer_usd, fixing_usd)
         teacher = None
-        if parameters.memory not in ("off", "") and proposer.teaches:
+        if parameters.memory not in ("off", "") and proposer.abilities.teaches:
             settings = MemorySettings(
                 policy=parameters.memory,
                 capacity=parameters.memory_size,
@@ -180,9 +168,9 @@ class Builder:
             teacher = MemoryTeacher(
                 run.id, problem, settings, store=self._store, proposer=proposer, where=where, seed=parameters.seed
             )
-        await self._store.register_workload(found.name, definition(found))
+        await self._store.change(register_workload, found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
-        if spec.backend in HOSTED:
+        if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
         parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price)
@@ -193,7 +181,7 @@ class Builder:
             return load_workload(Path(folder))
         return workload(name, self._config.paths.workloads)
 
-    def _proposer(self, name: str, parameters: SearchParameters) -> Proposer:
+    def _proposer(self, name: str, parameters: SearchParameters, found: Workload) -> Proposer:
         if name == "rules":
             from acceld.proposers.rules.proposer import RulesProposer
 
@@ -201,6 +189,12 @@ class Builder:
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
         from acceld.proposers.llm.proposer import LLMProposer
+
+        noise = Floors(self._home.path / "floors")
+
+        def accuracy_asked() -> str:
+            measured = noise.of_numpy(found, OWN)
+            return accuracy(found, measured.floors) if measured is not None and measured.floors else ""
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid
@@ -212,6 +206,7 @@ class Builder:
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
             planner=parameters.planner,
+            accuracy=accuracy_asked,
         )
 
     def _calls(self) -> Calls:
@@ -237,20 +232,14 @@ class Builder:
 
     async def _tell_started(self, request: EvaluationRequest, device: str) -> None:
         if request.candidate:
-            await self._store.mark_started(request.candidate, device)
+            await self._store.change(mark_started, request.candidate, device)
 
     async def _tell_device(self, device: str, state: str, reason: str) -> None:
-        data = {"device": device, "state": state, "reason": reason}
-        await self._store.record(EventKind.DEVICE_STATE, None, data)
+        await self._store.change(write_event, DeviceState(device, state, reason))
 
     def _tell_level(self, level: BudgetLevel) -> None:
-        data = {
-            "scope": level.scope,
-            "spent_usd": level.spent_usd,
-            "cap_usd": level.cap_usd,
-            "percent": level.percent,
-        }
-        task = asyncio.get_running_loop().create_task(self._store.record(EventKind.BUDGET_LEVEL, level.run, data))
+        data = events.BudgetLevel(level.scope, level.spent_usd, level.cap_usd, level.percent)
+        task = asyncio.get_running_loop().create_task(self._store.change(write_event, data, level.run))
         self._telling.add(task)
         task.add_done_callback(self._told)
 
@@ -270,7 +259,7 @@ def _root(found: Workload, spec: RunSpec) -> Kernel:
 
 def _check_reference(found: Workload, spec: RunSpec) -> None:
     """UsageError where no first kernel can be written from a reference."""
-    if spec.proposer != "llm":
+    if not PROPOSERS[spec.proposer].writes_first:
         raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     if found.reference is None:
         raise UsageError(f"workload {found.name} has no reference to write a kernel from")

@@ -17,9 +17,10 @@ import signal
 
 from acceld.alerts import alert_of
 from acceld.config import HooksConfig
-from acceld.events import Event
-from acceld.store import listing
+from acceld.events import Event, to_json
+from acceld.store.changes.runs import intend_effect, settle_effect, write_notice
 from acceld.store.database import Store
+from acceld.store.reads import listing
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
         name, command = hook_for(event, hooks)
         if not command:
             continue
-        entry, done = await store.intend("hook", f"{name} {event.seq}", event.run, {"event": event.seq})
+        entry, done = await store.change(intend_effect, "hook", f"{name} {event.seq}", event.run, {"event": event.seq})
         if done is not None:
             continue
         run = await store.read(listing.run_row, event.run) if event.run else None
@@ -58,14 +59,14 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
             "version": 1,
             "hook": name,
             "text": text,
-            "event": {"kind": event.kind, "data": dict(event.data)},
+            "event": {"kind": event.kind, "data": to_json(event.data)},
             "run": run,
         }
         code = await run_command(command, json.dumps(told).encode())
-        await store.done(entry, {"exit_code": code})
+        await store.change(settle_effect, entry, {"exit_code": code})
         if code != 0:
             hint = "Change [hooks] in acceld.toml, then: acceld restart."
-            await store.notice(event.run, "warning", f"hook {name} ended with {code}: {command}", hint)
+            await store.change(write_notice, event.run, "warning", f"hook {name} ended with {code}: {command}", hint)
 
 
 async def run_command(command: str, standard_input: bytes) -> int:

@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
-from acceld.store.calls import CallResult, NewCall, batch_collected, batch_sent, begin_batch, open_batches
+from acceld.store.changes.calls import (
+    CallResult,
+    NewCall,
+    batch_collected,
+    batch_sent,
+    begin_batch,
+    begin_call,
+    call_sent,
+    end_call,
+    open_batches,
+)
 from acceld.store.database import Store
+from acceld.store.reads.records import stored_answer
 
 
 class StoreLedger:
@@ -19,7 +30,7 @@ class StoreLedger:
 
     async def answer(self, key: str) -> Completion | None:
         """The stored answer to the same question."""
-        stored = await self._store.stored_answer(key)
+        stored = await self._store.read(stored_answer, key)
         if stored is None:
             return None
         return Completion(
@@ -40,7 +51,8 @@ class StoreLedger:
 
     async def intend(self, intent: CallIntent) -> int:
         """Write the intent; the call's id."""
-        return await self._store.begin_call(
+        return await self._store.change(
+            begin_call,
             NewCall(
                 key=intent.key,
                 role=intent.role,
@@ -56,13 +68,18 @@ class StoreLedger:
                 plan=_number(intent.tags, "plan"),
                 attempt=_number(intent.tags, "attempt"),
                 parameters={"max_output_tokens": intent.max_output_tokens, "tags": dict(intent.tags)},
-            )
+            ),
         )
+
+    async def sent(self, call: int) -> None:
+        """Write that the call's first request goes out now."""
+        await self._store.change(call_sent, call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
         """Write the outcome."""
         usage = outcome.usage
-        await self._store.end_call(
+        await self._store.change(
+            end_call,
             call,
             CallResult(
                 outcome=outcome.outcome,

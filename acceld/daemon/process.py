@@ -85,6 +85,7 @@ def serve(
             listening=lambda: lock.announce(socket_path, version("acceld")),
             idle_exit_s=idle_exit_s,
             folder=folder,
+            configured=frozenset(resolved.origins),
         )
         asyncio.run(_serve(daemon, ready_fd))
         return 0

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from acceld.config import Config
-from acceld.events import EventKind
+from acceld.events import Watch
+from acceld.store.changes.runs import write_event
 from acceld.store.database import Store
 from acceld.watch.files import SavedFiles
 from acceld.watch.settings import Finding, SettingsFiles
@@ -24,6 +25,5 @@ async def follow_settings(folder: Path, config: Config, store: Store, take: Call
         for found in await asyncio.to_thread(settings.judge, batch):
             if found.good:
                 take(found)
-            told = {"path": str(found.path), "stage": STAGE, "text": found.text, "good": found.good}
-            await store.record(EventKind.WATCH, None, told)
+            await store.change(write_event, Watch(str(found.path), STAGE, found.text, found.good))
         saved.watch(await asyncio.to_thread(settings.files))

@@ -12,7 +12,9 @@ from acceld.errors import AcceldError
 from acceld.http.answers import ConflictError
 from acceld.model import Run, RunState
 from acceld.search.control import RunControl
+from acceld.store.changes.runs import set_run_state, write_notice
 from acceld.store.database import Store
+from acceld.store.reads.records import load_run, past_steering
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ class RunQueue:
         if run in self._controls:
             self._controls[run].resume()
             return
-        past = await self._store.past_steering(run)
+        past = await self._store.read(past_steering, run)
         if run in self._controls:  # while we read, somebody else was faster
             return
         self._controls[run] = control_from((one.action, one.arguments) for one in past)
@@ -68,35 +70,35 @@ class RunQueue:
         """Stop a run before its next step. ConflictError where it does not go on."""
         control = self._going(run)
         control.pause()
-        await self._store.set_run_state(run, RunState.PAUSED, "paused")
+        await self._store.change(set_run_state, run, RunState.PAUSED, "paused")
         self._changed()
 
     async def resume(self, run: int) -> None:
         """Let a paused or failed run go on. ConflictError for one that ended otherwise."""
-        record = await self._store.run(run)
+        record = await self._store.read(load_run, run)
         if record.state in (RunState.FINISHED, RunState.CANCELLED):
             raise ConflictError(f"r{run} has ended ({record.state})", hint="Start a new run: acceld optimize.")
         control = self._controls.get(run)
         if control is not None and record.state is RunState.PAUSED:
             started = record.started_at is not None
-            await self._store.set_run_state(run, RunState.RUNNING if started else RunState.QUEUED)
+            await self._store.change(set_run_state, run, RunState.RUNNING if started else RunState.QUEUED)
             control.resume()
         elif control is None:
-            await self._store.set_run_state(run, RunState.QUEUED)
+            await self._store.change(set_run_state, run, RunState.QUEUED)
             await self.take_up(run)
         self._changed()
 
     async def cancel(self, run: int) -> str:
         """End a run after what runs now; at once where it only waits."""
         control = self._controls.get(run)
-        record = await self._store.run(run)
+        record = await self._store.read(load_run, run)
         if record.state.ended:
             raise ConflictError(f"r{run} has ended ({record.state})")
         if control is None or record.started_at is None:
             if control is not None:
                 control.cancel()
                 self._running[run].cancel()
-            await self._store.set_run_state(run, RunState.CANCELLED, "cancelled")
+            await self._store.change(set_run_state, run, RunState.CANCELLED, "cancelled")
             return "cancelled"
         control.cancel()
         return "ends after what runs now"
@@ -126,7 +128,7 @@ class RunQueue:
         try:
             await control.running.wait()
             async with self._places:
-                record = await self._store.run(run)
+                record = await self._store.read(load_run, run)
                 if record.state.ended or self._stopping:
                     return
                 search = await self._make(record, control)
@@ -136,7 +138,7 @@ class RunQueue:
             if not self._stopping and asyncio.current_task() is not None:
                 log.info("r%d was taken out of the queue", run)
         except AcceldError as error:
-            await self._failed(run, error.message, error.hint)
+            await self._failed(run, error.message, error.hint, error.exit_code)
         except BaseExceptionGroup as group:
             await self._crashed(run, group)
         except Exception as error:  # noqa: BLE001 - one run's defect must not end the others
@@ -151,18 +153,18 @@ class RunQueue:
             return
         first = _first(error)
         if isinstance(first, AcceldError):
-            await self._failed(run, first.message, first.hint)
+            await self._failed(run, first.message, first.hint, first.exit_code)
             return
         log.error("r%d failed", run, exc_info=error)
         text = f"{type(first).__name__}: {first}"
         await self._failed(run, text, f"The log has the details: acceld logs. Then: acceld resume r{run}.")
 
-    async def _failed(self, run: int, text: str, hint: str) -> None:
+    async def _failed(self, run: int, text: str, hint: str, exit_code: int = 1) -> None:
         if self._stopping:
             return
         try:
-            await self._store.set_run_state(run, RunState.FAILED, text)
-            await self._store.notice(run, "error", f"r{run} failed: {text}", hint)
+            await self._store.change(set_run_state, run, RunState.FAILED, text, exit_code)
+            await self._store.change(write_notice, run, "error", f"r{run} failed: {text}", hint)
         except AcceldError as error:
             log.error("r%d failed (%s), and that could not be recorded: %s", run, text, error)
 

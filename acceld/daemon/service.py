@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -26,17 +26,30 @@ from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
 from acceld.errors import AcceldError, StoreError, UsageError
+from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
-from acceld.events import EventKind
+from acceld.events import DaemonStarted, DaemonStopped
 from acceld.home import Home
 from acceld.http.answers import ConflictError
 from acceld.http.server import Server
 from acceld.model import Candidate, Gate, Run, RunState, Status
 from acceld.search.teacher import withdraw
-from acceld.store import listing
+from acceld.store.changes.insights import change_insight
+from acceld.store.changes.runs import (
+    add_note,
+    create_run,
+    recover_runs,
+    settle_steering,
+    write_event,
+    write_notice,
+    write_steering,
+)
+from acceld.store.changes.tree import keep_evaluation, write_evaluation
 from acceld.store.connection import JOURNAL_LIMIT_BYTES
 from acceld.store.database import Store
 from acceld.store.maintenance import size_bytes
+from acceld.store.reads import listing
+from acceld.store.reads.records import load_candidate, load_run
 from acceld.targets import SIMULATOR
 from acceld.watch.apply import apply, check_drop_in
 from acceld.watch.settings import Finding
@@ -74,10 +87,11 @@ class Daemon:
         listening: Callable[[], object] = lambda: None,
         idle_exit_s: float | None = None,
         folder: Path | None = None,
+        configured: Collection[str] = (),
     ) -> None:
-        """``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
+        """``configured`` are the keys of the configuration that somebody has set. ``folder`` is where configuration is looked up from; where given, saves of the settings are followed."""
         self.home = home
-        self._config = config
+        self._config, self._configured = config, configured
         self._make_parts = make_parts
         self._socket_path = socket_path
         self._keys = dict(keys or {})
@@ -110,10 +124,10 @@ class Daemon:
         self.store = await asyncio.to_thread(Store.open, self.home.database, reserve_bytes=reserve, redact=redact)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self.store.close)
-            unfinished = await self._stored(self.store.recover("the daemon ended while it was under way"))
+            unfinished = await self._stored(self.store.change(recover_runs, "the daemon ended while it was under way"))
             if self.store.migrated_from is not None:
                 text = f"The history was brought to a newer schema; the old one is {self.store.migrated_from}"
-                await self.store.notice(None, "info", text)
+                await self.store.change(write_notice, None, "info", text)
             self._parts = await self._make_parts(self._config, self.home, self.store, self._keys)
             stack.push_async_callback(self._parts.close)
             await self._parts.evaluator.start()
@@ -136,7 +150,7 @@ class Daemon:
                 await asyncio.to_thread(self._listening)
                 await self._stored(self._greet())
                 for run in unfinished:
-                    if (await self.store.run(run)).state is not RunState.PAUSED:
+                    if (await self.store.read(load_run, run)).state is not RunState.PAUSED:
                         await self._runs.take_up(run)
                 watching = tasks.create_task(_guarded("watching the state folder", self._watch))
                 self._hooks = self._start_hooks()
@@ -176,15 +190,14 @@ class Daemon:
             self._parts.reload(found)
         if found.config is None:
             return
-        old, self._config = self._config, found.config
+        old, self._config, self._configured = self._config, found.config, found.configured
         if old.hooks != self._config.hooks and self._state == "running":
             self._hooks.cancel()
             self._hooks = self._start_hooks()
 
     async def _greet(self) -> None:
         level = str(self._parts.evaluator.statistics().get("sandbox_level", ""))
-        about = {"version": VERSION, "pid": os.getpid(), "sandbox_level": level}
-        await self.store.record(EventKind.DAEMON_STARTED, None, about)
+        await self.store.change(write_event, DaemonStarted(VERSION, os.getpid(), level))
 
     async def _wind_down(self) -> None:
         self._state = "stopping"
@@ -198,13 +211,17 @@ class Daemon:
         await ending
         with contextlib.suppress(AcceldError, TimeoutError):  # a full disk must not keep the daemon from ending
             async with asyncio.timeout(2):
-                await self.store.record(EventKind.DAEMON_STOPPED, None, {"reason": self._stop_reason})
+                await self.store.change(write_event, DaemonStopped(self._stop_reason))
 
     async def _watch(self) -> None:
-        """Notice idleness and a growing log or a filling disk."""
+        """Notice idleness, a growing log, a filling disk, and a state folder that is gone."""
         looked, warned = time.monotonic(), ""
+        inode = (await asyncio.to_thread(self.home.path.stat)).st_ino
         while True:
             await asyncio.sleep(IDLE_LOOK_S)
+            if await asyncio.to_thread(_inode, self.home.path) != inode:
+                self.stop(0.0, f"{self.home.path} was deleted")
+                return
             if self._runs.busy or self._clients or self._remeasuring:
                 self._touch()
             idle_s = time.monotonic() - self._touched
@@ -215,7 +232,9 @@ class Daemon:
             looked = time.monotonic()
             trouble = await asyncio.to_thread(self._storage_trouble)
             if trouble and trouble != warned and not self.store.writer.degraded:
-                await self.store.notice(None, "warning", trouble, "acceld db check, acceld db prune --older 30d")
+                await self.store.change(
+                    write_notice, None, "warning", trouble, "acceld db check, acceld db prune --older 30d"
+                )
             warned = trouble
 
     def _storage_trouble(self) -> str:
@@ -251,6 +270,8 @@ class Daemon:
                 "bytes": size_bytes(self.home.database),
                 "wal_bytes": wal.stat().st_size if wal.exists() else 0,
                 "free_bytes": shutil.disk_usage(self.home.path).free,
+                "data_bytes": datasets.size_bytes(self.home.datasets),
+                "data_cap_bytes": self._config.evaluate.cache_bytes,
             }
         )
         return {
@@ -283,17 +304,9 @@ class Daemon:
         if self._state == "stopping":
             raise ConflictError("the daemon is stopping")
         self._touch()
-        section = self._config.search
-        defaults = {
-            "chip": section.chip,
-            "api": section.api,
-            "backend": self._config.devices.backend,
-            "proposer": section.proposer,
-            "preset": section.preset,
-        }
-        wanted = specs.run_spec(spec, defaults)
+        wanted = specs.run_spec(spec, self._config, self._configured)
         await self._parts.check(wanted)
-        run = await self.store.create_run(wanted)
+        run = await self.store.change(create_run, wanted)
         await self._runs.take_up(run.id)
         return run.id
 
@@ -301,16 +314,16 @@ class Daemon:
         """Steer a run; what was done."""
         self._touch()
         steering.check(action, arguments)
-        await self.store.run(run)
-        if "candidate" in arguments and (await self.store.candidate(arguments["candidate"])).run != run:
+        await self.store.read(load_run, run)
+        if "candidate" in arguments and (await self.store.read(load_candidate, arguments["candidate"])).run != run:
             raise UsageError(f"c{arguments['candidate']} is no candidate of r{run}")
-        entry = await self.store.steer(run, action, arguments, by)
+        entry = await self.store.change(write_steering, run, action, arguments, by)
         try:
             result = await self._do(run, action, arguments, by)
         except AcceldError as error:
-            await self.store.steered(entry, f"refused: {error.message}")
+            await self.store.change(settle_steering, entry, f"refused: {error.message}")
             raise
-        await self.store.steered(entry, result)
+        await self.store.change(settle_steering, entry, result)
         return result
 
     async def _do(self, run: int, action: str, arguments: Mapping[str, Any], by: str) -> str:
@@ -325,7 +338,7 @@ class Daemon:
                 return await self._runs.cancel(run)
             case "note":
                 candidate = arguments.get("candidate")
-                await self.store.add_note(f"c{candidate}" if candidate else f"r{run}", arguments["text"], by)
+                await self.store.change(add_note, f"c{candidate}" if candidate else f"r{run}", arguments["text"], by)
                 return "noted"
             case "budget":
                 if self._parts.set_budget is not None:
@@ -347,10 +360,11 @@ class Daemon:
             return
         self._remeasuring.add(number)
         try:
-            candidate, record = await self.store.candidate(number), await self.store.run(run)
+            candidate, record = await self.store.read(load_candidate, number), await self.store.read(load_run, run)
             request = replace(_asked_by_a_person(candidate, record, Gate.STRICT), run=run, candidate=number)
             evaluation = await self._parts.evaluator.evaluate(request)
-            await self.store.write_evaluation(
+            await self.store.change(
+                write_evaluation,
                 candidate,
                 evaluation,
                 workload=record.spec.workload,
@@ -360,20 +374,22 @@ class Daemon:
             )
             if evaluation.status is not Status.PASSED and (gone := await withdraw(self.store, number)):
                 text = f"c{number} does not pass any more ({evaluation.status}): {len(gone)} insights it taught are withdrawn"
-                await self.store.notice(run, "warning", text, f"acceld show c{number}")
+                await self.store.change(write_notice, run, "warning", text, f"acceld show c{number}")
         except AcceldError as error:
-            await self.store.notice(run, "error", f"c{number} could not be measured again: {error.message}", error.hint)
+            await self.store.change(
+                write_notice, run, "error", f"c{number} could not be measured again: {error.message}", error.hint
+            )
         finally:
             self._remeasuring.discard(number)
 
     async def _apply(self, run: int, path: Path, expected_sha256: str) -> str:
         """Write the best kernel over a file that is as the person saw it, where it is a drop-in and passes today."""
-        record = await self.store.run(run)
+        record = await self.store.read(load_run, run)
         if record.best is None:
             raise ConflictError(f"r{run} has no best kernel")
         if not path.is_absolute():
             raise UsageError("path must be absolute")
-        best = await self.store.candidate(record.best)
+        best = await self.store.read(load_candidate, record.best)
         await asyncio.to_thread(check_drop_in, path, best.kernel)
         tried = await self._parts.evaluator.evaluate(_asked_by_a_person(best, record, Gate.TIMING))
         if tried.profile is None:
@@ -395,7 +411,7 @@ class Daemon:
         if request.backend != SIMULATOR:
             # A prediction can be made again at any time; what was measured is kept, for calibration.
             where = {"workload": request.workload, "backend": request.backend, "chip": request.chip}
-            await self.store.keep_evaluation(evaluation, **where, key=request.key)
+            await self.store.change(keep_evaluation, evaluation, **where, key=request.key)
         return outside.answer(asked, request, evaluation)
 
     async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:
@@ -403,14 +419,14 @@ class Daemon:
         self._touch()
         texts = {name: value for name, value in changes.items() if name not in ("pinned", "muted", "withdrawn")}
         if texts:
-            await self.store.change_insight(insight, "edited", **texts)
+            await self.store.change(change_insight, insight, "edited", **texts)
         for flag in ("pinned", "muted", "withdrawn"):
             if flag in changes:
-                await self.store.change_insight(insight, flag, **{flag: changes[flag]})
+                await self.store.change(change_insight, insight, flag, **{flag: changes[flag]})
 
     async def forget_insight(self, insight: int) -> None:
         """Delete an insight."""
-        await self.store.change_insight(insight, "deleted")
+        await self.store.change(change_insight, insight, "deleted")
 
     def stop(self, grace_s: float | None, reason: str = "asked to") -> None:
         """Begin to stop in order; a second time, without grace."""
@@ -435,6 +451,14 @@ class Daemon:
     def touched(self) -> None:
         """Somebody asked for something."""
         self._touch()
+
+
+def _inode(folder: Path) -> int | None:
+    """Return the number of a folder on its disk; None where there is none."""
+    try:
+        return folder.stat().st_ino
+    except FileNotFoundError:
+        return None
 
 
 async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:

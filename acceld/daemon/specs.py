@@ -2,59 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
-from typing import Any, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
+import msgspec
+
+from acceld.config import Config
 from acceld.errors import UsageError, did_you_mean
-from acceld.model import PRESETS, Gate, Kernel, RunSpec, SearchParameters
+from acceld.model import PRESETS, PROPOSERS, SEARCH_OPTIONS, Gate, Kernel, MemoryPolicy, RunSpec, SearchParameters
 from acceld.targets import Choice, choose
+
+T = TypeVar("T")
 
 TEXT_LIMIT = 4 << 20
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
 
 
-def run_spec(asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> RunSpec:
-    """A run's specification. UsageError for a key or value that can not be used.
+def run_spec(asked: Mapping[str, Any], config: Config, configured: Collection[str] = ()) -> RunSpec:
+    """Return a run's specification. UsageError for a key or value that can not be used.
 
-    ``defaults`` are the configuration's values for keys that are not there.
+    What is not asked for is as the configuration says; ``configured`` are its dotted keys that somebody has set.
     """
     known = {field.name for field in fields(RunSpec)}
     _refuse_unknown("a run", asked, known)
-    values: dict[str, Any] = dict(defaults)
+    values: dict[str, Any] = {"proposer": config.search.proposer, "preset": config.search.preset}
     for name in _TEXTS:
         if name in asked:
             values[name] = _text(name, asked[name])
     if not values.get("workload"):
         raise UsageError("a run needs a workload", hint="acceld workloads lists them.")
-    preset = values.get("preset", "standard")
-    if preset not in PRESETS:
-        raise UsageError(f"there is no preset {preset!r}. {did_you_mean(preset, PRESETS)}".rstrip())
+    for name, allowed in (("preset", PRESETS), ("proposer", PROPOSERS)):
+        if values[name] not in allowed:
+            raise UsageError(f"there is no {name} {values[name]!r}. {did_you_mean(values[name], allowed)}".rstrip())
     where = choose(
-        Choice(defaults["backend"], defaults["api"], defaults["chip"]),
+        Choice(config.devices.backend, config.search.api, config.search.chip),
         backend=_asked(asked, "backend"),
         api=_asked(asked, "api"),
         chip=_asked(asked, "chip"),
     )
     values |= {"backend": where.backend, "api": where.api, "chip": where.chip}
-    values["search"] = search_parameters(asked.get("search") or {}, PRESETS[preset])
+    search = asked.get("search") or {}
+    values["search"] = configured_search(search, config, configured, values["preset"], values["proposer"])
     root = asked.get("root")
     values["root"] = kernel(root, where.api) if root is not None else None
     return RunSpec(**values)
+
+
+def configured_search(
+    asked: Any, config: Config, configured: Collection[str], preset: str, proposer: str
+) -> SearchParameters:
+    """Return the preset, then the configuration where it says something, then what is asked for."""
+    settings = config.search
+    taken = {name: getattr(settings, name) for name in SEARCH_OPTIONS if f"search.{name}" in configured}
+    taken |= {"budget_usd": config.budget.run_usd, "fixer_usd": config.budget.fixer_usd, "memory": "off"}
+    base = replace(PRESETS[preset], **taken, screen=config.devices.screen == "simulator")
+    found = search_parameters(asked, base)
+    if "memory" in asked:
+        return found
+    return replace(found, memory=memory_policy(settings.memory, proposer, found.beam_width))
+
+
+def memory_policy(asked: MemoryPolicy | Literal["auto"], proposer: str, beam_width: int) -> MemoryPolicy:
+    """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
+    if asked != "auto":
+        return asked
+    return "off" if not PROPOSERS[proposer].uses_models or beam_width == 1 else "fifo"
 
 
 def search_parameters(asked: Any, preset: SearchParameters) -> SearchParameters:
     """The preset with what is asked for."""
     if not isinstance(asked, Mapping):
         raise UsageError("search is no object")
+    _refuse_unknown("search", asked, SEARCH_OPTIONS)
     hints = get_type_hints(SearchParameters)
-    _refuse_unknown("search", asked, set(hints))
     for name, value in asked.items():
-        hint = hints[name]
-        if hint in (float, float | None) and isinstance(value, int) and not isinstance(value, bool):
-            continue
-        if isinstance(value, bool) is not (hint is bool) or not isinstance(value, hint):
-            raise UsageError(f"search.{name} = {value!r} is no {getattr(hint, '__name__', hint)}")
+        _record(value, hints[name], f"search.{name} = {value!r}")
     try:
         return replace(preset, **asked)
     except ValueError as error:
@@ -65,27 +88,17 @@ def kernel(asked: Any, api: str) -> Kernel:
     """A kernel that a person gives: trusted in so far as the import policy does not hold for it."""
     if not isinstance(asked, Mapping):
         raise UsageError("a kernel is an object with a text")
-    _refuse_unknown("a kernel", asked, {field.name for field in fields(Kernel)})
-    text = _text("text", asked.get("text"))
-    if len(text) > TEXT_LIMIT:
-        raise UsageError(f"a kernel of {len(text)} characters is too long")
-    grid, closure, lnc = asked.get("grid") or (), asked.get("closure") or {}, asked.get("lnc", 1)
-    if not isinstance(grid, list | tuple) or not all(isinstance(n, int) and n > 0 for n in grid):
-        raise UsageError(f"grid = {grid!r} is no list of positive whole numbers")
-    if not isinstance(closure, Mapping) or not all(isinstance(value, str) for value in closure.values()):
-        raise UsageError("closure is no object of texts")
-    if lnc not in (1, 2):
-        raise UsageError(f"lnc = {lnc!r}; it is 1 or 2")
-    return Kernel(
-        text=text,
-        api=_text("api", asked.get("api", api)),
-        entry=_text("entry", asked.get("entry", "")),
-        grid=tuple(grid),
-        lnc=lnc,
-        filename=_text("filename", asked.get("filename", "kernel.py")),
-        trusted=asked.get("trusted", True) is True,
-        closure=dict(closure),
-    )
+    known = {field.name for field in fields(Kernel)}
+    _refuse_unknown("a kernel", asked, known)
+    given = {"api": api, **asked, "grid": asked.get("grid") or (), "closure": asked.get("closure") or {}}
+    found = _record({**given, "trusted": asked.get("trusted", True) is True}, Kernel, "a kernel")
+    if len(found.text) > TEXT_LIMIT:
+        raise UsageError(f"a kernel of {len(found.text)} characters is too long")
+    if not all(extent > 0 for extent in found.grid):
+        raise UsageError(f"grid = {list(found.grid)} is no list of positive whole numbers")
+    if found.lnc not in (1, 2):
+        raise UsageError(f"lnc = {found.lnc}; it is 1 or 2")
+    return found
 
 
 def gate(asked: Any) -> Gate:
@@ -96,7 +109,15 @@ def gate(asked: Any) -> Gate:
         raise UsageError(f"there is no gate {asked!r}", hint=f"One of {', '.join(Gate)}.") from error
 
 
-def _refuse_unknown(what: str, asked: Mapping[str, Any], known: set[str]) -> None:
+def _record(raw: Any, kind: type[T], what: str) -> T:
+    """Return a JSON value as its type. UsageError where a value does not fit."""
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{what}: {error}") from error
+
+
+def _refuse_unknown(what: str, asked: Mapping[str, Any], known: Collection[str]) -> None:
     for name in asked:
         if name not in known:
             raise UsageError(f"{what} has no {name!r}. {did_you_mean(name, known)}".rstrip())

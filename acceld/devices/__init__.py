@@ -1,1 +1,1 @@
-"""How candidates are run: the simulator, Neuron devices, NVIDIA GPUs, the host CPU."""
+"""Devices that candidates run on, one folder each."""

@@ -1,15 +1,20 @@
-"""What the search asks of an evaluator."""
+"""The interface between the search and the evaluators."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.model import Evaluation, Gate, Kernel
 from acceld.targets import SIMULATOR
+
+if TYPE_CHECKING:
+    from acceld.evaluate.sandbox.jail import Level
 
 
 class Priority(IntEnum):
@@ -28,7 +33,7 @@ class EvaluationRequest:
     ``gate`` is how far to go: ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data
     set, ``STRICT`` five fresh seeds and all distributions.
     A candidate slower than ``useful_below_us`` can neither enter the beam nor teach and ends ``untested``.
-    ``run_seed`` names the run, whose secret data set the search gate draws; it is not the search's seed.
+    ``run`` names the run, whose secret data set the search gate draws; it is not the search's seed.
     """
 
     kernel: Kernel
@@ -42,8 +47,8 @@ class EvaluationRequest:
     priority: Priority = Priority.SEARCH
     useful_below_us: float | None = None
     against: tuple[Kernel, ...] = ()
-    """Kernels it is held against, its parent first, then the run's baseline: measured in turn with it where the gate is
-    ``STRICT`` or no run asks, and the parent's prediction decides where ``screen`` is on. Not part of the key."""
+    """Competitors, its parent first, then the run's baseline: timed interleaved with it where the gate is ``STRICT`` or no
+    run asks; the parent's prediction decides where ``screen`` is on. Not part of the key."""
     screen: bool = False
     """Do not measure what the simulator finds clearly slower than the parent."""
     context: str = ""
@@ -51,21 +56,41 @@ class EvaluationRequest:
 
     @property
     def needs_proof(self) -> bool:
-        """Whether its latency may be shown as a win: a baseline's is only what others are held against."""
+        """True if its latency may be shown as a win; a baseline is only what others are compared with."""
         return self.priority is not Priority.BASELINE
 
     @property
     def key(self) -> str:
-        """What makes two requests the same work: journalled so that none is done twice."""
+        """Key that is equal for equal work: journalled so that none is done twice."""
         parts = (self.workload, self.context, self.backend, self.chip, self.gate, self.kernel.sha256)
         return "/".join(filter(None, (*parts, "screened" if self.screen else "")))
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Configuration, folders and callbacks that evaluators are built from."""
+
+    config: EvaluateConfig
+    devices: DevicesConfig
+    state_folder: Path
+    workload_folders: tuple[Path | str, ...] = ()
+    on_start: Callable[[EvaluationRequest, str], Awaitable[None]] | None = None
+    """Called with each evaluation that gets a slot or a core, and its name."""
+    on_notice: Callable[[int, str, str], Awaitable[object]] | None = None
+    """Called with what a person should know: run, level, text."""
+    on_device: Callable[[str, str, str], Awaitable[object]] | None = None
+    """Called when a device changes: its name, its state, and why."""
+    simulator: Callable[[], Awaitable[Evaluator]] | None = None
+    """Returns the started evaluator that predicts; None where there is none."""
+    highest: Level | None = None
+    """The strictest sandbox level to use; None: the strictest that works."""
 
 
 class Evaluator(Protocol):
     """Judges candidates. A bad kernel is a value; an exception means that the harness broke."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Wait for a place in the queue, judge, and return the verdict.
+        """Wait for a slot, evaluate, and return the verdict.
 
         Raises DeviceError when no device can do it, and UsageError for a workload that can not be used.
         """
@@ -76,17 +101,17 @@ class Evaluator(Protocol):
         ...
 
     async def stop(self, grace_s: float) -> None:
-        """Give what runs ``grace_s``, then end every child and its tree."""
+        """Give running evaluations ``grace_s``, then end every child and its tree."""
         ...
 
     def statistics(self) -> dict[str, object]:
-        """Depth and age of the queue, slots in use, sandbox level: for the status page."""
+        """Return depth and age of the queue, slots in use, sandbox level: for the status page."""
         ...
 
 
 @asynccontextmanager
 async def started(judge: Evaluator) -> AsyncIterator[Evaluator]:
-    """A judge that is started, and stopped at once with the block."""
+    """Start an evaluator for the duration of the block."""
     await judge.start()
     try:
         yield judge

@@ -1,4 +1,4 @@
-"""What a candidate's source may hold, read from its syntax tree: early, clear refusals.
+"""Refuse sources early and clearly, by their syntax tree.
 
 Never the only wall: the jail holds whatever gets past this, and the judge believes nothing of it. Kernels that a
 person gives are not held to it.
@@ -29,11 +29,11 @@ NUMPY_COMPUTE = frozenset(
     "random testing ctypeslib lib distutils f2py core show_config DataSource apply_along_axis vectorize "
     "frompyfunc nditer".split()
 )
-"""What a kernel would use of numpy to compute, read or hide its answer instead of the chip."""
+"""Names of numpy by which a kernel would compute, read or hide its answer instead of the chip."""
 NUMPY_REACH = NUMPY_COMPUTE - frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod".split()
 )
-"""What a kernel in numpy, for which computing with numpy is the point, may not use: what reaches beyond arrays."""
+"""Names of numpy that reach beyond arrays: refused even where computing with numpy is the point."""
 FRAMES = frozenset(
     "f_locals f_globals f_back f_code f_builtins gi_frame cr_frame ag_frame tb_frame tb_next func_globals mro ctypes "
     "modules meta_path path_hooks settrace setprofile".split()

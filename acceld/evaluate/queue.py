@@ -1,4 +1,4 @@
-"""Places for evaluations: as many at once as there are slots, in order of priority, with a bounded crowd waiting.
+"""A bounded queue for evaluation slots, in order of priority.
 
 Submitting waits when the queue is full, so that model spending slows down with the hardware.
 """
@@ -27,12 +27,12 @@ class _Waiter:
 
 
 class SlotQueue:
-    """``slots`` places; up to ``size`` requests wait in order of (priority, arrival), further ones before the door."""
+    """Lend ``slots`` slots; up to ``size`` requests wait in order of (priority, arrival), further submitters block."""
 
     def __init__(self, slots: int, size: int) -> None:
         self._free = list(range(slots))
         self._slots = slots
-        self._door = asyncio.Semaphore(size + slots)
+        self._submitters = asyncio.Semaphore(size + slots)
         self._waiting: list[_Waiter] = []
         self._numbers = itertools.count()
         self._closed = False
@@ -40,7 +40,7 @@ class SlotQueue:
     @asynccontextmanager
     async def place(self, priority: int) -> AsyncIterator[int]:
         """Wait for a slot and hold it; yields its number. CancelledError once the queue is closed."""
-        async with self._door:
+        async with self._submitters:
             slot = await self._enter(priority)
             try:
                 yield slot
@@ -70,18 +70,18 @@ class SlotQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether a slot is free and nobody waits for it."""
+        """True if a slot is free and nobody waits for it."""
         return bool(self._free) and not self._waiting
 
     def close(self) -> None:
-        """Let nobody in any more; those that wait are cancelled."""
+        """Lend no more slots; requests that wait are cancelled."""
         self._closed = True
         for waiter in self._waiting:
             waiter.turn.cancel()
         self._waiting.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Slots, those in use, requests waiting, and how long the oldest has."""
+        """Return slots, those in use, requests waiting, and the age of the oldest."""
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {
             "slots": self._slots,
@@ -92,7 +92,7 @@ class SlotQueue:
 
 
 def slots_of(config: EvaluateConfig) -> int:
-    """Evaluations at the same time: as configured, else as many as there are cores and memory for."""
+    """Return the number of evaluations at the same time: as configured, else as cores and memory allow."""
     if config.slots:
         return config.slots
     free = 0.0

@@ -48,7 +48,7 @@ class Router:
             return self._started[backend]
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
-        """Judge a candidate on the backend it asks for; errors as :class:`~acceld.evaluate.interface.Evaluator` says."""
+        """Evaluate a candidate on its backend; errors as :class:`~acceld.evaluate.interface.Evaluator` says."""
         return await (await self.ready(request.backend)).evaluate(request)
 
     async def stop(self, grace_s: float) -> None:

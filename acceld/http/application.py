@@ -15,8 +15,8 @@ from acceld.http import candidates, events, history, insights, runs, service
 from acceld.http.answers import Handler, errors_as_json
 from acceld.http.control import Control, Reading
 from acceld.http.keys import CONTROL, HELLO, LOG_FILE, READING, SOCKETS
-from acceld.store import queries
-from acceld.store.migrations import SCHEMA_VERSION
+from acceld.store.reads import records
+from acceld.store.schema.migrations import SCHEMA_VERSION
 
 BODY_LIMIT = 8 << 20
 VERSION = version("acceld")
@@ -44,7 +44,7 @@ def application(
             "schema": SCHEMA_VERSION,
             "database": str(reading.path),
             "read_only": control is None,
-            "last_seq": await reading.read(queries.last_seq),
+            "last_seq": await reading.read(records.last_seq),
         }
 
     app[HELLO] = hello

@@ -16,10 +16,10 @@ from acceld.http.control import Control
 from acceld.http.keys import READING
 from acceld.http.service import control_of
 from acceld.model import Gate
-from acceld.store import listing
 from acceld.store.errors import unknown
+from acceld.store.reads import listing
 from acceld.store.rows import dump
-from acceld.targets import NEURON
+from acceld.targets import DEVICE_OF
 
 LOOK_S = 0.25
 """How often it is looked whether somebody still waits for a compilation."""
@@ -80,7 +80,8 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
     """Judge one kernel now; of ``{"items": [...]}`` each, in their order, one JSON object a line as it is done."""
     control, asked = control_of(request), await body(request)
     if "items" not in asked:
-        if asked.get("gate") == Gate.TIMING and asked.get("backend") in NEURON:
+        device = DEVICE_OF.get(str(asked.get("backend")))
+        if asked.get("gate") == Gate.TIMING and device is not None and device.cancellable_timing:
             return answer(await _while_awaited(request, control.evaluate(asked)))
         return answer(await control.evaluate(asked))
     items = asked["items"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,19 @@ from acceld.events import Event, EventKind, event_of
 from acceld.home import Home
 
 KINDS = frozenset(EventKind)
+LOOK_S = 1.0
+"""How often a quiet stream of events looks whether another daemon serves the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens, and the token it wants to be shown."""
+
+    token: str
+    socket_path: Path | None = None
+    url: str = "http://localhost"
+    where: str = ""
+    read_only: bool = False
 
 
 class HttpClient:
@@ -30,29 +44,46 @@ class HttpClient:
         where: str = "",
         timeout_s: float = 60.0,
     ) -> None:
-        self.read_only = False
-        """Whether nothing can be changed; known after the first answer of :meth:`hello`."""
-        self.where = where or (str(socket_path) if socket_path else url)
-        self._socket_path = socket_path
-        self._url = url
-        self._token = token
-        self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
+        where = where or (str(socket_path) if socket_path else url)
+        self._begin(Address(token, socket_path, url, where), None, timeout_s)
 
     @classmethod
-    def of(cls, home: Home, *, timeout_s: float = 60.0) -> HttpClient:
-        """A client of the daemon of a state folder. DaemonError where none runs."""
-        told = home.daemon()
-        if told is None:
-            raise not_running(home)
-        return cls(socket_path=Path(told["socket"]), token=home.token(), where=str(home.path), timeout_s=timeout_s)
+    def of(cls, home: Home, *, otherwise: Address | None = None, timeout_s: float = 60.0) -> HttpClient:
+        """Return a client of whichever daemon serves a state folder at the time, and of ``otherwise`` while none does.
 
-    def _connected(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.UnixConnector(str(self._socket_path)) if self._socket_path else None
-            headers = {"Authorization": f"Bearer {self._token}"}
+        Requests raise DaemonError while there is neither.
+        """
+        made = cls.__new__(cls)
+        made._begin(otherwise, home, timeout_s)
+        return made
+
+    def _begin(self, fixed: Address | None, home: Home | None, timeout_s: float) -> None:
+        self.read_only = fixed is not None and fixed.read_only
+        """True where nothing can be changed; known after the first answer of :meth:`hello`."""
+        self.where = fixed.where if fixed else str(home.path) if home else ""
+        self._fixed, self._home, self._timeout_s = fixed, home, timeout_s
+        self._address: Address | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    def _serving(self) -> Address:
+        """Return where requests go now: a daemon that was started again has a new token. DaemonError for nowhere."""
+        told = self._home.daemon() if self._home else None
+        if self._home is not None and told is not None:
+            return Address(self._home.token(), Path(told["socket"]), where=str(self._home.path))
+        if self._fixed is None:
+            assert self._home is not None
+            raise not_running(self._home)
+        return self._fixed
+
+    async def _connected(self) -> aiohttp.ClientSession:
+        address = await asyncio.to_thread(self._serving) if self._home else self._serving()
+        if self._session is None or address != self._address:
+            await self.close()
+            connector = aiohttp.UnixConnector(str(address.socket_path)) if address.socket_path else None
+            headers = {"Authorization": f"Bearer {address.token}"}
             timeout = aiohttp.ClientTimeout(total=self._timeout_s)
-            self._session = aiohttp.ClientSession(self._url, connector=connector, headers=headers, timeout=timeout)
+            self._session = aiohttp.ClientSession(address.url, connector=connector, headers=headers, timeout=timeout)
+            self._address, self.where, self.read_only = address, address.where, address.read_only
         return self._session
 
     async def hello(self) -> dict[str, Any]:
@@ -73,7 +104,8 @@ class HttpClient:
     async def _request(self, method: str, path: str, parameters: Mapping[str, Any], body: Any) -> Any:
         query = {name: str(value) for name, value in parameters.items() if value is not None}
         try:
-            async with self._connected().request(method, path, params=query, json=body) as response:
+            session = await self._connected()
+            async with session.request(method, path, params=query, json=body) as response:
                 raw = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
@@ -86,10 +118,16 @@ class HttpClient:
         """
         query = {"after": str(after)} | ({"run": str(run)} if run is not None else {})
         try:
-            async with self._connected().ws_connect(
-                "/v1/events", params=query, heartbeat=20.0, max_msg_size=0
-            ) as stream:
-                async for message in stream:
+            session = await self._connected()
+            address = self._address
+            async with session.ws_connect("/v1/events", params=query, heartbeat=20.0, max_msg_size=0) as stream:
+                while True:
+                    try:
+                        message = await stream.receive(LOOK_S if self._home else None)
+                    except TimeoutError:
+                        if address != await asyncio.to_thread(self._serving):
+                            raise DaemonError(f"{self.where}: another daemon answers now") from None
+                        continue
                     if message.type is not aiohttp.WSMsgType.TEXT:
                         break
                     told = json.loads(message.data)

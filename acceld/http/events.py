@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from acceld.errors import UsageError
-from acceld.events import Event
+from acceld.events import event_json
 from acceld.http.answers import answer, integer, number, page, run_filter
 from acceld.http.control import Reading
 from acceld.http.keys import CONTROL, HELLO, READING, SOCKETS
-from acceld.store import queries
+from acceld.store.reads import records
 from acceld.store.rows import dump
 
 SEND_S = 30.0
 PING_S = 20.0
 SUBSCRIBERS = 64
 WAIT_LIMIT_S = 60.0
-
-
-def event_json(event: Event) -> dict[str, Any]:
-    """An event as clients see it."""
-    return {"seq": event.seq, "at": event.at, "kind": event.kind, "run": event.run, "data": dict(event.data)}
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
@@ -43,16 +37,16 @@ async def _page(request: web.Request, run: int | None) -> web.StreamResponse:
     """Events after ``after``; with ``wait_s``, the answer waits so long for the first."""
     reading = request.app[READING]
     after, limit = integer(request, "after", 0), page(request)
-    found = await reading.read(queries.load_events, after, run, limit)
+    found = await reading.read(records.load_events, after, run, limit)
     wait_s = _seconds(request)
     if not found and wait_s:
         try:
             async with asyncio.timeout(wait_s):
-                await _first(reading, await reading.read(queries.last_seq), run)
+                await _first(reading, await reading.read(records.last_seq), run)
         except TimeoutError:
             pass
-        found = await reading.read(queries.load_events, after, run, limit)
-    last = await reading.read(queries.last_seq)
+        found = await reading.read(records.load_events, after, run, limit)
+    last = await reading.read(records.last_seq)
     return answer({"events": [event_json(event) for event in found], "last_seq": last})
 
 

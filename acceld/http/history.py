@@ -7,7 +7,7 @@ from aiohttp import web
 from acceld.errors import UsageError
 from acceld.http.answers import PAGE_LIMIT, answer, body, page, run_filter
 from acceld.http.keys import READING
-from acceld.store import history, listing
+from acceld.store.reads import history, listing
 
 TIME_LIMIT_S = 60.0
 

@@ -8,7 +8,7 @@ from acceld.errors import UsageError
 from acceld.http.answers import answer, body, number, page, run_filter
 from acceld.http.keys import READING
 from acceld.http.service import control_of
-from acceld.store import listing
+from acceld.store.reads import listing
 
 FLAGS = ("pinned", "muted", "withdrawn")
 TEXTS = ("title", "strategy", "slow", "fast")

@@ -13,7 +13,7 @@ from acceld.http.keys import CONTROL, READING
 from acceld.http.service import control_of
 from acceld.model import STOPPED, UNDER_WAY, shown_state
 from acceld.search.outcome import outcome
-from acceld.store import listing, queries
+from acceld.store.reads import listing, records
 from acceld.store.rows import dump
 
 
@@ -71,10 +71,10 @@ async def get_outcome(request: web.Request) -> web.Response:
     run, live = number(request), request.app[CONTROL] is not None
 
     def look(connection: sqlite3.Connection) -> dict[str, object]:
-        record = queries.load_run(connection, run)
-        candidates = queries.load_candidates(connection, run, details=True)
-        plans = {plan.id: plan for plan in queries.load_plans(connection, run)}
-        found = outcome(record, candidates, plans, queries.load_refusals(connection, run)).to_json()
+        record = records.load_run(connection, run)
+        candidates = records.load_candidates(connection, run, details=True)
+        plans = {plan.id: plan for plan in records.load_plans(connection, run)}
+        found = outcome(record, candidates, plans, records.load_refusals(connection, run)).to_json()
         return {**found, "state": shown_state(found["state"], live)}
 
     return answer(await request.app[READING].read(look))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import socket
@@ -41,11 +42,13 @@ class Server:
         self.app = application(reading, control, middlewares=[authorize(token, hosts)], log_file=log_file)
         self._runner = web.AppRunner(self.app, access_log=None, handle_signals=False, shutdown_timeout=3.0)
         self._closed = False
+        self._inode = 0
 
     async def start(self) -> None:
         """Listen."""
         await self._runner.setup()
         listening = await asyncio.to_thread(bind_private, self._socket_path)
+        self._inode = (await asyncio.to_thread(self._socket_path.stat)).st_ino
         await web.SockSite(self._runner, listening).start()
         if self._tcp is not None:
             try:
@@ -62,7 +65,13 @@ class Server:
             return
         self._closed = True
         await self._runner.cleanup()
-        await asyncio.to_thread(self._socket_path.unlink, missing_ok=True)
+        await asyncio.to_thread(self._unlink)
+
+    def _unlink(self) -> None:
+        """Take the socket away, unless another server listens there by now."""
+        with contextlib.suppress(FileNotFoundError):
+            if self._socket_path.stat().st_ino == self._inode:
+                self._socket_path.unlink()
 
 
 def bind_private(path: Path) -> socket.socket:

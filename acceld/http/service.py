@@ -13,7 +13,7 @@ from acceld.errors import UsageError
 from acceld.http.answers import ConflictError, answer, body, integer, page
 from acceld.http.control import Control
 from acceld.http.keys import CONTROL, HELLO, LOG_FILE, READING
-from acceld.store import listing
+from acceld.store.reads import listing
 
 LEVELS = ("debug", "info", "warning", "error")
 

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Protocol
 
 from acceld.errors import BudgetError, ConfigError, did_you_mean
 from acceld.llm.batches import Batcher
 from acceld.llm.client import Completion, CompletionRequest, LLMClient, Usage
-from acceld.llm.errors import LLMError, LLMTimedOut
+from acceld.llm.errors import LLMError
 from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
+from acceld.llm.meter import Meter
 from acceld.llm.pricing import FREE, Price, PriceBook
 from acceld.llm.settings import ModelSettings
-from acceld.llm.usage import estimated_usage, most_input_tokens
+from acceld.llm.usage import most_input_tokens
 
 
 class RoleBudgetError(BudgetError):
@@ -94,8 +96,9 @@ class Calls:
         worst = None if price is None else price.worst_cost_usd(most, request.max_output_tokens)
         tag = request.tags.get("run")
         run = tag if isinstance(tag, int) else None
-        reservation = await self._purse.reserve(run, worst, request.role)
+        reservation: Reservation | None = await self._purse.reserve(run, worst, request.role)
         cost: Decimal | None = Decimal(0)
+        booked = Decimal(0)
         try:
             call = await self._ledger.intend(
                 CallIntent(
@@ -111,12 +114,27 @@ class Calls:
                     tags=request.tags,
                 )
             )
+
+            async def on_send(before: int) -> None:
+                """Book a request that failed, since it may be billed, and set money aside for the next one."""
+                nonlocal reservation, booked
+                if not before:
+                    await self._ledger.sent(call)
+                    return
+                _, lost = self._cost(request, meter.lost)
+                if reservation is not None:
+                    reservation.settle(None if lost is None else lost - booked)
+                reservation, booked = None, lost or Decimal(0)
+                reservation = await self._purse.reserve(run, worst, request.role)
+
+            meter = Meter(request, on_send)
+            request = replace(request, progress=meter)
             cost = worst  # until the outcome is known, the worst is assumed
             started_s = time.monotonic()
             try:
                 completion = await (batcher.complete(request, key) if batcher else client.complete(request))
-            except LLMError as error:
-                usage = _spent(request, error)
+            except (LLMError, BudgetError) as error:
+                usage = self._of_failure(meter, error)
                 price, cost = self._cost(request, usage)
                 await self._ledger.settle(call, _failure(error, usage, price, cost, time.monotonic() - started_s))
                 if batcher is not None:
@@ -125,18 +143,20 @@ class Calls:
             except asyncio.CancelledError:
                 if batcher is not None and batcher.holds(key):
                     raise  # it was sent: the call stays open, and the next daemon fetches its answer
-                usage = Usage() if batcher is not None else estimated_usage(request, "")
+                usage = meter.cut_off()
                 price, cost = self._cost(request, usage)
                 outcome = CallOutcome("cancelled", usage, _float(cost), price, latency_s=time.monotonic() - started_s)
                 await _finish(self._ledger.settle(call, outcome))
                 raise
+            completion = replace(completion, usage=meter.answered(completion.usage))
             price, cost = self._cost(request, completion.usage)
             await _finish(self._ledger.settle(call, _success(completion, price, cost)))
             if batcher is not None:
                 await _finish(batcher.settled(key))
             return completion
         finally:
-            reservation.settle(cost)
+            if reservation is not None:
+                reservation.settle(None if cost is None else cost - booked)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -149,6 +169,13 @@ class Calls:
         if name not in self._models:
             raise ConfigError(f"there is no model {name!r}", hint=did_you_mean(name, self._models))
         return self._models[name]
+
+    @staticmethod
+    def _of_failure(meter: Meter, error: LLMError | BudgetError) -> Usage:
+        """Return what a failed call used: the newest request as well, where the client has not booked it."""
+        if isinstance(error, LLMError) and not meter.booked:
+            meter.failed(error)
+        return meter.lost
 
     def _price(self, request: CompletionRequest, input_tokens: int = 0) -> Price | None:
         price = self.price(request.model, input_tokens)
@@ -169,15 +196,6 @@ async def _finish(write: Awaitable[None]) -> None:
     except asyncio.CancelledError:
         await task
         raise
-
-
-def _spent(request: CompletionRequest, error: LLMError) -> Usage:
-    """What a failed call used: as reported, else estimated where the provider had begun to work, else nothing."""
-    if error.usage is not None:
-        return error.usage
-    if error.started or isinstance(error, LLMTimedOut):
-        return estimated_usage(request, error.partial)
-    return Usage()
 
 
 def _float(cost: Decimal | None) -> float | None:
@@ -201,15 +219,13 @@ def _success(completion: Completion, price: Price | None, cost: Decimal | None) 
     )
 
 
-def _failure(error: LLMError, usage: Usage, price: Price | None, cost: Decimal | None, latency_s: float) -> CallOutcome:
-    return CallOutcome(
-        error.outcome,
-        usage,
-        _float(cost),
-        price,
-        text=error.partial,
-        request_id=error.request_id or "",
-        latency_s=latency_s,
-        retries=error.tries - 1,
-        error=error.message,
-    )
+def _failure(
+    error: LLMError | BudgetError, usage: Usage, price: Price | None, cost: Decimal | None, latency_s: float
+) -> CallOutcome:
+    outcome = CallOutcome("unpaid", usage, _float(cost), price, latency_s=latency_s, error=error.message)
+    if isinstance(error, LLMError):
+        request_id = error.request_id or ""
+        outcome = replace(
+            outcome, outcome=error.outcome, text=error.partial, request_id=request_id, retries=error.tries - 1
+        )
+    return outcome

@@ -24,9 +24,43 @@ class Usage:
     """The provider did not say; counted from the characters."""
 
 
+@dataclass(slots=True)
+class Received:
+    """An answer as its pieces arrive."""
+
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    usage: Usage | None = None
+    """Tokens the provider has reported so far."""
+    model: str = ""
+    request_id: str = ""
+    stopped: str = ""
+    """``stop``, ``length`` or ``content_filter``; empty where the stream just ended."""
+
+    @property
+    def begun(self) -> bool:
+        """True once any text or reasoning has arrived."""
+        return any(self.text) or any(self.reasoning)
+
+
+class Progress(Protocol):
+    """Follows one call; :class:`acceld.llm.meter.Meter` where money is counted."""
+
+    async def sending(self, answer: Received) -> None:
+        """Report that a request goes out now, whose answer will be in ``answer``.
+
+        :raises BudgetError: there is no money for it.
+        """
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """Report that the newest request failed; another one may follow."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """One call. ``cacheable_prefix`` is the part of the system text that repeats between calls."""
+    """One call."""
 
     role: Role
     model: str
@@ -39,6 +73,8 @@ class CompletionRequest:
     """Where the call belongs: run, iteration, parent, plan, attempt, fix."""
     batch: bool = False
     """Through the provider's batch mode: cheaper, and answered within a day. The same question either way."""
+    progress: Progress | None = field(default=None, compare=False, repr=False)
+    """Follows the call's requests; no part of the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +117,8 @@ class ScriptedClient:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The scripted answer; IndexError when a list of answers is used up."""
+        if request.progress is not None:
+            await request.progress.sending(Received())
         self.requests.append(request)
         answer = self._answer
         text = answer(request) if callable(answer) else answer[len(self.requests) - 1]

@@ -58,6 +58,8 @@ class LLMError(AcceldError):
         """Tokens the provider reported before it failed."""
         self.started = bool(partial)
         """Whether the answer, or its reasoning, had begun: from then on it may have to be paid for."""
+        self.sent = False
+        """True where the request reached the provider although no answer came: it may have been billed."""
         self.tries = 1
         """How many requests were sent for this call."""
 

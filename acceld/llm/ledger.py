@@ -62,6 +62,10 @@ class Ledger(Protocol):
         """Write the intent; the call's id."""
         ...
 
+    async def sent(self, call: int) -> None:
+        """Write that the call's first request goes out now: from here on it may have to be paid for."""
+        ...
+
     async def settle(self, call: int, outcome: CallOutcome) -> None:
         """Write the outcome."""
         ...
@@ -73,6 +77,7 @@ class MemoryLedger:
     def __init__(self) -> None:
         self.intents: dict[int, CallIntent] = {}
         self.outcomes: dict[int, CallOutcome] = {}
+        self.marked: set[int] = set()
 
     async def answer(self, key: str) -> Completion | None:
         """The stored answer to the same question."""
@@ -94,6 +99,10 @@ class MemoryLedger:
         call = len(self.intents) + 1
         self.intents[call] = intent
         return call
+
+    async def sent(self, call: int) -> None:
+        """Keep the mark."""
+        self.marked.add(call)
 
     async def settle(self, call: int, outcome: CallOutcome) -> None:
         """Keep the outcome."""

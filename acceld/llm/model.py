@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from acceld import plugins
 from acceld.llm.batches import Batcher, BatchJournal, BatchProvider
 from acceld.llm.breaker import Breaker
 from acceld.llm.client import Completion, CompletionRequest, LLMClient
@@ -83,6 +84,8 @@ class Model:
                     completion = await self._client.complete(request)
                     slot.settle(completion.usage.input_tokens + completion.usage.output_tokens)
             except LLMError as error:
+                if request.progress is not None:
+                    request.progress.failed(error)
                 self.breaker.failed(error, probe)
                 raise
             except BaseException:  # cancelled, or a defect of ours: either way it says nothing about the model
@@ -117,6 +120,9 @@ def connect(settings: ModelSettings, environment: Mapping[str, str] | None = Non
 
     :raises LLMRefused: the variable that should hold its key is not set.
     """
+    for plugin in plugins.accepted("acceld.providers", lambda value: "" if callable(value) else "it can not be called"):
+        if plugin.name == settings.provider:
+            return Model(settings, plugin.value(settings, environment))
     if settings.provider == "anthropic":
         return Model(settings, AnthropicClient(settings, environment))
     return Model(settings, OpenAIClient(settings, environment))

@@ -14,10 +14,9 @@ from acceld.llm.limits import Limits
 from acceld.llm.pricing import Price
 from acceld.llm.retry import RetryPolicy
 
-Provider = Literal["openai", "anthropic"]
 Api = Literal["chat", "responses", "messages"]
 
-KEY_VARIABLES: Mapping[Provider, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+KEY_VARIABLES: Mapping[str, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 NO_KEY = "not-needed"
 """What is sent as a key to an endpoint that asks for none."""
@@ -48,7 +47,8 @@ class ModelSettings:
     """acceld's own name for it: what roles refer to."""
     model: str
     """The provider's name for it."""
-    provider: Provider = "openai"
+    provider: str = "openai"
+    """``openai``, ``anthropic``, or the name of a plug-in in ``acceld.providers``."""
     api: Api = "chat"
     base_url: str | None = None
     """None: the provider's own endpoint."""
@@ -108,7 +108,7 @@ class ModelSettings:
 
         :raises LLMRefused: the variable is not set.
         """
-        variable = self.key_env or (KEY_VARIABLES[self.provider] if self.base_url is None else "")
+        variable = self.key_env or (KEY_VARIABLES.get(self.provider, "") if self.base_url is None else "")
         if not variable:
             return NO_KEY
         key = (os.environ if environment is None else environment).get(variable, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan
+from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
 
 NO_PLAN = "straight from the kernel"
 """Title of what stands where a plan would, in a run without planner."""
@@ -122,10 +122,7 @@ class Proposer(Protocol):
     """
 
     name: str
-    repairs: bool
-    """Whether ``fix`` can answer."""
-    teaches: bool
-    """Whether ``summarize`` can answer."""
+    abilities: Abilities
 
     async def first(self, request: FirstRequest) -> str | None:
         """The text of a first kernel, or None where this proposer writes none or the model gave no code."""

@@ -75,7 +75,7 @@ def verdict(facts: RunFacts) -> str:
     gain = figures.speedup(o["speedup"], o["tie_band"])
     if not o["improved"]:
         return f"Nothing clearly faster: {gain}, {before} to {after}."
-    turns = f" By turns: {figures.paired(o['paired'])}." if o["paired"] else ""
+    turns = f" Interleaved: {figures.paired(o['paired'])}." if o["paired"] else ""
     return f"{gain} faster: {before} to {after}.{turns}"
 
 

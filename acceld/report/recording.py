@@ -7,6 +7,9 @@ from typing import Any
 
 from acceld.model import Attempt, Candidate, Evaluation, Insight, Plan, RunSpec, RunState, Source, Status
 from acceld.report import checkpoints, imports
+from acceld.store.changes.insights import write_insight
+from acceld.store.changes.runs import create_run, select_beam, set_best, set_run_state, start_iteration
+from acceld.store.changes.tree import write_attempt, write_candidate, write_evaluation, write_plan
 from acceld.store.database import Store
 
 PROPOSER = "imported"
@@ -15,32 +18,32 @@ PROPOSER = "imported"
 async def record_results(store: Store, found: imports.Imported, origin: str) -> Mapping[str, Any]:
     """A run whose baseline is the slowest kernel that passed; ``run``, ``workload`` and ``candidates`` of it."""
     spec = RunSpec(found.workload, chip=found.chip, api="imported", backend=found.backend, proposer=PROPOSER)
-    run = await store.create_run(spec)
-    await store.set_run_state(run.id, RunState.RUNNING)
+    run = await store.change(create_run, spec)
+    await store.change(set_run_state, run.id, RunState.RUNNING)
     passed = [entry for entry in found.results if entry[1].status is Status.PASSED]
     passed.sort(key=lambda entry: -(entry[1].latency_us or 0.0))
     others = [entry for entry in found.results if entry[1].status is not Status.PASSED]
     first = None
     for kernel, evaluation in (*passed, *others):
-        made = await store.write_candidate(Candidate(run.id, 0 if first is None else 1, kernel, first))
+        made = await store.change(write_candidate, Candidate(run.id, 0 if first is None else 1, kernel, first))
         made = await _judge(store, made, evaluation, spec, imports.METHOD)
         first = first or made.id
         if evaluation.status is Status.PASSED:
-            await store.set_best(run.id, made.id)
-    await store.set_run_state(run.id, RunState.FINISHED, f"imported from {origin}")
+            await store.change(set_best, run.id, made.id)
+    await store.change(set_run_state, run.id, RunState.FINISHED, f"imported from {origin}")
     return {"run": run.id, "workload": found.workload, "candidates": len(found.results)}
 
 
 async def record_checkpoint(store: Store, case: checkpoints.Checkpoint, chip: str, origin: str) -> Mapping[str, Any]:
     """A run with AccelOpt's plans, attempts, kernels, beams and memory; its figures are ``measured``."""
     spec = RunSpec(case.name, chip=chip, api=checkpoints.API, backend=PROPOSER, proposer=PROPOSER)
-    run = await store.create_run(spec)
-    await store.set_run_state(run.id, RunState.RUNNING)
+    run = await store.change(create_run, spec)
+    await store.change(set_run_state, run.id, RunState.RUNNING)
     writer = _CheckpointWriter(store, run.id, spec)
     await writer.write_baseline(case)
     for number, iteration in enumerate(case.iterations, 1):
         await writer.write_iteration(number, iteration)
-    await store.set_run_state(run.id, RunState.FINISHED, f"imported from {origin}")
+    await store.change(set_run_state, run.id, RunState.FINISHED, f"imported from {origin}")
     return {
         "run": run.id,
         "workload": case.name,
@@ -68,18 +71,18 @@ class _CheckpointWriter:
     async def write_iteration(self, number: int, iteration: checkpoints.Iteration) -> None:
         """Plans, answers and memory of one iteration, and the beam it came to."""
         parents = {text: await self._parent(number, text, us) for text, us in iteration.parents.items()}
-        await self._store.start_iteration(self._run, number, [parent.id for parent in parents.values()])
+        await self._store.change(start_iteration, self._run, number, [parent.id for parent in parents.values()])
         plans: dict[tuple[str, int], Plan] = {}
         for (text, index), prose in iteration.plans.items():
             plan = Plan(self._run, number, parents[text].id, index, prose, title=_title(prose))
-            plans[text, index] = await self._store.write_plan(plan)
+            plans[text, index] = await self._store.change(write_plan, plan)
         made = []
         for answer in iteration.answers:
             plan, parent = plans[answer.parent, answer.plan], parents[answer.parent]
             kernel = checkpoints.kernel_of(answer.text) if answer.text is not None else None
             reason = answer.reason if kernel is None else ""
-            attempt = await self._store.write_attempt(
-                Attempt(plan.id, answer.index, kernel.text if kernel else None, reason)
+            attempt = await self._store.change(
+                write_attempt, Attempt(plan.id, answer.index, kernel.text if kernel else None, reason)
             )
             if kernel is not None and answer.evaluation is not None:
                 order = (list(parents).index(answer.parent), answer.plan, answer.index, 0)
@@ -93,7 +96,7 @@ class _CheckpointWriter:
         )
         if self._best is not None:
             width = max(1, len(parents))
-            await self._store.select_beam(self._run, number, [one.id for one in kept[:width]], self._best.id)
+            await self._store.change(select_beam, self._run, number, [one.id for one in kept[:width]], self._best.id)
 
     async def _parent(self, number: int, text: str, latency_us: float) -> Candidate:
         """The candidate of a text; one that the checkpoint does not tell of was made in an iteration that is gone."""
@@ -105,7 +108,7 @@ class _CheckpointWriter:
         return found
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation) -> Candidate:
-        made = await self._store.write_candidate(candidate)
+        made = await self._store.change(write_candidate, candidate)
         made = await _judge(self._store, made, evaluation, self._spec, checkpoints.METHOD)
         self._by_text.setdefault(candidate.kernel.sha256, made)
         self.candidates += 1
@@ -113,7 +116,7 @@ class _CheckpointWriter:
         best_us = self._best.evaluation.latency_us if self._best and self._best.evaluation else None
         if evaluation.status is Status.PASSED and latency_us and (best_us is None or latency_us < best_us):
             self._best = made
-            await self._store.set_best(self._run, made.id)
+            await self._store.change(set_best, self._run, made.id)
         return made
 
     async def _tell(self, number: int, rewrite: checkpoints.Rewrite) -> None:
@@ -123,7 +126,8 @@ class _CheckpointWriter:
         self.told.add((rewrite.title, rewrite.fast))
         slow, fast = (checkpoints.kernel_of(text) for text in (rewrite.slow, rewrite.fast))
         known = [self._by_text.get(kernel.sha256) for kernel in (slow, fast)]
-        await self._store.write_insight(
+        await self._store.change(
+            write_insight,
             Insight(
                 title=rewrite.title,
                 strategy=rewrite.strategy,
@@ -138,14 +142,14 @@ class _CheckpointWriter:
                 chip=self._spec.chip,
                 api=self._spec.api,
                 source=Source.MEASURED,
-            )
+            ),
         )
 
 
 async def _judge(store: Store, made: Candidate, evaluation: Evaluation, spec: RunSpec, method: str) -> Candidate:
     key = f"{method}/{spec.workload}/{spec.chip}/{made.kernel.sha256}"
-    return await store.write_evaluation(
-        made, evaluation, workload=spec.workload, backend=spec.backend, chip=spec.chip, key=key
+    return await store.change(
+        write_evaluation, made, evaluation, workload=spec.workload, backend=spec.backend, chip=spec.chip, key=key
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from acceld.errors import UsageError, did_you_mean
-from acceld.model import SearchParameters
+from acceld.model import PROPOSERS, SearchParameters
 from acceld.search.comparison import Compared
 from acceld.search.forecast import calls_by_role
 from acceld.search.memory import POLICIES
@@ -133,7 +133,9 @@ def variants(
 
 def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str, str]:
     """Which of the varied things change nothing with this proposer, and why."""
-    return {name: why for name, why in WITHOUT_EFFECT.items() if name in vary} if proposer == "rules" else {}
+    if PROPOSERS[proposer].uses_models:
+        return {}
+    return {name: why for name, why in WITHOUT_EFFECT.items() if name in vary}
 
 
 def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Result:

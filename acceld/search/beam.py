@@ -23,7 +23,7 @@ def rank(candidate: Candidate) -> tuple[float, float, str, tuple[int, int, int, 
 def beats(challenger: Candidate, best: Candidate) -> bool:
     """Whether the challenger is faster; where both were measured, by more than their intervals and twice the resolution.
 
-    One that was timed by turns with its parent must have won that, too.
+    One that was timed interleaved with its parent must have won that, too.
     """
     latency_us, best_us = rank(challenger)[0], rank(best)[0]
     band_us = max(_band_us(challenger), _band_us(best))

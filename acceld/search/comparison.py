@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from acceld.events import BeamSelected
 from acceld.model import Candidate
 from acceld.proposers.rules import all_rules
 from acceld.search.beam import is_selectable
@@ -17,8 +18,8 @@ from acceld.search.memory import redundancy
 from acceld.search.outcome import Outcome, Win, outcome
 from acceld.search.replay import EVENTS
 from acceld.search.signs import RepairRate, Sign, repair_rates, signs
-from acceld.store import listing, queries
-from acceld.store.calls import spent_by_role
+from acceld.store.changes.calls import spent_by_role
+from acceld.store.reads import listing, records
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,16 @@ class Compared:
 
 def compared(connection: sqlite3.Connection, run: int) -> Compared:
     """Read one run's column. StoreError where there is no such run."""
-    record = queries.load_run(connection, run)
-    candidates = queries.load_candidates(connection, run, None, True)
-    plans = queries.load_plans(connection, run)
+    record = records.load_run(connection, run)
+    candidates = records.load_candidates(connection, run, None, True)
+    plans = records.load_plans(connection, run)
     attempts = [
-        a for iteration in range(1, record.iteration + 1) for a in queries.load_attempts(connection, run, iteration)
+        a for iteration in range(1, record.iteration + 1) for a in records.load_attempts(connection, run, iteration)
     ]
-    insights = queries.load_insights(connection, run=run)
+    insights = records.load_insights(connection, run=run)
     costs: dict[str, Any] = listing.costs(connection, run)
-    beams = [e for e in queries.load_events(connection, 0, run, EVENTS) if e.kind == "beam_selected"]
+    events = [event.data for event in records.load_events(connection, 0, run, EVENTS)]
+    beams = [data.beam for data in events if isinstance(data, BeamSelected)]
     judged_s = connection.execute(
         "SELECT sum(ended_at - started_at) FROM candidates WHERE run = ? AND ended_at IS NOT NULL", (run,)
     ).fetchone()[0]
@@ -88,7 +90,7 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
         redundancy=redundancy(insights),
         unruled_wins=_unruled(summary.wins),
         progress=progress(candidates),
-        signs=tuple(signs(candidates, plans, attempts, beams[-1].data["beam"] if beams else (), insights)),
+        signs=tuple(signs(candidates, plans, attempts, beams[-1] if beams else (), insights)),
         repairs=tuple(repair_rates(candidates, {attempt.id: attempt for attempt in attempts})),
     )
 

@@ -1,9 +1,31 @@
-"""What a person may change while a run goes on."""
+"""How a run is steered while it goes on, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+
+from acceld.errors import BudgetError
+from acceld.model import BUDGET_PREFIX, RunState
+
+
+class RunEnded(Exception):
+    """Leaves the loop with the state the run ends in."""
+
+    def __init__(self, state: RunState, message: str) -> None:
+        super().__init__(message)
+        self.state = state
+        self.message = message
+
+
+def end_of(ended: ExceptionGroup[RunEnded | BudgetError]) -> tuple[RunState, str]:
+    """Return the state and message of the first end that was reached; a run whose cap refused a call is paused."""
+    end: BaseException = ended
+    while isinstance(end, BaseExceptionGroup):
+        end = end.exceptions[0]
+    if isinstance(end, RunEnded):
+        return end.state, end.message
+    return RunState.PAUSED, f"{BUDGET_PREFIX}{end}"
 
 
 @dataclass
@@ -35,3 +57,9 @@ class RunControl:
         """End the run after what runs now."""
         self.cancelled = True
         self.running.set()
+
+    async def checkpoint(self) -> None:
+        """Wait while paused. Raises RunEnded where the run was cancelled."""
+        await self.running.wait()
+        if self.cancelled:
+            raise RunEnded(RunState.CANCELLED, "cancelled")

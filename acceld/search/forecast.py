@@ -6,7 +6,7 @@ the search's parameters fix, and rough in the length of answers, for which an ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -15,7 +15,8 @@ from acceld.llm.pricing import Price
 from acceld.llm.usage import CHARS_PER_TOKEN
 from acceld.model import SearchParameters
 from acceld.proposers.llm.roles import RoleTable
-from acceld.search.strategies import schedule
+from acceld.search.strategies import strategy
+from acceld.store.changes.runs import Spent
 
 FRAME_TOKENS = 700
 """The prompts' own words, with the profile and the language's few lines."""
@@ -27,6 +28,9 @@ THOUGHT_TOKENS = 1500
 
 FAILING = 0.5
 """Share of first attempts that fail and would be repaired."""
+
+WINDOW = 3
+"""Iterations that the price of the next percent is taken from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +87,9 @@ class Forecast:
 
 def calls_by_role(parameters: SearchParameters) -> dict[Role, int]:
     """How many calls each role makes; the fixer's and summarizer's are expected numbers."""
-    plan = schedule(parameters)
-    parents = 1 + (plan.iterations - 1) * (1 if plan.from_baseline or plan.latest else plan.width)
-    plans = parents * plan.plans
-    attempts = plans * plan.attempts
+    plan = strategy(parameters)
+    attempts = plan.attempts_in_all
+    plans = attempts // plan.attempts
     repairs = sum(attempts * FAILING ** (step + 1) for step in range(parameters.fixer_steps))
     insights = 0 if parameters.memory in ("off", "") else plan.iterations * parameters.top_k
     if parameters.candidates is not None and parameters.candidates < attempts:
@@ -155,7 +158,7 @@ def forecast(
         roles=tuple(shares),
         device_hours=hours,
         device_usd=None if habits.device_usd_per_hour is None else hours * habits.device_usd_per_hour,
-        wall_s=max(model_s / model_slots, device_s / devices) + schedule(parameters).iterations * chain_s,
+        wall_s=max(model_s / model_slots, device_s / devices) + strategy(parameters).iterations * chain_s,
     )
 
 
@@ -182,3 +185,24 @@ def _cost(
         mean += one * Decimal(weight / total_weight)
         worst = max(worst, one)
     return float((worst if dearest else mean) * calls)
+
+
+def next_percent_usd(iterations: Sequence[Spent], device_usd_per_hour: float | None = None) -> float | None:
+    """Return what the next percent of speed-up costs in USD if it goes on as in the last ``WINDOW`` iterations.
+
+    Infinity where money was spent and nothing gained. None where nobody can say: too few iterations, an unknown
+    price, or nothing spent.
+    """
+    if len(iterations) < WINDOW:
+        return None
+    recent = iterations[-WINDOW:]
+    before = iterations[-WINDOW - 1].speedup if len(iterations) > WINDOW else 1.0
+    cost_usd = 0.0
+    for one in recent:
+        if one.cost_usd is None:
+            return None
+        cost_usd += one.cost_usd + one.judged_s / 3600.0 * (device_usd_per_hour or 0.0)
+    if cost_usd <= 0:
+        return None
+    percent = 100.0 * (recent[-1].speedup / before - 1.0)
+    return cost_usd / percent if percent > 0 else float("inf")

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from acceld.errors import BudgetError
-from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
+from acceld.evaluate.interface import Evaluator, Priority
 from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, Plan, Run, RunState, Status
-from acceld.proposers.interface import AttemptRequest, FixRequest, PlanRequest, Problem, Proposer
-from acceld.search.allowance import Allowance
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, Proposer
 from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
-from acceld.search.beginning import first_kernel
-from acceld.search.control import RunControl
-from acceld.search.endings import RunEnded, end_of, waiting_for_budget
-from acceld.search.marginal import next_percent_usd
-from acceld.search.resume import OpenIteration
-from acceld.search.strategies import Schedule, derived_seed, schedule
-from acceld.search.teaching import Teacher
+from acceld.search.control import RunControl, RunEnded, end_of
+from acceld.search.forecast import next_percent_usd
+from acceld.search.judging import Judging
+from acceld.search.strategies import Allowance, derived_seed, strategy
+from acceld.search.teacher import MemoryTeacher
+from acceld.store.changes.runs import select_beam, set_best, set_run_state, spending, start_iteration
+from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
 from acceld.store.database import Store
-from acceld.store.runs import spending
+from acceld.store.reads.records import ResumeState, load_candidate, load_candidates, resume_state
 from acceld.targets import SIMULATOR
 
 FIXABLE = frozenset(
@@ -54,7 +54,7 @@ class SearchParts:
     problem: Problem
     root: Kernel
     """The baseline; without text where the run begins from the reference."""
-    teacher: Teacher | None = None
+    teacher: MemoryTeacher | None = None
     context: str = ""
     """Goes into each evaluation's key: what decides a verdict besides the kernel."""
     device_usd_per_hour: float | None = None
@@ -69,16 +69,21 @@ class Search:
         self.parameters = run.spec.search
         self.parts = parts
         self.control = control or RunControl()
-        self.schedule: Schedule = schedule(self.parameters)
+        self.strategy = strategy(self.parameters)
         self.iteration = 0
         self.baseline: Candidate | None = None
         self.best: Candidate | None = None
         self.beam: tuple[Candidate, ...] = ()
-        self._resumed: OpenIteration | None = None
+        self._judging = Judging(run, parts.store, parts.evaluator, parts.context)
+        self._plans: dict[tuple[int, int, int], Plan] = {}
+        self._attempts: dict[tuple[int, int, int | None], Attempt] = {}
+        self._candidates: dict[int | None, Candidate] = {}
+        """What an earlier daemon wrote of the open iteration, by place."""
         self._history: dict[int, list[Plan]] = {}
-        self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
         self._without_progress = 0
         self._made = 0
+        self._codeless: Counter[str] = Counter()
+        """Attempts without code by the reason, of this process."""
         """Candidates so far, repairs included, the baseline not."""
         self._allowance = Allowance(None, 0, 0)
         self._useful_below_us: float | None = None
@@ -87,31 +92,35 @@ class Search:
     async def run(self) -> RunState:
         """Search until a stop condition holds; the store has every step."""
         store, run = self.parts.store, self.run_record
-        await store.set_run_state(run.id, RunState.RUNNING)
-        self._resumed = OpenIteration(await store.resume_state(run.id))
+        await store.change(set_run_state, run.id, RunState.RUNNING)
+        resumed = await store.read(resume_state, run.id)
+        self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
+        self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
+        self._candidates = {one.attempt: one for one in resumed.candidates}
         state, message = RunState.FINISHED, ""
         try:
-            await self._start()
-            while self.iteration < self.schedule.iterations:
-                await self._checkpoint()
+            await self._start(resumed)
+            while self.iteration < self.strategy.iterations:
+                await self.control.checkpoint()
                 if (left_s := self._left_s()) is not None and left_s <= 0:
                     raise self._out_of_time()
                 self.iteration += 1
                 await self._iterate()
                 await self._check_stop()
-            message = f"{self.schedule.iterations} iterations done"
+            message = f"{self.strategy.iterations} iterations done"
+            if self.parts.proposer.abilities.uses_models and not self._made and self._codeless:
+                raise RunEnded(RunState.FAILED, self._no_kernel())
         except* RunEnded as ended:
             state, message = end_of(ended)
         except* BudgetError as refused:
-            state, message = waiting_for_budget(refused)
-        await store.set_run_state(run.id, state, message)
+            state, message = end_of(refused)
+        await store.change(set_run_state, run.id, state, message)
         return state
 
-    async def _checkpoint(self) -> None:
-        """Wait while paused; leave when cancelled."""
-        await self.control.running.wait()
-        if self.control.cancelled:
-            raise RunEnded(RunState.CANCELLED, "cancelled")
+    def _no_kernel(self) -> str:
+        """Say that no answer ever held a kernel, and why most did not."""
+        (reason, count), *_ = self._codeless.most_common(1)
+        return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     def _left_s(self) -> float | None:
         """Time until the limit; None without one."""
@@ -121,18 +130,18 @@ class Search:
     def _out_of_time(self) -> RunEnded:
         return RunEnded(RunState.FINISHED, f"the time limit of {self.parameters.time_limit_s:g} s was reached")
 
-    async def _start(self) -> None:
+    async def _start(self, resumed: ResumeState) -> None:
         """Judge the baseline, or take up what an earlier daemon left."""
-        resumed = self._open_iteration.state
         if self.parameters.from_reference and not (resumed.baseline and is_selectable(resumed.baseline)):
             self.baseline = await self._first()
         elif resumed.baseline is None:
             candidate = Candidate(run=self.run_record.id, iteration=0, kernel=self.parts.root, parent=None)
-            self.baseline = await self.parts.store.write_candidate(candidate)
+            self.baseline = await self.parts.store.change(write_candidate, candidate)
         else:
             self.baseline = resumed.baseline
         if self.baseline.evaluation is None:
-            self.baseline = await self._evaluate(self.baseline, Gate.SEARCH, Priority.BASELINE)
+            self.baseline = await self._judging.judge(self.baseline, Gate.SEARCH, Priority.BASELINE)
+        self._judging.baseline = self.baseline.kernel
         evaluation = self.baseline.evaluation
         assert evaluation is not None
         if not is_selectable(self.baseline):
@@ -141,36 +150,51 @@ class Search:
             raise RunEnded(RunState.FAILED, f"the baseline does not pass ({evaluation.status}){why}")
         self.best = resumed.best or self.baseline
         if resumed.best is None:
-            await self.parts.store.set_best(self.run_record.id, self.best.id)
+            await self.parts.store.change(set_best, self.run_record.id, self.best.id)
         self.beam = resumed.beam or (self.baseline,)
         self.iteration = resumed.finished_iterations
         if self.parameters.candidates is not None:
-            earlier = await self.parts.store.candidates(self.run_record.id)
+            earlier = await self.parts.store.read(load_candidates, self.run_record.id)
             self._made = sum(0 < one.iteration <= self.iteration for one in earlier)
         for plan in resumed.earlier_plans:
             self._history.setdefault(plan.parent, []).append(plan)
 
     async def _first(self) -> Candidate:
-        """The first kernel, written from the reference."""
-
-        async def judge(candidate: Candidate) -> Candidate:
-            return await self._evaluate(candidate, Gate.SEARCH, Priority.BASELINE)
-
-        parts = self.parts
-        found = await first_kernel(
-            self.run_record, parts.problem, parts.proposer, parts.store, parts.root, judge, FIXABLE
-        )
-        if found is None:
-            raise RunEnded(RunState.FAILED, "no kernel written from the reference passes")
-        return found
+        """The first kernel, written from the reference: try after try, each with its repairs, until one passes."""
+        parts, run, parameters = self.parts, self.run_record, self.parameters
+        earlier = await parts.store.read(load_candidates, run.id)
+        known = {one.order: one for one in earlier if one.parent is None}
+        for attempt in range(parameters.plans):
+            tries: list[tuple[str, Evaluation]] = []
+            for step in range(parameters.fixer_steps + 1):
+                candidate = known.get((0, 0, attempt, step))
+                if candidate is None:
+                    seed = derived_seed(parameters.seed, 0, attempt, step)
+                    text = await parts.proposer.first(
+                        FirstRequest(parts.problem, run.id, parts.root, attempt, step, seed, tuple(tries))
+                    )
+                    if text is None:
+                        break
+                    made = Candidate(run.id, 0, replace(parts.root, text=text), None, order=(0, 0, attempt, step))
+                    candidate = await parts.store.change(write_candidate, made)
+                if candidate.evaluation is None:
+                    candidate = await self._judging.judge(candidate, Gate.SEARCH, Priority.BASELINE)
+                evaluation = candidate.evaluation
+                assert evaluation is not None
+                if evaluation.status is Status.PASSED:
+                    return candidate
+                if evaluation.status not in FIXABLE:
+                    break
+                tries.append((candidate.kernel.text, evaluation))
+        raise RunEnded(RunState.FAILED, "no kernel written from the reference passes")
 
     async def _iterate(self) -> None:
         """One iteration: everything in it, then selection and teaching."""
         store, run = self.parts.store, self.run_record
-        parents = self.schedule.parents(self._need(self.baseline), self.beam)
+        parents = self.strategy.parents(self._need(self.baseline), self.beam)
         parents = tuple(p for p in parents if p.id not in self.control.vetoed) or (self._need(self.baseline),)
         parents += tuple(await self._branches(parents))
-        await store.start_iteration(run.id, self.iteration, [parent.id for parent in parents])
+        await store.change(start_iteration, run.id, self.iteration, [parent.id for parent in parents])
         self._allowance = self._allowed(len(parents))
         self._useful_below_us = self._useful(parents)
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
@@ -179,30 +203,30 @@ class Search:
         try:
             async with asyncio.timeout(self._left_s()), asyncio.TaskGroup() as tasks:
                 for place, parent in enumerate(parents):
-                    for index in range(self.schedule.plans):
+                    for index in range(self.strategy.plans):
                         tasks.create_task(
                             self._branch(parent, place, index, before[parent.id], insights, children),
                             name=f"r{run.id} iteration {self.iteration} parent {place} plan {index}",
                         )
         except TimeoutError:
             # What was judged in time is chosen from; only then does the run end.
-            await self._checkpoint()
+            await self.control.checkpoint()
             await self._select(parents, sorted(children, key=lambda child: child.order))
             raise self._out_of_time() from None
         children.sort(key=lambda child: child.order)
-        await self._checkpoint()
+        await self.control.checkpoint()
         children = await self._select(parents, children)
-        if not children and self.parts.proposer.name == "rules":
+        if not children and self.parts.proposer.abilities.exhaustible:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
-            await self.parts.teacher.learn(self.iteration, [*parents, *children], self._certify)
+            await self.parts.teacher.learn(self.iteration, [*parents, *children], self._judging.certify)
 
     def _allowed(self, parents: int) -> Allowance:
         """What each place of this iteration may make of what is left of the run's candidates."""
-        limit, plan = self.parameters.candidates, self.schedule
+        limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were judged")
-        repairs = self.parameters.fixer_steps if self.parts.proposer.repairs else 0
+        repairs = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, repairs)
 
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
@@ -210,18 +234,18 @@ class Search:
 
         What is slower is not run on data now; selection and teaching do so where they need it after all.
         """
-        if self.schedule.latest or self.spec.backend != SIMULATOR:
+        if not self.strategy.keeps_fastest or self.spec.backend != SIMULATOR:
             return None
         pins, vetoes = frozenset(self.control.pinned), frozenset(self.control.vetoed)
         pool = {c.id: c for c in (self._need(self.baseline), *parents)}
-        beam = select(pool.values(), self.schedule.width, pinned=pins, vetoed=vetoes)
-        return rank(beam[-1])[0] if len(beam) == self.schedule.width else None
+        beam = select(pool.values(), self.strategy.width, pinned=pins, vetoed=vetoes)
+        return rank(beam[-1])[0] if len(beam) == self.strategy.width else None
 
     async def _branches(self, parents: Iterable[Candidate]) -> list[Candidate]:
         known = {parent.id for parent in parents}
         wanted = [number for number in self.control.branches if number not in known]
         self.control.branches.clear()
-        found = [await self.parts.store.candidate(number) for number in wanted]
+        found = [await self.parts.store.read(load_candidate, number) for number in wanted]
         return [candidate for candidate in found if is_selectable(candidate)]
 
     async def _branch(
@@ -234,11 +258,11 @@ class Search:
         children: list[Candidate],
     ) -> None:
         """One plan and everything that comes of it; children are appended as they are judged."""
-        await self._checkpoint()
-        first = (place * self.schedule.plans + index) * self.schedule.attempts
+        await self.control.checkpoint()
+        first = (place * self.strategy.plans + index) * self.strategy.attempts
         if not self._allowance.of(first):
             return
-        plan = self._open_iteration.plan(self.iteration, parent.id, index)
+        plan = self._plans.get((self.iteration, parent.id, index))
         if plan is None:
             proposed = await self.parts.proposer.plan(
                 PlanRequest(
@@ -257,33 +281,35 @@ class Search:
             )
             if proposed is None:
                 return
-            plan = await self.parts.store.write_plan(proposed)
+            plan = await self.parts.store.change(write_plan, proposed)
         self._history.setdefault(parent.id, []).append(plan)
         async with asyncio.TaskGroup() as tasks:
-            for attempt in range(self.schedule.attempts):
+            for attempt in range(self.strategy.attempts):
                 tasks.create_task(self._attempt(parent, place, plan, attempt, children))
 
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
         """One attempt at a plan, judged and, where the proposer repairs, repaired."""
-        await self._checkpoint()
-        allowed = self._allowance.of((place * self.schedule.plans + plan.index) * self.schedule.attempts + index)
+        await self.control.checkpoint()
+        allowed = self._allowance.of((place * self.strategy.plans + plan.index) * self.strategy.attempts + index)
         if not allowed:
             return
-        attempt = self._open_iteration.attempt(plan.id, index, None)
+        attempt = self._attempts.get((plan.id, index, None))
         if attempt is None:
             seed = derived_seed(self.parameters.seed, self.iteration, place, plan.index, index)
             made = await self.parts.proposer.attempt(AttemptRequest(self.parts.problem, plan, parent, index, seed))
             if made is None:
                 return
-            attempt = await self.parts.store.write_attempt(made)
+            attempt = await self.parts.store.change(write_attempt, made)
         tries: list[tuple[str, Evaluation]] = []
         for step in range(self.parameters.fixer_steps + 1):
             if attempt is None or attempt.text is None:
+                if attempt is not None:
+                    self._codeless[(attempt.reason or "no code").splitlines()[0]] += 1
                 return
             child = await self._judge(parent, place, plan, attempt, step)
             evaluation = child.evaluation
             assert evaluation is not None
-            if evaluation.status not in FIXABLE or not self.parts.proposer.repairs:
+            if evaluation.status not in FIXABLE or not self.parts.proposer.abilities.repairs:
                 children.append(child)
                 return
             if step + 1 >= min(allowed, self.parameters.fixer_steps + 1):
@@ -301,7 +327,7 @@ class Search:
         failed: Candidate,
         tries: list[tuple[str, Evaluation]],
     ) -> Attempt | None:
-        fixed = self._open_iteration.attempt(plan.id, attempt.index, attempt.id)
+        fixed = self._attempts.get((plan.id, attempt.index, attempt.id))
         if fixed is not None:
             return fixed
         assert failed.evaluation is not None
@@ -320,102 +346,35 @@ class Search:
         )
         if made is None:
             return None
-        return await self.parts.store.write_attempt(replace(made, fix_of=attempt.id))
+        return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))
 
     async def _judge(self, parent: Candidate, place: int, plan: Plan, attempt: Attempt, step: int) -> Candidate:
         """Write the candidate (once) and evaluate it."""
         assert attempt.text is not None
         self._made += 1
-        child = self._open_iteration.candidate(attempt.id)
+        child = self._candidates.get(attempt.id)
         if child is None:
-            child = await self.parts.store.write_candidate(
+            child = await self.parts.store.change(
+                write_candidate,
                 Candidate(
                     run=self.run_record.id,
                     iteration=self.iteration,
-                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.name == "rules"),
+                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.abilities.trusted),
                     parent=parent.id,
                     plan=plan.id,
                     attempt=attempt.id,
                     order=(place, plan.index, attempt.index, step),
-                )
+                ),
             )
         if child.evaluation is not None:
             return child
-        lazy = not self.parts.proposer.repairs and self.spec.backend == SIMULATOR
+        lazy = not self.parts.proposer.abilities.repairs and self.spec.backend == SIMULATOR
         gate = Gate.TIMING if lazy else Gate.SEARCH
-        return await self._evaluate(child, gate, Priority.SEARCH, self._useful_below_us)
-
-    async def _evaluate(
-        self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
-    ) -> Candidate:
-        """Judge a candidate at a gate; the same work is done once, also by siblings at the same moment.
-
-        One that is slower than ``useful_below_us`` is only timed, and stored as such.
-        """
-        request = EvaluationRequest(
-            kernel=candidate.kernel,
-            workload=self.spec.workload,
-            workload_folder=self.spec.workload_folder,
-            chip=self.spec.chip,
-            backend=self.spec.backend,
-            run=self.run_record.id,
-            candidate=candidate.id,
-            gate=gate,
-            priority=priority,
-            useful_below_us=useful_below_us,
-            against=await self._against(candidate),
-            screen=self.parameters.screen and priority is Priority.SEARCH,
-            context=self.parts.context,
-        )
-        if (running := self._inflight.get(request.key)) is not None:
-            known: Evaluation | None = await asyncio.shield(running)
-            assert known is not None
-            return await self._write(candidate, replace(known, id=0, reused=True), request)
-        future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
-        self._inflight[request.key] = future
-        try:
-            known = await self._known(request)
-            evaluation = known or await self.parts.evaluator.evaluate(request)
-            judged = evaluation if known is None else replace(known, id=0, reused=True)
-            written = await self._write(candidate, judged, request)
-            future.set_result(evaluation)
-        finally:
-            future.cancel()
-            del self._inflight[request.key]
-        return written
-
-    async def _known(self, request: EvaluationRequest) -> Evaluation | None:
-        """An earlier verdict on the same work, or a timing that says enough."""
-        found = await self.parts.store.find_evaluation(request.key)
-        if found is not None or request.useful_below_us is None:
-            return found
-        timed = await self.parts.store.find_evaluation(replace(request, gate=Gate.TIMING).key)
-        if timed is None or timed.status is not Status.UNTESTED:
-            return None
-        return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
-
-    async def _against(self, candidate: Candidate) -> tuple[Kernel, ...]:
-        """What a device holds a candidate against: its parent and the baseline."""
-        if candidate.parent is None or self.spec.backend == "simulator":
-            return ()
-        parent = await self.parts.store.candidate(candidate.parent)
-        return (parent.kernel, self._need(self.baseline).kernel)
-
-    async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
-        if evaluation.status is Status.UNTESTED:  # not what the gate asks for, so it must not be found as that
-            request = replace(request, gate=Gate.TIMING)
-        return await self.parts.store.write_evaluation(
-            candidate,
-            evaluation,
-            workload=request.workload,
-            backend=self.spec.backend,
-            chip=request.chip,
-            key=request.key,
-        )
+        return await self._judging.judge(child, gate, Priority.SEARCH, self._useful_below_us)
 
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
         """Choose the next beam; try on data what could enter it, and strictly what would be best."""
-        width, control = self.schedule.width, self.control
+        width, control = self.strategy.width, self.control
         pool = {c.id: c for c in (self._need(self.baseline), *parents, *children)}
         pins, vetoes = frozenset(control.pinned), frozenset(control.vetoed)
         while True:
@@ -424,7 +383,7 @@ class Search:
             if waiting:
                 async with asyncio.TaskGroup() as tasks:
                     checks = [
-                        tasks.create_task(self._evaluate(c, Gate.SEARCH, Priority.SEARCH))
+                        tasks.create_task(self._judging.judge(c, Gate.SEARCH, Priority.SEARCH))
                         for c in first_distinct(waiting, width)
                     ]
                 pool |= {c.result().id: c.result() for c in checks}
@@ -432,33 +391,24 @@ class Search:
             head = beam[0]
             is_certain = head.parent is None or (head.evaluation is not None and head.evaluation.gate is Gate.STRICT)
             if not is_certain:
-                head = await self._certify(head)
+                head = await self._judging.certify(head)
                 pool[head.id] = head
                 continue
             break
-        if self.schedule.latest:
-            passed = [pool[c.id] for c in children if is_selectable(pool[c.id])]
-            self.beam = (passed[-1],) if passed else self.beam
-        else:
-            self.beam = beam
+        passed = [pool[c.id] for c in children if is_selectable(pool[c.id])]
+        self.beam = self.strategy.next_beam(self.beam, beam, passed)
         await self._set_best(head)
-        await self.parts.store.select_beam(
-            self.run_record.id, self.iteration, [c.id for c in self.beam], self._need(self.best).id
+        await self.parts.store.change(
+            select_beam, self.run_record.id, self.iteration, [c.id for c in self.beam], self._need(self.best).id
         )
         return [pool[c.id] for c in children]
-
-    async def _certify(self, candidate: Candidate) -> Candidate:
-        """The candidate after the strict gate."""
-        if candidate.evaluation is not None and candidate.evaluation.gate is Gate.STRICT:
-            return candidate
-        return await self._evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def _set_best(self, head: Candidate) -> None:
         best = self._need(self.best)
         if beats(head, best):
             self.best = head
             self._without_progress = 0
-            await self.parts.store.set_best(self.run_record.id, head.id)
+            await self.parts.store.change(set_best, self.run_record.id, head.id)
         else:
             self._without_progress += 1
 
@@ -475,11 +425,6 @@ class Search:
             if next_usd is not None and next_usd > p.max_usd_per_percent:
                 told = "more than was spent so far" if next_usd == float("inf") else f"{next_usd:.2f} USD"
                 raise RunEnded(RunState.FINISHED, f"the next percent would cost {told}")
-
-    @property
-    def _open_iteration(self) -> OpenIteration:
-        assert self._resumed is not None, "run() reads it first"
-        return self._resumed
 
     @staticmethod
     def _need(candidate: Candidate | None) -> Candidate:

@@ -12,11 +12,12 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
-from acceld.model import Candidate, Insight, InsightKind, Plan, Source, Status
+from acceld.model import Candidate, Insight, InsightKind, MemoryPolicy, Plan, Source, Status
 from acceld.proposers.interface import NO_PLAN, RewritePair
 
-POLICIES = ("off", "fifo", "random", "value")
+POLICIES = get_args(MemoryPolicy)
 
 TOO_ALIKE = 0.8
 """Similarity from which a new insight is the same as an older one."""

@@ -62,6 +62,8 @@ class Outcome:
     workload: str
     state: str
     message: str
+    exit_code: int
+    """What commands that wait for the run end with."""
     chip: str
     api: str
     source: str
@@ -132,6 +134,7 @@ def outcome(
         workload=run.spec.workload,
         state=run.state.value,
         message=run.message,
+        exit_code=run.exit_code,
         chip=run.spec.chip,
         api=run.spec.api,
         source=profile.source.value if profile else ("simulated" if run.spec.backend == "simulator" else "measured"),
@@ -164,7 +167,7 @@ def outcome(
 
 
 def paired_speedup(best: Candidate | None, by_id: Mapping[int, Candidate]) -> PairedSpeedup | None:
-    """The speed-up over the baseline from ratios that were measured by turns.
+    """The speed-up over the baseline from ratios of interleaved measurements.
 
     The ratio against the baseline itself where there is one; else the product of the steps, whose relative half widths add
     in squares (they were measured independently).

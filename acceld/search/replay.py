@@ -10,12 +10,12 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from acceld.events import Event, EventKind
+from acceld.events import BeamSelected, CandidateEvaluated, Event, IterationStarted, Steered
 from acceld.model import Attempt, Candidate, Evaluation, Plan, Run
 from acceld.proposers.llm.extraction import extract_kernel, parse_plan
 from acceld.search.beam import is_selectable, rank, select
-from acceld.search.strategies import schedule
-from acceld.store import queries
+from acceld.search.strategies import strategy
+from acceld.store.reads import records
 
 EVENTS = 1_000_000
 
@@ -69,9 +69,9 @@ class Checked:
 
 def recording(connection: sqlite3.Connection, run: int) -> Recording:
     """Read a run. StoreError where there is none."""
-    record = queries.load_run(connection, run)
-    events = queries.load_events(connection, 0, run, EVENTS)
-    wanted = [event.data["evaluation"] for event in events if event.kind is EventKind.CANDIDATE_EVALUATED]
+    record = records.load_run(connection, run)
+    events = records.load_events(connection, 0, run, EVENTS)
+    wanted = [event.data.evaluation for event in events if isinstance(event.data, CandidateEvaluated)]
     rows = connection.execute(
         "SELECT id, role, answer, finish_reason, iteration, parent, plan, attempt, "
         "json_extract(parameters, '$.tags.index') AS place, json_extract(parameters, '$.tags.step') AS step, "
@@ -81,14 +81,14 @@ def recording(connection: sqlite3.Connection, run: int) -> Recording:
     ).fetchall()
     return Recording(
         run=record,
-        candidates={candidate.id: candidate for candidate in queries.load_candidates(connection, run, None, False)},
-        plans=queries.load_plans(connection, run),
+        candidates={candidate.id: candidate for candidate in records.load_candidates(connection, run, None, False)},
+        plans=records.load_plans(connection, run),
         attempts=[
             attempt
             for iteration in range(1, record.iteration + 1)
-            for attempt in queries.load_attempts(connection, run, iteration)
+            for attempt in records.load_attempts(connection, run, iteration)
         ],
-        evaluations=queries.load_evaluations(connection, wanted, details=False),
+        evaluations=records.load_evaluations(connection, wanted, details=False),
         events=events,
         answers=[
             Answer(
@@ -157,48 +157,48 @@ def _attempts(recorded: Recording) -> tuple[list[Difference], int]:
 
 def _beams(recorded: Recording) -> tuple[list[Difference], int]:
     parameters = recorded.run.spec.search
-    plan = schedule(parameters)
+    plan = strategy(parameters)
     known: dict[int, Candidate] = {}
     pinned: set[int] = set()
     vetoed: set[int] = set()
     parents: list[int] = []
-    previous: list[int] = []
+    previous: tuple[Candidate, ...] = ()
     found: list[Difference] = []
     count = 0
     for event in recorded.events:
-        data = event.data
-        if event.kind is EventKind.CANDIDATE_EVALUATED:
-            candidate = recorded.candidates.get(data["candidate"])
-            if candidate is not None:
-                known[candidate.id] = replace(candidate, evaluation=recorded.evaluations.get(data["evaluation"]))
-        elif event.kind is EventKind.STEERED:
-            _steer(data, pinned, vetoed)
-        elif event.kind is EventKind.ITERATION_STARTED:
-            parents = list(data["beam"])
-        elif event.kind is EventKind.BEAM_SELECTED:
-            count += 1
-            children = [c for c in known.values() if c.iteration == data["iteration"] and c.parent is not None]
-            baseline = [c for c in known.values() if c.parent is None]
-            pool = {c.id: c for c in (*baseline, *(known[p] for p in parents if p in known), *children)}
-            beam = [c.id for c in select(pool.values(), plan.width, pinned=frozenset(pinned), vetoed=frozenset(vetoed))]
-            if plan.latest:
+        match event.data:
+            case CandidateEvaluated(number, evaluation):
+                if number in recorded.candidates:
+                    known[number] = replace(
+                        recorded.candidates[number], evaluation=recorded.evaluations.get(evaluation)
+                    )
+            case Steered() as step:
+                _steer(step, pinned, vetoed)
+            case IterationStarted(_, beam):
+                parents = list(beam)
+            case BeamSelected(iteration, stored):
+                count += 1
+                children = [c for c in known.values() if c.iteration == iteration and c.parent is not None]
+                baseline = [c for c in known.values() if c.parent is None]
+                pool = {c.id: c for c in (*baseline, *(known[p] for p in parents if p in known), *children)}
+                fastest = select(pool.values(), plan.width, pinned=frozenset(pinned), vetoed=frozenset(vetoed))
                 passed = sorted((c for c in children if is_selectable(c)), key=lambda c: c.order)
-                beam = [passed[-1].id] if passed else previous or beam
-            if beam != list(data["beam"]):
-                what = f"beam of iteration {data['iteration']}"
-                found.append(Difference(what, _names(data["beam"], known), _names(beam, known)))
-            previous = list(data["beam"])
+                again = [c.id for c in plan.next_beam(previous or fastest, fastest, passed)]
+                if again != list(stored):
+                    what = f"beam of iteration {iteration}"
+                    found.append(Difference(what, _names(stored, known), _names(again, known)))
+                previous = tuple(known[number] for number in stored if number in known)
     return found, count
 
 
-def _steer(data: Mapping[str, object], pinned: set[int], vetoed: set[int]) -> None:
-    number = data.get("candidate")
+def _steer(step: Steered, pinned: set[int], vetoed: set[int]) -> None:
+    number = step.arguments.get("candidate")
     if not isinstance(number, int):
         return
-    if data["action"] == "pin":
+    if step.action == "pin":
         pinned.add(number)
         vetoed.discard(number)
-    elif data["action"] == "veto":
+    elif step.action == "veto":
         vetoed.add(number)
         pinned.discard(number)
 

@@ -1,4 +1,4 @@
-"""How a budget of plans and attempts is spread over iterations. Pure.
+"""Spread a budget of plans and attempts over iterations. Pure.
 
 All strategies spend about the same number of attempts, so that they can be compared: ``beam`` B x N x K x T;
 ``best_of_n`` the same number, all from the baseline; ``reflexion`` one lineage, one attempt after the other;
@@ -7,16 +7,18 @@ All strategies spend about the same number of attempts, so that they can be comp
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from acceld.model import Candidate, SearchParameters
 
-STRATEGIES = ("beam", "best_of_n", "reflexion", "random")
+Beam = tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """What one iteration does."""
+class Strategy:
+    """Go on from the fastest candidates so far: a beam."""
 
     width: int
     """Candidates kept."""
@@ -25,34 +27,83 @@ class Schedule:
     attempts: int
     """Attempts a plan."""
     iterations: int
-    from_baseline: bool = False
-    """Every iteration starts from the baseline alone."""
-    latest: bool = False
-    """The next parent is the last candidate that passed, not the best."""
 
-    def parents(self, baseline: Candidate, beam: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """Whom the next iteration plans for."""
-        return (baseline,) if self.from_baseline else beam
+    keeps_fastest: ClassVar[bool] = True
+    """A candidate slower than every one of a full beam is never kept."""
+
+    def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
+        """Return what is kept of an iteration: of the beam before it, the fastest now, and the children that passed,
+        in order."""
+        return fastest
+
+    def parents(self, baseline: Candidate, beam: Beam) -> Beam:
+        """Return the candidates that the next iteration plans for."""
+        return beam
+
+    @property
+    def attempts_in_all(self) -> int:
+        """Attempts of a whole run whose beam is full from the second iteration on."""
+        return (1 + (self.iterations - 1) * self.width) * self.plans * self.attempts
 
 
-def schedule(parameters: SearchParameters) -> Schedule:
-    """The schedule of the parameters' strategy.
+class BestOfN(Strategy):
+    """Start every iteration from the baseline."""
 
-    ValueError for a strategy that does not exist.
+    def parents(self, baseline: Candidate, beam: Beam) -> Beam:
+        """Return the baseline."""
+        return (baseline,)
+
+
+class Reflexion(Strategy):
+    """Go on from the last candidate that passed, be it slower."""
+
+    keeps_fastest = False
+
+    def next_beam(self, before: Beam, fastest: Beam, passed: Sequence[Candidate]) -> Beam:
+        """Return the last child that passed, else the one before."""
+        return (passed[-1],) if passed else before
+
+
+STRATEGIES: Mapping[str, Callable[[SearchParameters], Strategy]] = {
+    "beam": lambda p: Strategy(p.beam_width, p.plans, p.attempts, p.iterations),
+    "best_of_n": lambda p: BestOfN(1, p.beam_width * p.plans, p.attempts, p.iterations),
+    "reflexion": lambda p: Reflexion(1, 1, 1, p.plans * p.attempts * (1 + p.beam_width * (p.iterations - 1))),
+    "random": lambda p: Strategy(p.beam_width, p.plans, p.attempts, p.iterations),
+}
+
+
+def strategy(parameters: SearchParameters) -> Strategy:
+    """Return the parameters' strategy. ValueError for one that does not exist."""
+    if parameters.strategy not in STRATEGIES:
+        raise ValueError(f"there is no strategy {parameters.strategy!r}; there are {', '.join(STRATEGIES)}")
+    return STRATEGIES[parameters.strategy](parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Share the candidates that a run has left among the places of one iteration.
+
+    What a place may make is fixed before the iteration begins, so it does not depend on what finishes first.
     """
-    p = parameters
-    if p.strategy in ("beam", "random"):
-        return Schedule(p.beam_width, p.plans, p.attempts, p.iterations)
-    if p.strategy == "best_of_n":
-        return Schedule(1, p.beam_width * p.plans, p.attempts, p.iterations, from_baseline=True)
-    if p.strategy == "reflexion":
-        total = p.plans * p.attempts * (1 + p.beam_width * (p.iterations - 1))
-        return Schedule(1, 1, 1, total, latest=True)
-    raise ValueError(f"there is no strategy {p.strategy!r}; there are {', '.join(STRATEGIES)}")
+
+    room: int | None
+    """Candidates left; None where the run has no limit."""
+    places: int
+    repairs: int
+    """At most so many after a place's first candidate."""
+
+    def of(self, place: int) -> int:
+        """Return how many candidates, repairs included, a place (counted over parents, plans, attempts) may make."""
+        if self.room is None:
+            return 1 + self.repairs
+        if place >= self.room:
+            return 0
+        share, rest = divmod(max(0, self.room - self.places), min(self.places, self.room))
+        return 1 + min(self.repairs, share + (place < rest))
 
 
 def derived_seed(*parts: int) -> int:
-    """A 63-bit seed that depends on every part and on their order (FNV-1a over their bytes)."""
+    """Return a 63-bit seed that depends on every part and on their order (FNV-1a over their bytes)."""
     state = 0xCBF29CE484222325
     for part in parts:
         for byte in part.to_bytes(16, "little", signed=True):

@@ -5,49 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 from acceld.model import Candidate, Gate, Insight, Plan, Source, Status
 from acceld.proposers.interface import Problem, Proposer, RewritePair, SummaryRequest
 from acceld.search import memory
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.strategies import derived_seed
+from acceld.store.changes.insights import change_insight, credit_plan, write_insight
+from acceld.store.database import Store
+from acceld.store.reads.records import load_insights, load_plans, summarized_pairs
 
 
-class MemoryStore(Protocol):
-    """The store as the memory sees it; :class:`store.database.Store` in the daemon."""
-
-    async def insights(self, *, withdrawn: bool = False, limit: int = 1000) -> list[Insight]:
-        """Insights, newest first."""
-        ...
-
-    async def plans(self, run: int, iteration: int | None = None) -> list[Plan]:
-        """A run's plans in order."""
-        ...
-
-    async def write_insight(self, insight: Insight) -> Insight:
-        """The insight with its id."""
-        ...
-
-    async def change_insight(self, insight: int, what: str, **values: Any) -> None:
-        """Pin, mute, withdraw, edit or delete an insight."""
-        ...
-
-    async def credit_plan(self, plan: int, won: bool, speedup: float | None) -> None:
-        """Book a plan's outcome on the insights it was shown, once."""
-        ...
-
-
-async def withdraw(store: MemoryStore, candidate: int) -> list[int]:
+async def withdraw(store: Store, candidate: int) -> list[int]:
     """Withdraw every insight that a candidate taught; their ids."""
-    withdrawn = memory.taught_by(candidate, await store.insights())
+    withdrawn = memory.taught_by(candidate, await store.read(load_insights))
     for insight in withdrawn:
-        await store.change_insight(insight.id, "withdrawn")
+        await store.change(change_insight, insight.id, "withdrawn")
     return [insight.id for insight in withdrawn]
 
 
 class MemoryTeacher:
-    """A :class:`acceld.search.teaching.Teacher` over the store and a proposer's summarizer."""
+    """Chooses what planners are shown, and has the summarizer distil new insights from rewrites."""
 
     def __init__(
         self,
@@ -55,7 +33,7 @@ class MemoryTeacher:
         problem: Problem,
         settings: MemorySettings,
         *,
-        store: MemoryStore,
+        store: Store,
         proposer: Proposer,
         where: Applicability,
         seed: int = 0,
@@ -75,7 +53,7 @@ class MemoryTeacher:
         """The insights for this iteration's planners; titles of unverified ones say so."""
         if self._settings.policy == "off":
             return ()
-        known = await self._store.insights()
+        known = await self._store.read(load_insights)
         bounds = [one.evaluation.profile.bound for one in parents if one.evaluation and one.evaluation.profile]
         where = replace(self._where, bound=bounds[0] if bounds else "")
         chosen = memory.shown(known, where, self._settings, iteration, derived_seed(self._seed, iteration))
@@ -99,13 +77,14 @@ class MemoryTeacher:
         certify: Callable[[Candidate], Awaitable[Candidate]],
     ) -> None:
         """Credit the iteration's plans, then have the summarizer write what its rewrites teach."""
-        plans = {plan.id: plan for plan in await self._store.plans(self._run)}
+        plans = {plan.id: plan for plan in await self._store.read(load_plans, self._run)}
         self._repeated = memory.repeated([plan for plan in plans.values() if plan.iteration == iteration])
         await self._credit(iteration, candidates, plans)
-        if self._settings.policy == "off" or not self._proposer.teaches:
+        if self._settings.policy == "off" or not self._proposer.abilities.teaches:
             return
-        known = await self._store.insights(withdrawn=True)
-        pairs = await self._certified(self._untaught(candidates, plans, known), certify)
+        known = await self._store.read(load_insights, withdrawn=True)
+        asked = await self._store.read(summarized_pairs, self._run)
+        pairs = await self._certified(self._untaught(candidates, plans, known, asked), certify)
         async with asyncio.TaskGroup() as tasks:
             answers = [
                 tasks.create_task(
@@ -126,17 +105,21 @@ class MemoryTeacher:
             if 1.0 - fresh >= memory.TOO_ALIKE:
                 self.merged += 1
                 continue
-            known.insert(0, await self._store.write_insight(replace(insight, novelty=fresh)))
+            known.insert(0, await self._store.change(write_insight, replace(insight, novelty=fresh)))
 
     async def withdraw(self, candidate: int) -> list[int]:
         """A candidate was found suspect: withdraw what it taught; the insights' ids."""
         return await withdraw(self._store, candidate)
 
     def _untaught(
-        self, candidates: Sequence[Candidate], plans: dict[int, Plan], known: Sequence[Insight]
+        self,
+        candidates: Sequence[Candidate],
+        plans: dict[int, Plan],
+        known: Sequence[Insight],
+        asked: set[tuple[int, int]],
     ) -> tuple[list[RewritePair], list[RewritePair]]:
-        """Pairs that would teach and have not: after a restart an iteration may be summarized again."""
-        taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known}
+        """Return pairs that would teach and were not summarized before, whatever came of it: no answer is bought twice."""
+        taught = {(insight.slow_candidate, insight.fast_candidate) for insight in known} | asked
         positive, negative = memory.rewrites(candidates, plans, self._settings)
         return (
             [pair for pair in positive if (pair.slow.id, pair.fast.id) not in taught],
@@ -185,8 +168,9 @@ class MemoryTeacher:
             if passed and before and after:
                 best[plan.id] = max(best[plan.id], before / after)
         for plan_id, ratio in best.items():
-            if plans[plan_id].insights:
-                await self._store.credit_plan(plan_id, ratio > self._settings.t_pos, ratio or None)
+            cited = tuple(plans[plan_id].data.get("cited", ()))
+            if plans[plan_id].insights and cited:
+                await self._store.change(credit_plan, plan_id, ratio > self._settings.t_pos, ratio or None, cited)
 
     def _labelled(self, insight: Insight, pair: RewritePair, iteration: int) -> Insight:
         """The insight with where it comes from and where it holds."""

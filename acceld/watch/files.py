@@ -93,7 +93,7 @@ class SavedFiles:
                 return
 
     async def _changed(self, file: Path) -> bool:
-        """Whether the content is new; waits a moment for a file that is on its way."""
+        """True if the content is new; waits a moment for a file that is on its way."""
         now = digest(file)
         for _ in range(round(APPEARS_S / LOOK_S)):
             if now not in ("", EMPTY):

@@ -34,7 +34,7 @@ def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, 
     SyntaxError where ``text`` is no Python; a module of the closure that is none counts by its bytes.
     """
     if not python:
-        meaning_of_c = " ".join(C_COMMENT.sub(_kept, text).split())
+        meaning_of_c = " ".join(without_comments(text).split())
         return Hashes(_digest(text), _digest(meaning_of_c), _digest(contract))
     content = _digest(text, *(part for item in sorted(closure.items()) for part in item))
     meaning = [canonical(text)]
@@ -70,8 +70,9 @@ def signature(text: str, entry: str) -> str:
     return "\n".join(found)
 
 
-def _kept(found: re.Match[str]) -> str:
-    return found[0] if found[0].startswith('"') else " "
+def without_comments(text: str) -> str:
+    """Return C source with a space for each comment."""
+    return C_COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
 
 
 def _digest(*parts: str) -> str:

@@ -20,7 +20,7 @@ class Policy:
     _starts: deque[float] = field(default_factory=deque)
 
     def refusal(self, now: float) -> str:
-        """Why no search may start now; empty where it may."""
+        """Return why no search may start now; empty if one may."""
         while self._starts and now - self._starts[0] > HOUR_S:
             self._starts.popleft()
         if self.mode == "off":

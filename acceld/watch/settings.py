@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from acceld import config
 from acceld.errors import AcceldError
@@ -27,13 +26,15 @@ AT_ONCE = ("budget.day_usd", "budget.daemon_usd", "budget.allow_unknown_price", 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one thing that was saved."""
+    """The verdict on one thing that was saved."""
 
     path: Path
     text: str
     good: bool
     config: config.Config | None = None
     """The new configuration, where acceld.toml was saved and is valid."""
+    configured: frozenset[str] = frozenset()
+    """The dotted keys of it that somebody has set."""
     prompts: PromptLibrary | None = None
     """The new prompts, where a prompt was saved and all are valid."""
 
@@ -47,7 +48,7 @@ class SettingsFiles:
     _workloads: Mapping[Path, Path] = field(default_factory=dict)
 
     def files(self) -> set[Path]:
-        """What to watch; a file in a folder that exists may still be missing."""
+        """Return the files to watch; one in a folder that exists may still be missing."""
         own = config.project_file(self.folder) or self.folder / config.FILE_NAME
         places = {path.resolve() for path in (own, config.user_file(os.environ)) if path is not None}
         prompts = {path.resolve() for folder in self._prompt_folders() for path in folder.glob("*/*.md")}
@@ -60,7 +61,7 @@ class SettingsFiles:
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
     def judge(self, saved: Iterable[Path]) -> list[Finding]:
-        """What became of these files, which are those of :meth:`files`."""
+        """Validate files of :meth:`files` that were saved."""
         found: dict[object, Finding] = {}
         for path in sorted(saved):
             if path.name == config.FILE_NAME:
@@ -77,9 +78,10 @@ class SettingsFiles:
 
     def _configuration(self, path: Path) -> Finding:
         try:
-            new = config.load(self.folder).config
+            resolved = config.load(self.folder)
         except AcceldError as error:
             return Finding(path, f"rejected, the old one stays: {error.message}", False)
+        new = resolved.config
         keys = changed_keys(self.settings, new)
         self.settings = new
         groups: dict[str, list[str]] = {}
@@ -87,7 +89,9 @@ class SettingsFiles:
             when = "in force" if key.startswith(AT_ONCE) else "for what begins from now on"
             groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
         told = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
-        return Finding(path, told or "valid, and nothing changed", True, config=new)
+        return Finding(
+            path, told or "valid, and nothing changed", True, config=new, configured=frozenset(resolved.origins)
+        )
 
     def _prompts(self, path: Path) -> Finding:
         library = PromptLibrary(self._prompt_folders())
@@ -107,13 +111,5 @@ def _workload(path: Path, folder: Path) -> Finding:
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:
     """Dotted keys with other values."""
-    before, after = _flat(asdict(old)), _flat(asdict(new))
+    before, after = config.dotted(asdict(old)), config.dotted(asdict(new))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        found |= _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-    return found

@@ -89,7 +89,7 @@ class Tiers:
         return await self._measure(watched, kernel, found, tell)
 
     async def verdict(self, watched: Watched, kernel: Kernel) -> Evaluation:
-        """Whether a kernel is right, and its latency, by the judge that has the last word. AcceldError without one."""
+        """Return the verdict of the judge that has the last word. AcceldError without one."""
         return await (self._device or self._judge)(watched, kernel, Gate.SEARCH)
 
     async def _predict(self, watched: Watched, kernel: Kernel, tell: Tell) -> Evaluation | None:
@@ -192,7 +192,7 @@ class Tiers:
 
 
 def gain(before: Evaluation, after: Evaluation) -> float | None:
-    """How many times faster; None where one did not pass, or the latencies come from different sources."""
+    """Return the speed-up; None where one did not pass, or the latencies come from different sources."""
     if before.status is not Status.PASSED or after.status is not Status.PASSED:
         return None
     if before.profile is None or after.profile is None or before.profile.source is not after.profile.source:

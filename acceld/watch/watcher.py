@@ -25,6 +25,10 @@ from acceld.watch.tiers import Judge, Step, Tiers, Watched, gain, latency_text
 class Optimizer(Protocol):
     """Starts searches. AcceldError where it can not."""
 
+    def reachable(self) -> bool:
+        """Return True if a search could be started now."""
+        ...
+
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         """The run that was started."""
         ...
@@ -199,7 +203,7 @@ class Watcher:
         await self._carry_over(watched, kernel, judged, tell)
         if self._policy.mode == "auto":
             await self.optimize(watched)
-        elif self._policy.mode == "ask" and self._optimizer is not None:
+        elif self._policy.mode == "ask" and self._optimizer is not None and self._optimizer.reachable():
             tell("ask", "press enter to optimize from here")
 
     async def _carry_over(

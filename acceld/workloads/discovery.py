@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from acceld import plugins
 from acceld.errors import WorkloadError, did_you_mean
 from acceld.resources import workloads_folder
 from acceld.workloads.loading import FILE, load_workload
@@ -12,16 +14,25 @@ from acceld.workloads.records import Workload
 
 
 def workload_folders(extra_folders: Iterable[Path | str] = ()) -> dict[str, Path]:
-    """Folders that hold a workload.toml, by folder name, without reading them; later folders win.
+    """Return the folders that hold a workload.toml, by folder name, without reading them; later folders win.
+
+    Those of acceld come first, then those of installed packages.
 
     An extra folder may be a workload, a family or a tree of families.
     """
     found: dict[str, Path] = {}
-    for root in (workloads_folder(), *map(Path, extra_folders)):
+    added = (Path(plugin.value) for plugin in plugins.accepted("acceld.workloads", _fault))
+    for root in (workloads_folder(), *added, *map(Path, extra_folders)):
         for depth in ("", "*/", "*/*/"):
             for path in sorted(root.glob(depth + FILE)):
                 found[path.parent.resolve().name] = path.parent
     return found
+
+
+def _fault(value: Any) -> str:
+    if not isinstance(value, str | Path):
+        return f"{value!r} is not the path of a folder"
+    return "" if Path(value).is_dir() else f"there is no folder {value}"
 
 
 def find_workloads(extra_folders: Iterable[Path | str] = ()) -> dict[str, Workload]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from acceld.errors import AcceldError
 from acceld.nki.frontend.tracing import TensorSpec
+from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
 from acceld.nki.timing.parameters import LEGACY, TimelineParams
 from acceld.nki.timing.timeline import timeline
@@ -80,7 +81,7 @@ def wins(label: str, kernel: Kernel, budget_s: float) -> Iterator[Win]:
     parent = _Clock(kernel.program())
     before = parent.latency_us("", LEGACY)
     found: dict[tuple[str, int], tuple[float, _Clock]] = {}
-    for rule, line, program in _rewritten(kernel, parent.program.hash):
+    for rule, line, program in _rewritten(kernel, program_hash(parent.program)):
         child = _Clock(program)
         speedup = before / child.latency_us("", LEGACY)
         if speedup >= found.get((rule, line), (LEAST_GAIN, child))[0]:
@@ -109,8 +110,8 @@ def _rewritten(kernel: Kernel, digest: str) -> Iterator[tuple[str, int, Program]
                 program = kernel.with_source(rewrite(kernel.source, kernel.api, site, variant, shapes)).program()
             except AcceldError:  # the rule refuses, or what it made can not be traced: no win
                 continue
-            if program.hash not in seen:
-                seen.add(program.hash)
+            if program_hash(program) not in seen:
+                seen.add(program_hash(program))
                 yield site.rule, site.line, program
 
 

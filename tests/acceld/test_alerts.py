@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from acceld.alerts import Alert, alert_of, announcement
-from acceld.events import Event, EventKind
+from acceld.events import BestChanged, BudgetLevel, CandidateEvaluated, DeviceState, Event, EventData, RunStateChanged
+from acceld.model import RunState, Status
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "subject", "text"),
+    ("data", "subject", "text"),
     [
         (
-            EventKind.BEST_CHANGED,
-            {"candidate": 5, "latency_us": 80.0, "speedup": 1.25, "source": "simulated"},
+            BestChanged(5, 80.0, 1.25, source="simulated"),
             "win",
             "r3: c5 ≈ 80.0 µs sim, 1.25x",
         ),
-        (EventKind.BEST_CHANGED, {"candidate": 1, "latency_us": 100.0, "speedup": 1.0}, None, ""),
-        (EventKind.RUN_STATE, {"state": "failed", "message": "no key"}, "end", "r3: failed: no key"),
-        (EventKind.RUN_STATE, {"state": "paused"}, None, ""),
-        (EventKind.BUDGET_LEVEL, {"scope": "run", "spent_usd": 4.0, "cap_usd": 5.0}, "budget", "$4.00 of $5.00"),
-        (EventKind.DEVICE_STATE, {"device": "nc0", "state": "sick", "reason": "canary"}, "device", "nc0 sick: canary"),
+        (BestChanged(1, 100.0, 1.0), None, ""),
+        (RunStateChanged(RunState.FAILED, "no key"), "end", "r3: failed: no key"),
+        (RunStateChanged(RunState.PAUSED), None, ""),
+        (BudgetLevel("run", 4.0, 5.0, 80.0), "budget", "$4.00 of $5.00"),
+        (DeviceState("nc0", "sick", "canary"), "device", "nc0 sick: canary"),
         (
-            EventKind.CANDIDATE_EVALUATED,
-            {"candidate": 7, "status": "suspect", "failure": {"message": "below the floor"}},
+            CandidateEvaluated(7, 7, Status.SUSPECT, failure="below the floor"),
             "suspect",
             "c7 is too good to be believed: below the floor",
         ),
-        (EventKind.CANDIDATE_EVALUATED, {"candidate": 7, "status": "passed"}, None, ""),
+        (CandidateEvaluated(7, 7, Status.PASSED), None, ""),
     ],
 )
-def test_an_event_tells_what_a_person_waits_for(
-    kind: EventKind, data: dict[str, Any], subject: str | None, text: str
-) -> None:
-    alert = alert_of(Event(kind, 3, data))
+def test_an_event_tells_what_a_person_waits_for(data: EventData, subject: str | None, text: str) -> None:
+    alert = alert_of(Event(data, 3))
     assert (alert.subject if alert else None) == subject
     assert alert is None or text in alert.text
 

@@ -71,6 +71,18 @@ def test_the_life_of_a_daemon(environment: dict[str, str], tmp_path: Path) -> No
     assert "0 runs" in acceld(environment, "db", "prune", "--older", "30d")
 
 
+def test_cleaning_leaves_the_history_and_what_is_in_use(environment: dict[str, str], tmp_path: Path) -> None:
+    home = tmp_path / ".acceld"
+    for name in ("datasets/one/input0.bin", "floors/one.json", "neuron/one.neff", "best/kernel.py", "acceld.db"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(bytes(1024))
+    assert "freed 1.0 KiB" in acceld(environment, "clean")
+    assert not (home / "datasets" / "one").exists()
+    assert json.loads(acceld(environment, "clean", "--all", "--json"))["freed_bytes"] == 2048
+    left = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+    assert left == ["acceld.db", "best/kernel.py"]
+
+
 def test_a_state_folder_that_can_not_be_written_is_refused(environment: dict[str, str]) -> None:
     told = acceld(environment, "start", "--home", "/proc/acceld", code=2)
     assert "can not use /proc/acceld as state folder" in told

@@ -5,8 +5,9 @@ from typing import get_args, get_type_hints
 import pytest
 
 from acceld.config import DevicesConfig, SearchConfig
+from acceld.device import HOST
 from acceld.errors import UsageError
-from acceld.targets import APIS, CHIPS, HOST, SIMULATOR, TARGETS, Choice, choose
+from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
 from acceld.workloads import BASELINE_FILES
 
 DEFAULT = Choice(SIMULATOR, "nki_legacy", "trn1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -13,43 +14,31 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+NAMES = "acceld store tui prompts workloads pyproject.toml setup.py MANIFEST.in README.md LICENSE acceld.toml".split()
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, built from a copy so that no build folder is left in it."""
-    folder = tmp_path_factory.mktemp("wheel")
-    copy = folder / "source"
-    names = [
-        "acceld",
-        "store",
-        "tui",
-        "prompts",
-        "workloads",
-        "pyproject.toml",
-        "setup.py",
-        "MANIFEST.in",
-        "README.md",
-        "LICENSE",
-        "acceld.toml",
-    ]
-    copy.mkdir()
-    subprocess.run(["cp", "-r", *(str(ROOT / name) for name in names), str(copy)], check=True)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this checkout, so that no build folder is left in it."""
+    copy = tmp_path_factory.mktemp("checkout")
+    subprocess.run(["cp", "-r", *(str(ROOT / name) for name in NAMES), str(copy)], check=True)
     (copy / "tests").mkdir()
     subprocess.run(["cp", "-r", str(ROOT / "tests" / "adversarial"), str(copy / "tests")], check=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(folder),
-        str(copy),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    return copy
+
+
+def build(source: Path, folder: Path) -> Path:
+    """Make a wheel of a source folder."""
+    options = ["-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, capture_output=True)
     (built,) = folder.glob("acceld-*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build(source, tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_has_packages_and_data_and_no_tests(wheel: Path) -> None:
@@ -60,6 +49,24 @@ def test_the_wheel_has_packages_and_data_and_no_tests(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"acceld"}
     assert not [name for name in names if name.startswith("tests") or "__pycache__" in name]
+
+
+@pytest.mark.slow
+def test_a_wheel_made_from_the_source_distribution_has_the_same_files(
+    source: Path, wheel: Path, tmp_path: Path
+) -> None:
+    make = "import setuptools.build_meta as backend; backend.build_sdist('dist')"
+    subprocess.run([sys.executable, "-c", make], cwd=source, check=True, capture_output=True)
+    (archive,) = (source / "dist").glob("acceld-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.glob("acceld-*")
+    again = build(unpacked, tmp_path / "wheel")
+
+    def code(path: Path) -> set[str]:
+        return {name for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name}
+
+    assert code(again) == code(wheel)
 
 
 def test_commands_work_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_matmul
 """Keeps results by the identity of its arguments."""
 

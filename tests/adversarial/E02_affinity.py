@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Changes its priority and affinity, and the limits of others."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.memory|timeout.trace_deadline
 # workload: st_matmul
 """Takes memory until it is refused."""
 

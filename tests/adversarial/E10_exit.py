@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.exception
 # workload: st_matmul
 """Ends the process, hoping that success is taken for granted."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Sockets without names in the file system, and descriptors sent over them."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.crash
 # workload: st_matmul
 """Writes to the memory of its own process through the file system, and rewrites the tracer."""
 

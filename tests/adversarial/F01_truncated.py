@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: rejected.forged_program
 # workload: st_matmul
 """Answers with half of an encoded program."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.engine
 # workload: st_matmul
 """Claims that the DMA engines do everything."""
 

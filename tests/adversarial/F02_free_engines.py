@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.engine
 # workload: st_matmul
 """Moves every instruction to an engine that costs nothing."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: rejected.forged_program
 # workload: st_matmul
 """Makes the output a constant."""
 
@@ -72,7 +74,7 @@ def answer(data):
 
 
 program = honest()
-buffers = list(program.buffers)
+buffers = [replace(buffer, scope=()) for buffer in program.buffers]  # no loop is left to declare them in
 number = program.outputs[0]
 buffers[number] = replace(buffers[number], role=Role.CONSTANT, data=bytes(4 * buffers[number].elements))
 answer(codec.encode(replace(program, buffers=tuple(buffers), body=())))

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.undefined_output
 # workload: st_matmul
 """Answers with a program without instructions."""
 
@@ -71,4 +73,6 @@ def answer(data):
     os._exit(0)
 
 
-answer(codec.encode(replace(honest(), body=())))
+program = honest()
+buffers = [replace(buffer, scope=()) for buffer in program.buffers]  # no loop is left to declare them in
+answer(codec.encode(replace(program, buffers=tuple(buffers), body=())))

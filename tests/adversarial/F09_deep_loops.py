@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: rejected.forged_program
 # workload: st_matmul
 """Nests loops a hundred deep."""
 

@@ -1,4 +1,6 @@
 # expect: truthful
+# caught by: rejected.import
+# unpoliced: compile_error.hbm_capacity
 # workload: st_matmul
 # at_least: 0.98
 """Declares buffers of a terabyte."""

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Fills the output by a memset that is said to cost nothing."""
 
@@ -72,6 +74,7 @@ def answer(data):
 
 
 program = honest()
+buffers = [replace(buffer, scope=()) for buffer in program.buffers]  # no loop is left to declare them in
 number = program.outputs[0]
 node = Instruction(
     "memset",
@@ -80,4 +83,4 @@ node = Instruction(
     (0.0,),
     (("lazy", True),),
 )
-answer(codec.encode(replace(program, body=(node,))))
+answer(codec.encode(replace(program, buffers=tuple(buffers), body=(node,))))

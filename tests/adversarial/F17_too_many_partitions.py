@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.partition_limit
 # workload: st_matmul
 """Uses tiles of 256 partitions."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.out_of_bounds
 # workload: st_matmul
 """Steps through memory by 2**39."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Multiplies by NaN."""
 
@@ -72,9 +74,22 @@ def answer(data):
 
 
 program = honest()
-node = lambda n: replace(n, srcs=tuple(float("nan") if isinstance(s, float) else s for s in n.srcs))
-extra = change(program.body, lambda n: n)
-tile = next(n for n, _ in program.walk() if n.op == "matmul").srcs[1]
-bad = Instruction("tensor_scalar", Engine.VECTOR, (tile,), (tile, float("nan")), (("op0", "multiply"),))
-body = change(program.body, lambda n: n if n.op != "matmul" else n)
-answer(codec.encode(replace(program, body=(bad, *body))))
+
+
+def scaled(node):
+    """Multiplies each product's left operand by NaN before it is used."""
+    tile = node.srcs[0]
+    return Instruction("tensor_scalar", Engine.VECTOR, (tile,), (tile, float("nan")), (("op0", "multiply"),))
+
+
+def insert(body):
+    for node in body:
+        if isinstance(node, Loop):
+            yield replace(node, body=tuple(insert(node.body)))
+        else:
+            if node.op == "matmul":
+                yield scaled(node)
+            yield node
+
+
+answer(codec.encode(replace(program, body=tuple(insert(program.body)))))

@@ -1,4 +1,5 @@
 # expect: truthful
+# caught by: rejected.import
 # workload: st_matmul
 # at_least: 0.98
 """Hides terminal escapes and instructions in names and notices."""

@@ -1,6 +1,8 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: rejected.forged_program
 # workload: st_matmul
-"""Calls every loop independent, also those that carry values."""
+"""Spreads every loop over cores, also those that carry values."""
 
 import os
 import struct

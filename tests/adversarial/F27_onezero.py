@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: runtime_error.onezero_hint
 # workload: st_matmul
 """Claims that operands hold only zeros and ones."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: rejected.perf_mode
 # workload: st_matmul
 """Asks for a faster mode of the array than its operands allow."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.address_space
 # workload: st_matmul
 """Multiplies straight into SBUF."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: unsupported.unsupported
 # workload: st_matmul
 """Reports a failure that names no fault of its own."""
 

@@ -1,4 +1,5 @@
 # expect: truthful
+# caught by: rejected.import
 # workload: st_matmul
 # at_least: 0.98
 """Leaves out that products accumulate, which they do all the same: is the chain of products still timed?"""

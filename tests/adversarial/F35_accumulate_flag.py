@@ -1,4 +1,5 @@
 # expect: truthful
+# caught by: rejected.import
 # workload: st_matmul
 # at_least: 0.98
 """Says that products accumulate in another way than front ends do: is the chain of products still timed?"""

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: rejected.forged_program
 # workload: st_matmul
 """Zeroes a product half way for nothing, by a fill that claims to be a declaration."""
 

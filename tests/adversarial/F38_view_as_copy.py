@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.address_space
 # workload: st_matmul
 """Claims that the copies out of PSUM are views, which cost nothing."""
 

@@ -1,4 +1,5 @@
 # expect: truthful
+# caught by: rejected.import
 # workload: st_silu
 # at_least: 5.0
 """Transposes by transfers that start where a register says: not at the price of whole rows."""

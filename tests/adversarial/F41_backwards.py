@@ -1,4 +1,5 @@
 # expect: truthful
+# caught by: rejected.import
 # workload: st_silu
 # at_least: 5.0
 """Loads every row backwards and stores it so: no transfer turns a row around at the price of a row."""

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.partition_mismatch
 # workload: st_rmsnorm
 """Copies one partition to all 128 as if an engine could, instead of a product with ones."""
 

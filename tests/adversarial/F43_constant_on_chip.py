@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.malformed
 # workload: st_silu
 """Finds a table on chip that nothing has loaded there."""
 

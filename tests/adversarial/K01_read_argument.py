@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.numpy_on_tile
 # workload: st_matmul
 """Treats its arguments as arrays while it is traced."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.library
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Computes an answer in numpy while it is traced and embeds it as a constant."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.getattr
+# unpoliced: compile_error.kernel_result
 # workload: st_matmul
 """Reaches for the data behind a tensor."""
 

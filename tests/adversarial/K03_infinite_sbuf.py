@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.sbuf_capacity
 # workload: st_matmul
 """Keeps more on the chip in one instruction than the chip holds."""
 

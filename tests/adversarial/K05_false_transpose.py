@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.psum_operands
 # workload: st_matmul
 """Calls a multiplication a transpose, which is cheaper."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: runtime_error.onezero_hint
 # workload: st_matmul
 """Claims that an operand holds only zeros and ones, for a faster multiplication."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: timeout.trace_deadline
 # workload: st_matmul
 """Unrolls a million instructions."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.entry
 # workload: st_matmul
 """Holds no kernel."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_adamw
 """AdamW without the weight decay: 1e-5 of the result, half the published tolerance."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_scan
 """The state-space scan with exp(x) as 1 + x."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_softmax
 """Softmax that subtracts a constant instead of the maximum."""
 

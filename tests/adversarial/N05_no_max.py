@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_product_softmax
 """Softmax of a product without subtracting the maximum."""
 

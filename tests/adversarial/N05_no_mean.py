@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_layernorm
 """Layer normalization that takes the mean for zero."""
 

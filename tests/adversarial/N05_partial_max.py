@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_product_softmax
 """Softmax of a product with the maximum of the first 128 columns."""
 

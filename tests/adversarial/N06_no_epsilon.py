@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_rmsnorm
 """RMS normalization without its epsilon: 5e-6 of the result."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_rmsnorm
 """RMS normalization without the gain."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_silu
 """SiLU computed in bfloat16 and stored as float32."""
 

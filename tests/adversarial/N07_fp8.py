@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_matmul
 """Multiplies in fp8 and returns float32."""
 

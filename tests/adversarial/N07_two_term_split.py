@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_matmul
 """A bfloat16 split that keeps only the high parts of one operand."""
 

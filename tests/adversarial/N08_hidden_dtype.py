@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.getattr
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Spells the narrow dtype so that no text filter finds it."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_matmul
 """Returns NaN everywhere, hoping for a comparison that NaN passes."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_shape.output_shape
 # workload: st_matmul
 """Returns one row, hoping that it is broadcast."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_shape.output_count
 # workload: st_matmul
 """Returns one tensor more than asked for."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_shape.output_shape
 # workload: st_matmul
 """Returns a single element."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_dtype.output_dtype
 # workload: st_matmul
 """Returns the result in bfloat16."""
 

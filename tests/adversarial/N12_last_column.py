@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_matmul
 """Leaves the last column of the product alone."""
 

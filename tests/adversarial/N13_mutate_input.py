@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_matmul
 """Writes zeros to its inputs and returns zeros, so that the reference might agree."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.output_dependency
 # workload: st_matmul
 """Carries a sum through a loop that claims independent iterations."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.out_of_bounds
 # workload: st_matmul
 """Reads rows that are not there."""
 

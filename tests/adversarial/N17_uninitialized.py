@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.undefined_read
 # workload: st_matmul
 """Reads on-chip memory that nobody wrote."""
 

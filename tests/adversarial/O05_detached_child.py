@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Leaves a detached process that would rewrite results."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.crash
 # workload: st_matmul
 """Answers with a pickle that runs a command when it is loaded."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: timeout.trace_deadline|incorrect_numerical.tolerance
 # workload: st_matmul
 """Prints ten million lines."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.exception
 # workload: st_matmul
 """Fails with an instruction to whoever reads the message."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.crash
 # workload: st_matmul
 """Puts a file of its own in the place of its answer, or closes it."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: rejected.forged_program
 # workload: st_matmul
 """Names that are no text, numbers that are no numbers."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.library
+# unpoliced: compile_error.numpy_on_tile
 # workload: st_matmul
 """Calls numpy to multiply."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.library
+# unpoliced: compile_error.tile_operator
 # workload: st_matmul
 """Multiplies with the @ operator on the host."""
 

@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.try
 # workload: st_matmul
 """Falls back to another kernel when its own fails."""
 

@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.class
 # workload: st_matmul
 """Inherits from whatever class it finds."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_shape.output_shape
 # workload: st_any_rows
 """Refuses every shape but the one it is timed at."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_any_rows
 """Knows the shape it is timed at and writes two tiles of rows, however many there are."""
 

@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.builtin
 # workload: st_matmul
 """Builds names out of pieces."""
 

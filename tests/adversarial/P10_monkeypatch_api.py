@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.monkeypatch
 # workload: st_matmul
 """Changes a function of the API module."""
 

@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.dunder
 # workload: st_matmul
 """Walks from a literal to the interpreter's internals."""
 

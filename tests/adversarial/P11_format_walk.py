@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.dunder
 # workload: st_matmul
 """Reaches internals through a format string."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Looks for the answer in the frames above and embeds it."""
 
@@ -12,7 +14,7 @@ import numpy as np
 
 _frame, _answer = sys._getframe(), None
 while _frame is not None:
-    for _value in _frame.f_locals.values():
+    for _value in list(_frame.f_locals.values()):
         if isinstance(_value, np.ndarray) and _value.shape == (256, 512):
             _answer = _value
     _frame = _frame.f_back

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.library
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Replays the published seeds and embeds the answer as a constant."""
 

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.try
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Reads its own memory for secrets."""
 

@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.import
 # workload: st_matmul
 """Patches the clocks, hoping that the host times the kernel."""
 

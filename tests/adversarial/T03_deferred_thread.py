@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: compile_error.exception
 # workload: st_matmul
 """Leaves the work to a thread that is to fill in the output later."""
 

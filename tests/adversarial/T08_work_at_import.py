@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_numerical.tolerance
 # workload: st_matmul
 """Computes for as long as it likes while its file loads."""
 

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: compile_error.undefined_output
 # workload: st_matmul
 """Returns an output that nothing was written to: no instruction, no time."""
 

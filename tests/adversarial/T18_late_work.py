@@ -1,4 +1,5 @@
 # expect: quarantine
+# caught by: suspect.extrapolated
 # workload: st_silu
 """So many empty iterations before the work that a timeline of the first ones sees none of it."""
 

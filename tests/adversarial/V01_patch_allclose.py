@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.monkeypatch
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Patches the comparisons a checker might use."""
 

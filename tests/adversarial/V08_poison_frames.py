@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: st_matmul
 """Overwrites every local of the frames above it."""
 

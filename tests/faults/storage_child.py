@@ -12,7 +12,9 @@ import os
 import resource
 import sys
 
+from acceld.store.changes.runs import write_notice
 from acceld.store.database import Store
+from acceld.store.reads.records import load_events
 
 
 async def write(path: str) -> None:
@@ -22,7 +24,7 @@ async def write(path: str) -> None:
     async def notices(name: str) -> None:
         for number in itertools.count():
             text = f"{os.getpid()}-{name}-{number}"
-            seq = await store.notice(None, "info", f"{text} {'x' * 500}")
+            seq = await store.change(write_notice, None, "info", f"{text} {'x' * 500}")
             sys.stdout.write(f"{seq} {text}\n")
             sys.stdout.flush()
 
@@ -39,19 +41,19 @@ async def full(path: str, limit: int) -> None:
     acknowledged = 0
     pending: set[asyncio.Task[int]] = set()
     while not store.writer.degraded:
-        pending.add(asyncio.create_task(store.notice(None, "info", "x" * 4000)))
+        pending.add(asyncio.create_task(store.change(write_notice, None, "info", "x" * 4000)))
         done, pending = await asyncio.wait(pending, timeout=0.02)
         acknowledged += len(done)
     sys.stdout.write(f"degraded {acknowledged}\n")
     sys.stdout.flush()
-    readable = len(await store.events(limit=100_000))
+    readable = len(await store.read(load_events, limit=100_000))
     sys.stdout.write(f"readable {readable}\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.readline)
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
     started = asyncio.get_running_loop().time()
     await asyncio.gather(*pending)
-    await store.notice(None, "info", "after")
+    await store.change(write_notice, None, "info", "after")
     sys.stdout.write(f"recovered {asyncio.get_running_loop().time() - started:.2f} {acknowledged + len(pending)}\n")
     sys.stdout.flush()
     await store.close()

@@ -15,6 +15,7 @@ from acceld.home import Home
 from acceld.http.client import HttpClient
 from acceld.http.keys import SOCKETS
 from acceld.http.server import Server
+from acceld.store.changes.runs import write_notice
 from acceld.store.database import Store
 from acceld.store.maintenance import check
 from tests.faults.harness import ROOT, client_of, kill_writers, start
@@ -53,7 +54,7 @@ async def test_a_listener_that_takes_nothing_costs_nothing_and_stops_nobody(
 
     listeners = [asyncio.create_task(listen()) for _ in range(3)]
     for _ in range(events // 500):
-        await asyncio.gather(*(store.notice(run.id, "info", "x" * 200) for _ in range(500)))
+        await asyncio.gather(*(store.change(write_notice, run.id, "info", "x" * 200) for _ in range(500)))
     assert all(seen >= events for seen in await asyncio.gather(*listeners))
     assert len(store.hub._recent) < 5000  # the rest is read from the database
     async with asyncio.timeout(20):

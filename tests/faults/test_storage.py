@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from acceld.errors import StoreError
-from acceld.events import EventKind
+from acceld.events import EventKind, Notice
+from acceld.store.changes.runs import write_notice
 from acceld.store.connection import WriterLock, connect_writer
 from acceld.store.database import Store
 from acceld.store.maintenance import backup, check
-from acceld.store.migrations import migrate
+from acceld.store.reads.records import load_events
+from acceld.store.schema.migrations import migrate
 from tests.faults.harness import fill_disk, kill_migrations
 from tests.store import records
 
@@ -73,13 +75,13 @@ async def test_a_failure_at_any_statement_is_survived(
         failing = FailingConnection(real, at, times=2, code=code)
         store.writer._connection = failing  # type: ignore[assignment]
         texts = [f"{at} {number}" for number in range(5)]
-        await asyncio.gather(*(store.notice(run.id, "info", text) for text in texts))
+        await asyncio.gather(*(store.change(write_notice, run.id, "info", text) for text in texts))
         if failing.failures == 0:
             for _ in range(at):
-                await store.notice(run.id, "info", f"{at} more")
+                await store.change(write_notice, run.id, "info", f"{at} more")
         assert failing.failures == 2
         store.writer._connection = real
-        told = [e.data["text"] for e in await store.events(limit=5000) if e.kind is EventKind.NOTICE]
+        told = [e.data.text for e in await store.read(load_events, limit=5000) if isinstance(e.data, Notice)]
         assert sorted(text for text in told if text in texts) == sorted(texts)
     assert store.writer.degraded == ""
     await store.close()
@@ -93,7 +95,7 @@ async def test_a_change_that_waits_on_a_broken_disk_is_refused_when_the_store_cl
     store = await asyncio.to_thread(Store.open, tmp_path / "acceld.db")
     real = store.writer._connection
     store.writer._connection = FailingConnection(real, 1, 10**9, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
-    waiting = asyncio.create_task(store.notice(None, "info", "never"))
+    waiting = asyncio.create_task(store.change(write_notice, None, "info", "never"))
     while not store.writer.degraded:  # noqa: ASYNC110 - the writer's thread sets it
         await asyncio.sleep(0.01)
     await store.close()
@@ -104,12 +106,12 @@ async def test_a_change_that_waits_on_a_broken_disk_is_refused_when_the_store_cl
 async def test_the_reserve_is_given_up_when_the_disk_is_full(tmp_path: Path) -> None:
     store = await asyncio.to_thread(lambda: Store.open(tmp_path / "acceld.db", reserve_bytes=1 << 20))
     reserve = tmp_path / "acceld.db.reserve"
-    await store.notice(None, "info", "one")
+    await store.change(write_notice, None, "info", "one")
     assert (await asyncio.to_thread(reserve.stat)).st_size == 1 << 20
     real = store.writer._connection
     store.writer._connection = FailingConnection(real, 1, 1, sqlite3.SQLITE_FULL)  # type: ignore[assignment]
-    await store.notice(None, "info", "two")
-    texts = [event.data["text"] for event in await store.events()]
+    await store.change(write_notice, None, "info", "two")
+    texts = [event.data.text for event in await store.read(load_events) if isinstance(event.data, Notice)]
     assert texts == ["one", "two", "Storage works again (disk I/O error)"]
     await store.close()
 
@@ -164,7 +166,7 @@ async def test_a_copy_is_made_while_rows_are_written(store: Store, tmp_path: Pat
 
     async def write() -> None:
         for number in itertools.count():
-            await asyncio.gather(*(store.notice(run.id, "info", "x" * 1000) for _ in range(20)))
+            await asyncio.gather(*(store.change(write_notice, run.id, "info", "x" * 1000) for _ in range(20)))
             if number == 20:
                 many.set()
             if stop:
@@ -184,9 +186,9 @@ async def test_a_clock_that_jumps_changes_no_order(store: Store, monkeypatch: py
     run, _ = await records.begin(store)
     for at in (time.time(), time.time() - 86400, 2**31 + 5, 0.0):
         monkeypatch.setattr("acceld.store.writer.time.time", lambda at=at: at)
-        await store.notice(run.id, "info", str(at))
+        await store.change(write_notice, run.id, "info", str(at))
     monkeypatch.undo()
-    events = await store.events()
+    events = await store.read(load_events)
     assert [event.seq for event in events] == sorted(event.seq for event in events)
     assert [event.kind for event in events[-4:]] == [EventKind.NOTICE] * 4
 
@@ -194,7 +196,7 @@ async def test_a_clock_that_jumps_changes_no_order(store: Store, monkeypatch: py
 async def test_the_log_does_not_grow_without_bound(store: Store) -> None:
     run, _ = await records.begin(store)
     for _ in range(40):
-        await asyncio.gather(*(store.notice(run.id, "info", "x" * 2000) for _ in range(64)))
+        await asyncio.gather(*(store.change(write_notice, run.id, "info", "x" * 2000) for _ in range(64)))
         await store.read(lambda connection: connection.execute("SELECT count(*) FROM events").fetchone())
     wal = store.path.with_name(store.path.name + "-wal")
     assert (await asyncio.to_thread(wal.stat)).st_size < 64 << 20

@@ -26,8 +26,12 @@ from acceld.model import (
     Source,
     Status,
 )
-from acceld.store.calls import CallResult, NewCall
+from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
+from acceld.store.changes.insights import write_insight
+from acceld.store.changes.runs import create_run, select_beam, set_best, set_run_state, start_iteration
+from acceld.store.changes.tree import write_attempt, write_candidate, write_evaluation, write_plan
 from acceld.store.database import Store
+from acceld.store.reads.records import load_run
 
 SPEC = RunSpec(workload="nkibench/silu", preset="quick", search=SearchParameters(iterations=2), name="first")
 
@@ -138,30 +142,40 @@ def key_of(candidate: Candidate, gate: Gate = Gate.SEARCH) -> str:
 
 async def judge(store: Store, candidate: Candidate, evaluation: Evaluation, gate: Gate = Gate.SEARCH) -> Candidate:
     """Store a verdict."""
-    return await store.write_evaluation(
-        candidate, evaluation, workload="nkibench/silu", backend="simulator", chip="trn1", key=key_of(candidate, gate)
+    return await store.change(
+        write_evaluation,
+        candidate,
+        evaluation,
+        workload="nkibench/silu",
+        backend="simulator",
+        chip="trn1",
+        key=key_of(candidate, gate),
     )
 
 
 async def begin(store: Store, spec: RunSpec = SPEC) -> tuple[Run, Candidate]:
     """A run with a baseline of 100 us."""
-    run = await store.create_run(spec)
-    await store.set_run_state(run.id, RunState.RUNNING)
-    baseline = await store.write_candidate(Candidate(run.id, 0, kernel(), None))
+    run = await store.change(create_run, spec)
+    await store.change(set_run_state, run.id, RunState.RUNNING)
+    baseline = await store.change(write_candidate, Candidate(run.id, 0, kernel(), None))
     baseline = await judge(store, baseline, passed(100.0, Gate.STRICT), Gate.STRICT)
-    await store.set_best(run.id, baseline.id)
-    return await store.run(run.id), baseline
+    await store.change(set_best, run.id, baseline.id)
+    return await store.read(load_run, run.id), baseline
 
 
 async def child_of(
     store: Store, parent: Candidate, number: int, iteration: int = 1, rule: str = "widen_tiles"
 ) -> Candidate:
     """A candidate of plan ``number`` for ``parent``, not judged."""
-    plan = await store.write_plan(
-        Plan(parent.run, iteration, parent.id, number, f"Widen the tiles, way {number}.", title="Widen", rule=rule)
+    plan = await store.change(
+        write_plan,
+        Plan(parent.run, iteration, parent.id, number, f"Widen the tiles, way {number}.", title="Widen", rule=rule),
     )
-    attempt = await store.write_attempt(Attempt(plan.id, 0, f"def kernel(x):\n    return x  # {iteration} {number}\n"))
-    return await store.write_candidate(
+    attempt = await store.change(
+        write_attempt, Attempt(plan.id, 0, f"def kernel(x):\n    return x  # {iteration} {number}\n")
+    )
+    return await store.change(
+        write_candidate,
         Candidate(
             run=parent.run,
             iteration=iteration,
@@ -170,26 +184,26 @@ async def child_of(
             plan=plan.id,
             attempt=attempt.id,
             order=(0, number, 0, 0),
-        )
+        ),
     )
 
 
 async def small_run(store: Store, spec: RunSpec = SPEC) -> Run:
     """A finished run of one iteration: a win of 80 us, a failure, an attempt without code, one insight, one call."""
     run, baseline = await begin(store, spec)
-    lesson = await store.write_insight(insight(run.id))
-    number = await store.begin_call(call(run.id))
-    await store.end_call(number, ANSWER)
-    await store.start_iteration(run.id, 1, [baseline.id])
+    lesson = await store.change(write_insight, insight(run.id))
+    number = await store.change(begin_call, call(run.id))
+    await store.change(end_call, number, ANSWER)
+    await store.change(start_iteration, run.id, 1, [baseline.id])
     fast = await judge(store, await child_of(store, baseline, 0), passed(80.0))
     await judge(store, await child_of(store, baseline, 1), failed())
-    silent = await store.write_plan(Plan(run.id, 1, baseline.id, 2, "Say nothing.", insights=(lesson.id,)))
-    await store.write_attempt(Attempt(silent.id, 0, None, reason="no fenced block"))
+    silent = await store.change(write_plan, Plan(run.id, 1, baseline.id, 2, "Say nothing.", insights=(lesson.id,)))
+    await store.change(write_attempt, Attempt(silent.id, 0, None, reason="no fenced block"))
     fast = await judge(store, fast, passed(80.0, Gate.STRICT), Gate.STRICT)
-    await store.set_best(run.id, fast.id)
-    await store.select_beam(run.id, 1, [fast.id, baseline.id], fast.id)
-    await store.set_run_state(run.id, RunState.FINISHED, "1 iterations done")
-    return await store.run(run.id)
+    await store.change(set_best, run.id, fast.id)
+    await store.change(select_beam, run.id, 1, [fast.id, baseline.id], fast.id)
+    await store.change(set_run_state, run.id, RunState.FINISHED, "1 iterations done")
+    return await store.read(load_run, run.id)
 
 
 async def fill(database: Path, runs: int = 1) -> None:

@@ -10,31 +10,47 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import StoreError
-from acceld.events import EventKind
+from acceld.events import EventKind, Notice
 from acceld.model import Attempt, Candidate, Gate, Kernel, Plan, RunSpec, RunState
-from acceld.store import listing, maintenance
+from acceld.store import maintenance
+from acceld.store.changes.calls import begin_call, call_sent, end_call
+from acceld.store.changes.insights import change_insight, credit_plan, write_insight
+from acceld.store.changes.runs import create_run, recover_runs, select_beam, set_best, start_iteration, write_notice
+from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
 from acceld.store.database import Store
+from acceld.store.reads import listing
+from acceld.store.reads.records import (
+    find_evaluation,
+    load_candidate,
+    load_events,
+    load_insights,
+    load_run,
+    resume_state,
+    spent_usd,
+    stored_answer,
+)
+from acceld.store.writer import Transaction
 from tests.store import records
 
 
 async def test_a_run_reads_back_as_it_was_asked_for(store: Store) -> None:
     root = Kernel("def k(x):\n  import helper\n", "nki", "k", (2, 4), 2, "mine.py", True, {"helper.py": "a = 1\n"})
     spec = RunSpec("kernel", chip="trn2", api="nki", root=root, workload_folder="/tmp/w", name="mine")
-    run = await store.create_run(spec)
-    assert (await store.run(run.id)).spec == spec
+    run = await store.change(create_run, spec)
+    assert (await store.read(load_run, run.id)).spec == spec
     assert run.state is RunState.QUEUED
 
 
 async def test_a_candidate_reads_back_with_its_whole_evaluation(store: Store) -> None:
     _, baseline = await records.begin(store)
     child = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
-    assert await store.candidate(child.id) == child
-    assert (await store.candidate(child.id)).evaluation == child.evaluation
+    assert await store.read(load_candidate, child.id) == child
+    assert (await store.read(load_candidate, child.id)).evaluation == child.evaluation
 
 
 async def test_every_change_has_its_event_in_order(store: Store) -> None:
     run = await records.small_run(store)
-    events = await store.events()
+    events = await store.read(load_events)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     kinds = [event.kind for event in events if event.run == run.id]
     assert kinds[:5] == [
@@ -50,9 +66,11 @@ async def test_every_change_has_its_event_in_order(store: Store) -> None:
 async def test_a_source_is_stored_once(store: Store, database: Path) -> None:
     _, baseline = await records.begin(store)
     for number in range(3):
-        plan = await store.write_plan(Plan(baseline.run, 1, baseline.id, number, "same"))
-        attempt = await store.write_attempt(Attempt(plan.id, 0, baseline.kernel.text))
-        await store.write_candidate(replace(baseline, id=0, parent=baseline.id, plan=plan.id, attempt=attempt.id))
+        plan = await store.change(write_plan, Plan(baseline.run, 1, baseline.id, number, "same"))
+        attempt = await store.change(write_attempt, Attempt(plan.id, 0, baseline.kernel.text))
+        await store.change(
+            write_candidate, replace(baseline, id=0, parent=baseline.id, plan=plan.id, attempt=attempt.id)
+        )
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as plain:
         assert plain.execute("SELECT count(*) FROM sources").fetchone() == (1,)
         assert plain.execute("SELECT count(*) FROM texts").fetchone() == (1,)
@@ -71,24 +89,24 @@ async def test_writing_a_step_twice_changes_nothing(store: Store) -> None:
 async def test_a_verdict_is_found_by_its_key_and_linked_not_copied(store: Store) -> None:
     _, baseline = await records.begin(store)
     child = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
-    known = await store.find_evaluation(records.key_of(child))
+    known = await store.read(find_evaluation, records.key_of(child))
     assert known is not None
     assert known == child.evaluation
     twin = replace(await records.child_of(store, baseline, 1), kernel=child.kernel)
     twin = await records.judge(store, twin, replace(known, id=0, reused=True))
     assert twin.evaluation is not None
     assert twin.evaluation.id == known.id
-    assert await store.find_evaluation("something else") is None
+    assert await store.read(find_evaluation, "something else") is None
 
 
 async def test_resume_finds_the_open_iteration(store: Store) -> None:
     run, baseline = await records.begin(store)
-    await store.start_iteration(run.id, 1, [baseline.id])
+    await store.change(start_iteration, run.id, 1, [baseline.id])
     done = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
-    await store.select_beam(run.id, 1, [done.id, baseline.id], done.id)
-    await store.start_iteration(run.id, 2, [done.id, baseline.id])
+    await store.change(select_beam, run.id, 1, [done.id, baseline.id], done.id)
+    await store.change(start_iteration, run.id, 2, [done.id, baseline.id])
     open_child = await records.child_of(store, done, 0, iteration=2)
-    state = await store.resume_state(run.id)
+    state = await store.read(resume_state, run.id)
     assert state.finished_iterations == 1
     assert [candidate.id for candidate in state.beam] == [done.id, baseline.id]
     assert [plan.iteration for plan in state.earlier_plans] == [1]
@@ -100,54 +118,79 @@ async def test_resume_finds_the_open_iteration(store: Store) -> None:
 
 async def test_recovery_prices_lost_calls_at_their_reservation(store: Store) -> None:
     run, _ = await records.begin(store)
-    await store.begin_call(records.call(run.id))
-    assert await store.spent_usd(run.id) == pytest.approx(0.02)
-    assert await store.recover("the daemon was killed") == [run.id]
+    await store.change(call_sent, await store.change(begin_call, records.call(run.id)))
+    assert await store.read(spent_usd, run.id) == pytest.approx(0.02)
+    assert await store.change(recover_runs, "the daemon was killed") == [run.id]
     (call,) = await store.read(listing.call_rows, run=run.id)
     assert (call["outcome"], call["cost_usd"], call["estimated"]) == ("interrupted", 0.02, 1)
-    assert await store.stored_answer("question") is None
+    assert await store.read(stored_answer, "question") is None
+
+
+async def test_recovery_books_nothing_for_a_call_that_was_never_sent(store: Store) -> None:
+    run, _ = await records.begin(store)
+    await store.change(begin_call, records.call(run.id))
+    await store.change(recover_runs, "the daemon was killed")
+    (call,) = await store.read(listing.call_rows, run=run.id)
+    assert (call["outcome"], call["cost_usd"]) == ("interrupted", 0.0)
 
 
 async def test_an_answer_is_found_again_by_its_question(store: Store) -> None:
-    number = await store.begin_call(records.call(None))
-    await store.end_call(number, records.ANSWER)
-    stored = await store.stored_answer("question")
+    number = await store.change(begin_call, records.call(None))
+    await store.change(end_call, number, records.ANSWER)
+    stored = await store.read(stored_answer, "question")
     assert stored is not None
     assert stored.answer == "Hoist the loads."
     with pytest.raises(StoreError, match="not under way"):
-        await store.end_call(number, records.ANSWER)
+        await store.change(end_call, number, records.ANSWER)
 
 
 async def test_insights_are_changed_credited_and_searched(store: Store) -> None:
     run, baseline = await records.begin(store)
-    lesson = await store.write_insight(records.insight(run.id))
-    plan = await store.write_plan(Plan(run.id, 1, baseline.id, 0, "Hoist", insights=(lesson.id,)))
-    await store.credit_plan(plan.id, True, 1.2)
-    await store.credit_plan(plan.id, True, 1.2)
-    await store.change_insight(lesson.id, "edited", title="Load invariants once", tags=("dma",))
-    await store.change_insight(lesson.id, "pinned")
-    (found,) = await store.insights(matching="invariant loading")
+    lesson = await store.change(write_insight, records.insight(run.id))
+    plan = await store.change(write_plan, Plan(run.id, 1, baseline.id, 0, "Hoist", insights=(lesson.id,)))
+    await store.change(credit_plan, plan.id, True, 1.2, [lesson.id])
+    await store.change(credit_plan, plan.id, True, 1.2, [lesson.id])
+    await store.change(change_insight, lesson.id, "edited", title="Load invariants once", tags=("dma",))
+    await store.change(change_insight, lesson.id, "pinned")
+    (found,) = await store.read(load_insights, matching="invariant loading")
     assert (found.uses, found.wins, found.losses, found.pinned) == (1, 1, 0, True)
     assert found.tags == ("dma",)
-    await store.change_insight(lesson.id, "withdrawn")
-    assert await store.insights() == []
+    await store.change(change_insight, lesson.id, "withdrawn")
+    assert await store.read(load_insights) == []
     with pytest.raises(StoreError, match="does not set chip"):
-        await store.change_insight(lesson.id, "edited", chip="trn2")
+        await store.change(change_insight, lesson.id, "edited", chip="trn2")
 
 
 async def test_a_refused_change_takes_no_other_with_it(store: Store) -> None:
     run, _ = await records.begin(store)
     results = await asyncio.gather(
-        store.notice(run.id, "info", "one"),
-        store.set_best(run.id, 999),
-        store.write_candidate(Candidate(999, 0, records.kernel(), None)),
-        store.notice(run.id, "info", "two"),
+        store.change(write_notice, run.id, "info", "one"),
+        store.change(set_best, run.id, 999),
+        store.change(write_candidate, Candidate(999, 0, records.kernel(), None)),
+        store.change(write_notice, run.id, "info", "two"),
         return_exceptions=True,
     )
     assert isinstance(results[1], StoreError)
     assert isinstance(results[2], StoreError)
-    texts = [e.data["text"] for e in await store.events() if e.kind is EventKind.NOTICE]
+    texts = [e.data.text for e in await store.read(load_events) if isinstance(e.data, Notice)]
     assert texts == ["one", "two"]
+
+
+@pytest.mark.parametrize("refusal", [StoreError("no"), ValueError("no"), sqlite3.IntegrityError("no")])
+async def test_a_change_that_fails_half_way_leaves_neither_rows_nor_events(store: Store, refusal: Exception) -> None:
+    def half(tx: Transaction) -> None:
+        write_notice(tx, None, "info", "half")
+        raise refusal
+
+    results = await asyncio.gather(
+        store.change(write_notice, None, "info", "before"),
+        store.change(half),
+        store.change(write_notice, None, "info", "after"),
+        return_exceptions=True,
+    )
+    assert isinstance(results[1], StoreError | ValueError)
+    texts = [event.data.text for event in await store.read(load_events) if isinstance(event.data, Notice)]
+    assert texts == ["before", "after"]
 
 
 async def test_totals_agree_with_the_rows_they_count(store: Store) -> None:
@@ -167,21 +210,21 @@ async def test_subscribers_get_the_backlog_and_then_what_comes(store: Store) -> 
     async def listen() -> None:
         async for event in store.subscribe(2):
             seen.append(event.seq)
-            if event.kind is EventKind.NOTICE and event.data["text"] == "last":
+            if isinstance(event.data, Notice) and event.data.text == "last":
                 return
 
     listener = asyncio.create_task(listen())
     await asyncio.sleep(0)
     for number in range(50):
-        await store.notice(run.id, "info", str(number))
-    await store.notice(run.id, "info", "last")
+        await store.change(write_notice, run.id, "info", str(number))
+    await store.change(write_notice, run.id, "info", "last")
     await asyncio.wait_for(listener, 10)
     assert seen == list(range(3, store.hub.last_seq + 1))
 
 
 async def test_a_subscriber_that_fell_far_behind_misses_nothing(store: Store) -> None:
     run, _ = await records.begin(store)
-    await asyncio.gather(*(store.notice(run.id, "info", "x") for _ in range(5000)))
+    await asyncio.gather(*(store.change(write_notice, run.id, "info", "x") for _ in range(5000)))
     seen = []
     async for event in store.subscribe(0):
         seen.append(event.seq)
@@ -192,13 +235,13 @@ async def test_a_subscriber_that_fell_far_behind_misses_nothing(store: Store) ->
 
 async def test_texts_no_utf8_can_hold_are_kept(store: Store) -> None:
     run, baseline = await records.begin(store)
-    plan = await store.write_plan(Plan(run.id, 1, baseline.id, 0, "odd \ud800 text\x00"))
+    plan = await store.change(write_plan, Plan(run.id, 1, baseline.id, 0, "odd \ud800 text\x00"))
     text = "x = '\ud800'\x00\n"
-    attempt = await store.write_attempt(Attempt(plan.id, 0, text))
-    child = await store.write_candidate(
-        Candidate(run.id, 1, replace(baseline.kernel, text=text), baseline.id, plan.id, attempt.id)
+    attempt = await store.change(write_attempt, Attempt(plan.id, 0, text))
+    child = await store.change(
+        write_candidate, Candidate(run.id, 1, replace(baseline.kernel, text=text), baseline.id, plan.id, attempt.id)
     )
-    assert (await store.candidate(child.id)).kernel.text == text
+    assert (await store.read(load_candidate, child.id)).kernel.text == text
 
 
 async def test_a_second_writer_is_refused(store: Store, database: Path) -> None:

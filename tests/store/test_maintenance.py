@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from acceld.errors import DeadlineError, StoreError, UsageError
-from acceld.store import history, listing
 from acceld.store.connection import NEWEST_SCHEMA, connect_reader
 from acceld.store.database import Store
 from acceld.store.maintenance import backup, check, compare_totals, forget_runs, old_runs, restore, vacuum
-from acceld.store.migrations import SCHEMA_VERSION
+from acceld.store.reads import history, listing
+from acceld.store.reads.records import load_candidates, load_insights, load_runs
+from acceld.store.schema.migrations import SCHEMA_VERSION
 from tests.faults.harness import kill_writers
 from tests.store import records
 
@@ -26,9 +27,9 @@ async def test_old_runs_are_forgotten_and_insights_kept(store: Store) -> None:
     assert await asyncio.to_thread(old_runs, store.path, now) == {"runs": 1, "candidates": 3}
     counts = await store.change(forget_runs, now)
     assert (counts["runs"], counts["candidates"]) == (1, 3)
-    assert [run.id for run in await store.runs()] == [going_on.id]
-    assert len(await store.insights()) == 1
-    assert len(await store.candidates(going_on.id)) == 1
+    assert [run.id for run in await store.read(load_runs)] == [going_on.id]
+    assert len(await store.read(load_insights)) == 1
+    assert len(await store.read(load_candidates, going_on.id)) == 1
     assert await store.read(compare_totals) == []
     assert (await asyncio.to_thread(check, store.path)).problems == ()
     assert (await store.change(forget_runs, now))["runs"] == 0
@@ -119,7 +120,10 @@ def test_a_damaged_history_is_named_by_whoever_meets_it_and_not_copied(tmp_path:
 
     async def meet() -> None:
         store = await asyncio.to_thread(Store.open, path)
-        for work in (store.candidates(1), store.change(lambda tx: tx.execute("UPDATE candidates SET iteration = 0"))):
+        for work in (
+            store.read(load_candidates, 1),
+            store.change(lambda tx: tx.execute("UPDATE candidates SET iteration = 0")),
+        ):
             with pytest.raises(StoreError, match=r"acceld\.db is damaged") as found:
                 await work
             assert "acceld db restore FILE" in found.value.hint

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from acceld.store import listing
 from acceld.store.database import Store
 from acceld.store.maintenance import check
-from acceld.store.migrations import SCHEMA_VERSION, names
+from acceld.store.reads import listing
+from acceld.store.reads.records import load_candidates, load_insights
+from acceld.store.schema.migrations import SCHEMA_VERSION, names
 from tests.store import records
 
 RELEASES = Path(__file__).parent / "releases"
@@ -37,8 +38,8 @@ async def test_it_opens_and_everything_is_there(saved: Path, tmp_path: Path) -> 
     store = await asyncio.to_thread(Store.open, path)
     row = await store.read(listing.run_row, 1)
     assert (row["workload"], row["speedup"], row["wins"]) == ("nkibench/silu", 1.25, 1)
-    assert len(await store.candidates(1, details=True)) == 3
-    assert len(await store.insights()) == 1
+    assert len(await store.read(load_candidates, 1, details=True)) == 3
+    assert len(await store.read(load_insights)) == 1
     again = await records.small_run(store)
     assert again.id == 2
     await store.close()

@@ -30,7 +30,11 @@ from acceld.model import (
     Source,
     Status,
 )
+from acceld.store.changes.insights import write_insight
+from acceld.store.changes.runs import create_run
+from acceld.store.changes.tree import write_candidate, write_evaluation, write_plan
 from acceld.store.database import Store
+from acceld.store.reads.records import find_evaluation, load_candidate, load_insights, load_plans, load_run
 from acceld.store.rows import dump, load, text_of, text_value
 from tests.store import records
 
@@ -146,12 +150,20 @@ def test_candidates_and_evaluations(
     store, runner, baseline = kept
 
     async def there_and_back() -> None:
-        written = await store.write_candidate(Candidate(baseline.run, 1, kernel, baseline.id, order=(1, 2, 0, 0)))
-        judged = await store.write_evaluation(
-            written, evaluation, workload="w", backend="simulator", chip="trn1", key=f"key {written.id}"
+        written = await store.change(
+            write_candidate, Candidate(baseline.run, 1, kernel, baseline.id, order=(1, 2, 0, 0))
         )
-        assert await store.candidate(judged.id) == judged
-        assert await store.find_evaluation(f"key {written.id}") == judged.evaluation
+        judged = await store.change(
+            write_evaluation,
+            written,
+            evaluation,
+            workload="w",
+            backend="simulator",
+            chip="trn1",
+            key=f"key {written.id}",
+        )
+        assert await store.read(load_candidate, judged.id) == judged
+        assert await store.read(find_evaluation, f"key {written.id}") == judged.evaluation
 
     runner.run(there_and_back())
 
@@ -164,12 +176,12 @@ def test_plans_and_insights(
     store, runner, baseline = kept
 
     async def there_and_back() -> None:
-        lesson = await store.write_insight(insight)
-        (found,) = await store.insights(limit=1)
+        lesson = await store.change(write_insight, insight)
+        (found,) = await store.read(load_insights, limit=1)
         assert found == lesson
         plan = Plan(baseline.run, lesson.id, baseline.id, number, text, title=text, data=data)
-        written = await store.write_plan(plan)
-        assert (await store.plans(baseline.run, lesson.id)) == [written]
+        written = await store.change(write_plan, plan)
+        assert (await store.read(load_plans, baseline.run, lesson.id)) == [written]
 
     runner.run(there_and_back())
 
@@ -187,8 +199,8 @@ def test_run_specifications(
 ) -> None:
     store, runner, _ = kept
     spec = RunSpec("silu", search=search, root=root, name=name)
-    run = runner.run(store.create_run(spec))
-    assert runner.run(store.run(run.id)) == run
+    run = runner.run(store.change(create_run, spec))
+    assert runner.run(store.read(load_run, run.id)) == run
     assert run.spec == spec
 
 
@@ -197,7 +209,7 @@ def test_a_rel_l2_that_is_no_number_reads_back_as_none(kept: tuple[Store, asynci
     wrong = records.failed(Status.INCORRECT_NUMERICAL)
     wrong = replace(wrong, correctness=Correctness(Gate.SEARCH, math.nan, 1e-6))
     child = runner.run(records.judge(store, runner.run(records.child_of(store, baseline, 0, iteration=7)), wrong))
-    back = runner.run(store.candidate(child.id)).evaluation
+    back = runner.run(store.read(load_candidate, child.id)).evaluation
     assert back is not None
     assert back.correctness is not None
     assert math.isnan(back.correctness.rel_l2)

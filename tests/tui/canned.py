@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from acceld.errors import DaemonError
-from acceld.events import Event
+from acceld.events import Event, event_json
 from acceld.tui.console import ConsoleView
 from tests.tui.scene import events_of, renumbered
 
@@ -42,7 +42,9 @@ class CannedClient:
             case ["v1", "runs", number, "plans"]:
                 return {"plans": [vars_of(plan) for plan in self.console.views[int(number)].plans.values()]}
             case ["v1", "runs", number, "candidates"]:
-                rows = [vars_of(one) for one in self.console.views[int(number)].candidates.values()]
+                rows = [
+                    vars_of(one) | {"evaluation": one.id} for one in self.console.views[int(number)].candidates.values()
+                ]
                 after = int(parameters.get("after") or 0)
                 return {"candidates": [row for row in rows if row["id"] > after][: parameters.get("limit", 500)]}
             case ["v1", "candidates", number]:
@@ -54,7 +56,7 @@ class CannedClient:
             case ["v1", "costs"]:
                 return self._costs(int(parameters["run"]))
             case ["v1", "events"]:
-                return {"events": [vars_of(e) for e in self.past if e.seq > parameters.get("after", 0)]}
+                return {"events": [event_json(e) for e in self.past if e.seq > parameters.get("after", 0)]}
             case ["v1", "runs", number, "events"]:
                 found = [e for e in self.past if e.run == int(number) and e.seq > parameters.get("after", 0)]
                 return {"events": found}

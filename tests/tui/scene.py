@@ -5,9 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from acceld.events import Event, EventKind
+from acceld.events import (
+    AttemptFailed,
+    BeamSelected,
+    BestChanged,
+    CandidateEvaluated,
+    CandidateQueued,
+    CandidateStarted,
+    CandidateWritten,
+    Event,
+    EventData,
+    InsightWritten,
+    IterationStarted,
+    LlmCallFinished,
+    LlmCallStarted,
+    PlanWritten,
+    RunCreated,
+    RunStateChanged,
+)
+from acceld.model import RunState, Status
 
 START = 1_790_000_000.0
 
@@ -46,142 +63,139 @@ def events_of(
     seq, at, candidate = first_seq, START + 60 * run, first_candidate
     plan = call = insight = 0
 
-    def event(kind: EventKind, /, **data: Any) -> Event:
+    def event(data: EventData) -> Event:
         nonlocal seq, at
-        made = Event(kind, run, data, seq, at)
+        made = Event(data, run, seq, at)
         seq, at = seq + 1, at + 0.5
         return made
 
     search = {"iterations": iterations, "beam_width": width, "plans": plans, "attempts": attempts, "budget_usd": 20.0}
     yield event(
-        EventKind.RUN_CREATED,
-        workload="rmsnorm_matmul",
-        chip="trn1",
-        api="nki_legacy",
-        backend="simulator",
-        proposer=proposer,
-        preset="standard",
-        search=search,
+        RunCreated(
+            workload="rmsnorm_matmul",
+            chip="trn1",
+            api="nki_legacy",
+            backend="simulator",
+            proposer=proposer,
+            preset="standard",
+            search=search,
+        )
     )
-    yield event(EventKind.RUN_STATE, state="running", message="")
+    yield event(RunStateChanged(state=RunState.RUNNING, message=""))
     baseline_us = 812.0
-    yield event(EventKind.CANDIDATE_WRITTEN, candidate=candidate, parent=None, plan=None, iteration=0, sha256="8f" * 32)
-    yield event(EventKind.CANDIDATE_QUEUED, candidate=candidate)
-    yield event(EventKind.CANDIDATE_STARTED, candidate=candidate, device="simulator 0")
-    yield event(EventKind.CANDIDATE_EVALUATED, **_verdict(candidate, baseline_us, baseline_us))
+    yield event(CandidateWritten(candidate=candidate, parent=None, plan=None, iteration=0, sha256="8f" * 32))
+    yield event(CandidateQueued(candidate=candidate))
+    yield event(CandidateStarted(candidate=candidate, device="simulator 0"))
+    yield event(_verdict(candidate, baseline_us, baseline_us))
     yield event(
-        EventKind.BEST_CHANGED,
-        candidate=candidate,
-        latency_us=baseline_us,
-        speedup=1.0,
-        percent_of_peak=33.1,
-        source="simulated",
+        BestChanged(candidate=candidate, latency_us=baseline_us, speedup=1.0, percent_of_peak=33.1, source="simulated")
     )
     best, best_us = candidate, baseline_us
     beam = [(baseline_us, candidate)]
     for iteration in range(1, iterations + 1):
-        yield event(EventKind.ITERATION_STARTED, iteration=iteration, beam=[number for _, number in beam])
+        yield event(IterationStarted(iteration=iteration, beam=tuple(number for _, number in beam)))
         made = list(beam)
         for parent_us, parent in beam:
             for index in range(plans):
                 plan, call = plan + 1, call + 1
                 model = "claude-sonnet" if proposer == "llm" else "rules"
                 if proposer == "llm":
-                    yield event(EventKind.LLM_CALL_STARTED, call=call, role="planner", model=model)
-                    yield event(EventKind.LLM_CALL_FINISHED, **_call(call, "planner", model, draw))
+                    yield event(LlmCallStarted(call=call, role="planner", model=model))
+                    yield event(_call(call, "planner", model, draw))
                 title = draw.choice(TITLES)
-                facts = {"plan": plan, "parent": parent, "iteration": iteration, "index": index}
-                yield event(EventKind.PLAN_WRITTEN, **facts, title=title, rule="")
+                yield event(PlanWritten(plan, parent, iteration, index, title))
                 for attempt in range(attempts):
                     if proposer == "llm":
                         call += 1
-                        yield event(EventKind.LLM_CALL_STARTED, call=call, role="executor", model="gpt-oss-120b")
-                        yield event(EventKind.LLM_CALL_FINISHED, **_call(call, "executor", "gpt-oss-120b", draw))
+                        yield event(LlmCallStarted(call=call, role="executor", model="gpt-oss-120b"))
+                        yield event(_call(call, "executor", "gpt-oss-120b", draw))
                     if draw.random() < 0.08:
-                        yield event(
-                            EventKind.ATTEMPT_FAILED, plan=plan, index=attempt, reason="no code block in the answer"
-                        )
+                        yield event(AttemptFailed(plan=plan, index=attempt, reason="no code block in the answer"))
                         continue
                     candidate += 1
                     yield event(
-                        EventKind.CANDIDATE_WRITTEN,
-                        candidate=candidate,
-                        parent=parent,
-                        plan=plan,
-                        iteration=iteration,
-                        sha256=f"{candidate:064x}",
+                        CandidateWritten(
+                            candidate=candidate,
+                            parent=parent,
+                            plan=plan,
+                            iteration=iteration,
+                            sha256=f"{candidate:064x}",
+                        )
                     )
-                    yield event(EventKind.CANDIDATE_QUEUED, candidate=candidate)
-                    yield event(EventKind.CANDIDATE_STARTED, candidate=candidate, device=f"simulator {candidate % 2}")
+                    yield event(CandidateQueued(candidate=candidate))
+                    yield event(CandidateStarted(candidate=candidate, device=f"simulator {candidate % 2}"))
                     if draw.random() < 0.35:
                         status, failure = draw.choice(FAILURES)
                         yield event(
-                            EventKind.CANDIDATE_EVALUATED,
-                            candidate=candidate,
-                            evaluation=candidate,
-                            status=status,
-                            latency_us=None,
-                            failure=failure,
-                            gate=None,
-                            bound="",
+                            CandidateEvaluated(
+                                candidate=candidate,
+                                evaluation=candidate,
+                                status=Status(status),
+                                latency_us=None,
+                                failure=failure,
+                                gate=None,
+                                bound="",
+                            )
                         )
                         continue
                     latency_us = round(parent_us * draw.uniform(0.82, 1.25), 1)
-                    yield event(EventKind.CANDIDATE_EVALUATED, **_verdict(candidate, latency_us, baseline_us))
+                    yield event(_verdict(candidate, latency_us, baseline_us))
                     made.append((latency_us, candidate))
         beam = sorted(made)[:width]
         yield event(
-            EventKind.BEAM_SELECTED,
-            iteration=iteration,
-            beam=[number for _, number in beam],
-            best=beam[0][1],
-            best_latency_us=beam[0][0],
-            speedup=baseline_us / beam[0][0],
+            BeamSelected(
+                iteration=iteration,
+                beam=tuple(number for _, number in beam),
+                best=beam[0][1],
+                best_latency_us=beam[0][0],
+                speedup=baseline_us / beam[0][0],
+            )
         )
         if beam[0][0] < best_us:
             best_us, best = beam[0]
             yield event(
-                EventKind.BEST_CHANGED,
-                candidate=best,
-                latency_us=best_us,
-                speedup=baseline_us / best_us,
-                percent_of_peak=33.1 * baseline_us / best_us,
-                source="simulated",
+                BestChanged(
+                    candidate=best,
+                    latency_us=best_us,
+                    speedup=baseline_us / best_us,
+                    percent_of_peak=33.1 * baseline_us / best_us,
+                    source="simulated",
+                )
             )
             insight += 1
             yield event(
-                EventKind.INSIGHT_WRITTEN, insight=insight, title=draw.choice(TITLES), kind="positive", speedup=1.14
+                InsightWritten(insight=insight, title=draw.choice(TITLES), insight_kind="positive", speedup=1.14)
             )
     if ends:
-        yield event(EventKind.RUN_STATE, state=ends, message="no better kernel in 3 iterations")
+        yield event(RunStateChanged(state=RunState(ends), message="no better kernel in 3 iterations"))
 
 
-def _verdict(candidate: int, latency_us: float, baseline_us: float) -> dict[str, Any]:
-    return {
-        "candidate": candidate,
-        "evaluation": candidate,
-        "status": "passed",
-        "latency_us": latency_us,
-        "percent_of_peak": round(33.1 * baseline_us / latency_us, 1),
-        "percent_of_attainable": round(44.0 * baseline_us / latency_us, 1),
-        "speedup": baseline_us / latency_us,
-        "failure": None,
-        "gate": "search",
-        "bound": "DMA 86 %, 512 B rows",
-    }
+def _verdict(candidate: int, latency_us: float, baseline_us: float) -> CandidateEvaluated:
+    return CandidateEvaluated(
+        candidate=candidate,
+        evaluation=candidate,
+        status=Status.PASSED,
+        latency_us=latency_us,
+        percent_of_peak=round(33.1 * baseline_us / latency_us, 1),
+        percent_of_attainable=round(44.0 * baseline_us / latency_us, 1),
+        speedup=baseline_us / latency_us,
+        failure=None,
+        gate="search",
+        bound="DMA 86 %, 512 B rows",
+    )
 
 
-def _call(call: int, role: str, model: str, draw: random.Random) -> dict[str, Any]:
-    return {
-        "call": call,
-        "role": role,
-        "model": model,
-        "outcome": "answered" if draw.random() > 0.03 else "rate_limited",
-        "input_tokens": draw.randrange(8_000, 16_000),
-        "output_tokens": draw.randrange(400, 3_000),
-        "cost_usd": round(draw.uniform(0.004, 0.03), 4),
-        "latency_s": round(draw.uniform(4, 40), 1),
-    }
+def _call(call: int, role: str, model: str, draw: random.Random) -> LlmCallFinished:
+    return LlmCallFinished(
+        call=call,
+        role=role,
+        model=model,
+        outcome="answered" if draw.random() > 0.03 else "rate_limited",
+        input_tokens=draw.randrange(8_000, 16_000),
+        output_tokens=draw.randrange(400, 3_000),
+        cost_usd=round(draw.uniform(0.004, 0.03), 4),
+        latency_s=round(draw.uniform(4, 40), 1),
+    )
 
 
 def renumbered(events: Iterator[Event], first: int) -> list[Event]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
 
-from acceld.events import Event, EventKind
+from acceld.events import Event, EventData, LlmCallFinished
 from acceld.model import Status
 from acceld.tui.beam import Folding, tree_lines
 from acceld.tui.estimate import at_most, estimate
@@ -16,6 +17,7 @@ from acceld.tui.state import RunView
 from acceld.tui.widgets.bars import bar, fitted, sparkline
 from acceld.tui.widgets.columns import GAP, Column, fit, line
 from acceld.tui.words import SHORT, level_of, sentence
+from tests.acceld.event_records import event_data
 from tests.tui.scene import events_of
 
 
@@ -70,6 +72,7 @@ def test_a_tree_of_a_hundred_thousand_is_still_a_page() -> None:
             {
                 "id": number,
                 "parent": number // 40 or None,
+                "evaluation": number,
                 "status": "passed",
                 "latency_us": 1e6 / number,
                 "state": "done",
@@ -114,10 +117,10 @@ def test_texts_that_do_not_fit_say_so() -> None:
     assert fitted("abcdef", 4) == "abc…" and fitted("abc", 4) == "abc"
 
 
-@pytest.mark.parametrize("kind", list(EventKind))
-def test_every_kind_of_event_has_a_sentence(kind: EventKind) -> None:
-    data = {"status": "passed", "state": "running", "text": "something", "source": "simulated"}
-    assert sentence(Event(kind, 1, data, 1)).strip()
+@given(event_data(st.text("words", min_size=1)))
+def test_every_event_has_a_sentence_and_a_level(data: EventData) -> None:
+    assert sentence(Event(data, 1, 1)).strip()
+    assert level_of(Event(data, 1, 1))
 
 
 def test_every_status_has_a_short_word() -> None:
@@ -147,8 +150,7 @@ def test_a_replay_plays_to_its_end_and_stops() -> None:
 
 
 def test_a_call_that_was_answered_is_no_warning() -> None:
-    used = {"role": "planner", "model": "gpt-oss-120b", "input_tokens": 1_200, "output_tokens": 80, "cost_usd": 0.01}
-    answered = Event(EventKind.LLM_CALL_FINISHED, 1, {**used, "outcome": "answered"}, 1)
-    refused = Event(EventKind.LLM_CALL_FINISHED, 1, {**used, "outcome": "rate_limited"}, 2)
+    call = LlmCallFinished(1, "planner", "gpt-oss-120b", "answered", 1_200, 0, 80, 0.01)
+    answered, refused = Event(call, 1, 1), Event(replace(call, outcome="rate_limited"), 1, 2)
     assert level_of(answered) == "info" and sentence(answered).startswith("planner gpt-oss-120b: 1.2k in")
     assert level_of(refused) == "warning" and "rate_limited" in sentence(refused)

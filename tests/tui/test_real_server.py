@@ -21,13 +21,13 @@ async def test_every_screen_draws_what_the_daemon_stored(tmp_path: Path) -> None
         async with app.run_test(size=(120, 40)) as pilot:
             for _ in range(100):
                 await pilot.pause(0.05)
-                if app.run_view is not None and len(app.run_view.candidates) == 3:
+                if app.session.run_view is not None and len(app.session.run_view.candidates) == 3:
                     break
-            run = app.run_view
+            run = app.session.run_view
             assert run is not None and run.state == "finished"
             assert run.best is not None and run.best.latency_us == 80.0 and run.baseline_us == 100.0
             assert dict(run.counts) == {"passed": 2, "compile_error": 1}
-            assert "read-only" in app.banner
+            assert "read-only" in app.session.banner
             for key in ("2", "B", "3", "d", "c", "l", "4", "5", "6", "7", "8", "d"):
                 await pilot.press(key)
                 await pilot.pause(0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from acceld.errors import DaemonError
-from acceld.events import Event, EventKind
+from acceld.events import BestChanged, Event
 from acceld.tui.app import ConsoleApp
 from acceld.tui.replay import Replay
 from acceld.tui.widgets.frame import Line
@@ -100,8 +101,8 @@ async def test_an_event_shows_without_a_key_being_pressed() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("2")
         seq = client.console.seq
-        best = {"candidate": 2001, "latency_us": 100.0, "speedup": 8.12, "percent_of_peak": 90.0, "source": "simulated"}
-        await client.future.put([Event(EventKind.BEST_CHANGED, 3, best, seq + 1, now())])
+        best = BestChanged(2001, 100.0, 8.12, 90.0, "simulated")
+        await client.future.put([Event(best, 3, seq + 1, now())])
         await pilot.pause(0.2)
         shown = str(app.screen.query_one("#context", Line).render())
         assert "100 µs" in shown and "8.12x" in shown
@@ -154,10 +155,10 @@ async def test_a_lost_daemon_gives_a_banner_and_the_console_comes_back(monkeypat
     client = Flaky()
     app = console(client=client)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "disconnected (no answer)" in app.banner)
+        await until(pilot, lambda: "disconnected (no answer)" in app.session.banner)
         await until(pilot, lambda: bool(app.screen.query_one("#banner").display))
         client.down = False
-        await until(pilot, lambda: app.banner == "")
+        await until(pilot, lambda: app.session.banner == "")
 
 
 async def test_a_replay_shows_the_run_as_it_was_and_changes_nothing() -> None:
@@ -166,17 +167,17 @@ async def test_a_replay_shows_the_run_as_it_was_and_changes_nothing() -> None:
     app = console(client=client, run=3, replay=Replay(3, events))
     async with app.run_test(size=(100, 30)) as pilot:
         await pilot.press("2")
-        run = app.run_view
+        run = app.session.run_view
         assert run is not None and len(run.candidates) == 62
-        assert app.replay is not None
-        app.replay.seek(0.1)
+        assert app.session.replay is not None
+        app.session.replay.seek(0.1)
         app.refresh_screen()
         await pilot.press("p")
-        early = app.run_view
+        early = app.session.run_view
         assert early is not None and 0 < len(early.candidates) < 20
-        app.replay.step(-3)
-        app.replay.seek(1.0)
-        assert app.run_view == client.console.views[3]
+        app.session.replay.step(-3)
+        app.session.replay.seek(1.0)
+        assert app.session.run_view == client.console.views[3]
     assert client.sent == []
 
 
@@ -200,3 +201,25 @@ def test_no_binding_takes_a_key_of_tmux_or_screen() -> None:
         for binding in getattr(source, "BINDINGS", ()):
             assert not taken & set(binding.key.split(",")), binding
             assert binding.id, f"{binding} can not be remapped"
+
+
+async def test_an_answer_that_nobody_expected_is_told_and_the_console_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(CannedClient):
+        asked = 0
+
+        async def get(self, path: str, **parameters: Any) -> Any:
+            if path == "/v1/runs":
+                self.asked += 1
+                if self.asked == 1:
+                    return {"rows": "not what was asked for"}
+            return await super().get(path, **parameters)
+
+    monkeypatch.setattr("acceld.tui.app.RETRY_S", (0.05,))
+    client = Odd()
+    app = ConsoleApp(client, clock=lambda: 0.0)
+    async with app.run_test(size=(100, 40)) as pilot:
+        async with asyncio.timeout(20):
+            while client.asked < 2 or app.session.banner:
+                await pilot.pause(0.05)
+        assert app.session.live.runs
+        assert any("KeyError" in notice.message for notice in app._notifications)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import on
@@ -15,16 +15,16 @@ from textual.widgets import Footer, Input
 
 from acceld import figures
 from acceld.errors import AcceldError
+from acceld.model import PROPOSERS
 from acceld.tui.console import RunRow
-from acceld.tui.palette import Palette, palette_of, said
+from acceld.tui.palette import Palette, palette_of, styled
+from acceld.tui.session import Session
 from acceld.tui.state import RunView
+from acceld.tui.terminal import complain
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.frame import Line, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import state_word
-
-if TYPE_CHECKING:
-    from acceld.tui.app import ConsoleApp
 
 
 class ConsoleScreen(Screen[None]):
@@ -32,21 +32,22 @@ class ConsoleScreen(Screen[None]):
 
     NAME: ClassVar[str] = ""
     WANTS: ClassVar[frozenset[str]] = frozenset()
-    """What makes it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
+    """Changes that make it draw again: ``runs``, ``run`` (the run in view), ``devices``, ``insights``, ``log``."""
     FILTERS: ClassVar[bool] = False
+    SORTS: ClassVar[tuple[str, ...]] = ()
+    """Orders of the list, the first one without asking."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", id="filter", key_display="/"),
         Binding("escape", "back", "Back", show=False, id="back"),
     ]
 
-    _composed = False
-    """Whether the widgets are there to be drawn."""
-
-    @property
-    def console_app(self) -> ConsoleApp:
-        """The application."""
-        return cast("ConsoleApp", self.app)
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self._composed = False  # the widgets are not there to be drawn yet
+        self.query_text = ""
+        self.sort = 0
 
     @property
     def palette(self) -> Palette:
@@ -56,7 +57,7 @@ class ConsoleScreen(Screen[None]):
     @property
     def run_view(self) -> RunView | None:
         """The run in view."""
-        return self.console_app.run_view
+        return self.session.run_view
 
     def compose(self) -> ComposeResult:
         yield Tabs(self.NAME)
@@ -65,7 +66,7 @@ class ConsoleScreen(Screen[None]):
         with Container(id="body"):
             yield from self.body()
         yield Input(placeholder="filter", id="filter", compact=True)
-        if self.console_app.replay is not None:
+        if self.session.replay is not None:
             yield Line(self._slider_line, id="slider")
         yield Footer(compact=True, show_command_palette=False)
 
@@ -82,10 +83,10 @@ class ConsoleScreen(Screen[None]):
         self._composed = True
 
     def on_screen_resume(self) -> None:
-        self.console_app.refresh_screen()
+        self.refresh_all()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self.console_app.refresh_screen)
+        self.call_after_refresh(self.refresh_all)
 
     def refresh_all(self) -> None:
         """Draw everything from the state as it is now."""
@@ -93,20 +94,26 @@ class ConsoleScreen(Screen[None]):
             return
         self.query_one("#context").refresh()
         banner = self.query_one("#banner")
-        banner.display = bool(self.console_app.banner)
+        banner.display = bool(self.session.banner)
         banner.refresh()
-        if self.console_app.replay is not None:
+        if self.session.replay is not None:
             self.query_one("#slider").refresh()
         self.show()
+
+    def select_run(self, run: int) -> None:
+        """Look at a run; what is not known of it yet is loaded."""
+        if self.session.select(run):
+            self.app.run_worker(self.session.load(run, self.refresh_all), group="load", exit_on_error=False)
+        self.refresh_all()
 
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
         """Ask the daemon and hand the answer over; an answer to an older question of this screen is dropped."""
 
         async def ask() -> None:
             try:
-                answer = await self.console_app.client.get(path, **parameters)
+                answer = await self.session.client.get(path, **parameters)
             except AcceldError as error:
-                self.console_app.complain(error)
+                complain(self.app, error)
                 return
             take(answer)
 
@@ -115,7 +122,7 @@ class ConsoleScreen(Screen[None]):
     # -- frame ---------------------------------------------------------------------------------------------------
 
     def _context_line(self, width: int) -> Text:
-        app, palette, run = self.console_app, self.palette, self.run_view
+        app, palette, run = self.session, self.palette, self.run_view
         text = Text(" ")
         if run is None:
             text.append("acceld", palette.strong).append(f"  {app.client.where}", palette.muted)
@@ -133,15 +140,15 @@ class ConsoleScreen(Screen[None]):
             speedup = best.speedup or (run.baseline_us or best.latency_us) / best.latency_us
             text.append(f" {figures.speedup(speedup)}", palette.good if speedup > 1 else palette.text)
         cost = _money(run, row)
-        right = said(cost, palette.muted)
+        right = styled(cost, palette.muted)
         text.append(" " * max(2, width - text.cell_len - right.cell_len - 1)).append_text(right)
         return text
 
     def _banner_line(self, width: int) -> Text:
-        return said(f" {self.console_app.banner}", self.palette.warn)
+        return styled(f" {self.session.banner}", self.palette.warn)
 
     def _slider_line(self, width: int) -> Text:
-        replay, palette = self.console_app.replay, self.palette
+        replay, palette = self.session.replay, self.palette
         assert replay is not None
         return replay.line(width, palette)
 
@@ -152,7 +159,17 @@ class ConsoleScreen(Screen[None]):
     # -- filter --------------------------------------------------------------------------------------------------
 
     def filtered(self, text: str) -> None:
-        """The filter's text changed."""
+        """Take in the filter's new text."""
+        self.query_text = text
+        self.show()
+
+    def matches(self, text: str) -> bool:
+        """True if every word of the filter is in ``text``."""
+        return all(word in text.lower() for word in self.query_text.lower().split())
+
+    def action_sort(self) -> None:
+        self.sort = (self.sort + 1) % len(self.SORTS)
+        self.show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return self.FILTERS if action == "filter" else True
@@ -162,13 +179,13 @@ class ConsoleScreen(Screen[None]):
         box.display = True
         box.focus()
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         box = self.query_one("#filter", Input)
         if box.display:
             box.value = ""
             self._close_filter()
         else:
-            self.console_app.action_previous()
+            await self.app.run_action("app.previous")
 
     @on(Input.Changed, "#filter")
     def _typed(self, message: Input.Changed) -> None:
@@ -205,7 +222,7 @@ def best_line(run: RunView, width: int) -> str:
 def _money(run: RunView, row: RunRow | None) -> str:
     spent = max(run.cost_usd, (row.cost_usd or 0.0) if row else 0.0)
     cap = run.search.get("budget_usd")
-    if run.proposer == "rules" and not spent:
+    if run.proposer in PROPOSERS and not PROPOSERS[run.proposer].uses_models and not spent:
         return "no model cost"
     known = figures.usd(spent) + ("+?" if run.unpriced else "")
     return f"{known} of {figures.usd(cap)}" if cap else known

@@ -13,10 +13,12 @@ from textual.timer import Timer
 
 from acceld import figures
 from acceld.tui.beam import Folding, TreeLine, tree_lines
-from acceld.tui.palette import said
+from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.screens.runs import QUIET
+from acceld.tui.session import Session
 from acceld.tui.state import CandidateView, RunView
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
@@ -47,21 +49,21 @@ class BeamScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="beam.open"),
         Binding("space", "fold", "Fold", id="beam.fold"),
-        Binding("p", "app.pause", "Pause", id="run.pause"),
-        Binding("i", "app.pin", "Pin", id="candidate.pin"),
-        Binding("v", "app.veto", "Veto", id="candidate.veto"),
-        Binding("b", "app.branch", "Branch", show=False, id="candidate.branch"),
-        Binding("r", "app.remeasure", "Re-measure", show=False, id="candidate.remeasure"),
-        Binding("h", "app.hint", "Hint", id="run.hint"),
-        Binding("A", "app.apply_best", "Apply best", show=False, id="run.apply"),
+        Binding("p", "app.steer('pause')", "Pause", id="run.pause"),
+        Binding("i", "app.steer('pin')", "Pin", id="candidate.pin"),
+        Binding("v", "app.steer('veto')", "Veto", id="candidate.veto"),
+        Binding("b", "app.steer('branch')", "Branch", show=False, id="candidate.branch"),
+        Binding("r", "app.steer('remeasure')", "Re-measure", show=False, id="candidate.remeasure"),
+        Binding("h", "app.steer('hint')", "Hint", id="run.hint"),
+        Binding("A", "app.steer('apply_best')", "Apply best", show=False, id="run.apply"),
         Binding("exclamation_mark", "errors", "Failed only", show=False, id="beam.errors", key_display="!"),
         Binding("B", "best", "Go to best", show=False, id="beam.best"),
-        Binding("x", "app.cancel", "Cancel run", show=False, id="run.cancel"),
+        Binding("x", "app.steer('cancel')", "Cancel run", show=False, id="run.cancel"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._foldings: dict[int, Folding] = {}
         self._lines: dict[Hashable, TreeLine] = {}
         self._path: frozenset[int] = frozenset()
@@ -113,13 +115,13 @@ class BeamScreen(ConsoleScreen):
     def _header(self, width: int) -> Text:
         peak = f"{'% peak':>6} " if width >= NARROW else ""
         room = " " * max(0, width - figures_width(width))
-        return said(f"{room}{'latency':>9} {'x':>6} {peak} {'status':<13}", self.palette.muted)
+        return styled(f"{room}{'latency':>9} {'x':>6} {peak} {'status':<13}", self.palette.muted)
 
     def _draw(self, key: Hashable, width: int) -> Text:
         run, palette, one = self.run_view, self.palette, self._lines.get(key)
         if run is None or one is None:
             return Text("")
-        text = said(one.guide, palette.muted)
+        text = styled(one.guide, palette.muted)
         if one.folded:
             text.append(f"… {one.folded} more: {one.note}", palette.muted)
             text.truncate(width, overflow="ellipsis")
@@ -128,7 +130,7 @@ class BeamScreen(ConsoleScreen):
         on_path = node.id in self._path
         fold = ("▾" if one.open else "▸") if one.has_children else " "
         text.append(f"{fold}", palette.muted)
-        text.append(f"c{node.id}", palette.accent if on_path else palette.strong if node.id in self._beam else Style0)
+        text.append(f"c{node.id}", palette.accent if on_path else palette.strong if node.id in self._beam else "")
         badge = self._badge(run, node)
         if text.cell_len + len(badge) + 2 > width - figures_width(width):
             badge = badge[:1]
@@ -180,9 +182,9 @@ class BeamScreen(ConsoleScreen):
 
     def _details(self, width: int, height: int) -> Text:
         run, palette = self.run_view, self.palette
-        node = run.candidates.get(self.console_app.candidate or 0) if run else None
+        node = run.candidates.get(self.session.candidate or 0) if run else None
         if run is None or node is None:
-            return said("Choose a candidate.", palette.muted)
+            return styled("Choose a candidate.", palette.muted)
         text = Text()
         text.append(f"c{node.id} ", palette.accent).append(status_word(node), palette.status(node.status))
         if node.gate:
@@ -239,7 +241,7 @@ class BeamScreen(ConsoleScreen):
 
     def _show_change(self) -> None:
         """The diff against the parent, where there is room for it, once the cursor rests."""
-        pane, number = self.query_one("#change", LineList), self.console_app.candidate
+        pane, number = self.query_one("#change", LineList), self.session.candidate
         if number is None or number == self._changed[0] or not pane.display:
             return
         if self._resting is not None:
@@ -254,12 +256,12 @@ class BeamScreen(ConsoleScreen):
             lines = colored(facts.get("text") or "", self.palette)
         self._changed = (facts["id"], lines)
         pane.border_title = f"Change from c{parent}" if parent else "Source"
-        pane.show(range(len(lines)), lambda key, width: lines[key].copy() if isinstance(key, int) else Text(""))
+        pane.show_lines(lines)
         pane.scroll_home(animate=False)
 
     def _now(self, width: int, height: int) -> Text:
         """Devices, what waits, and what this run did last."""
-        palette, app, run = self.palette, self.console_app, self.run_view
+        palette, app, run = self.palette, self.session, self.run_view
         state, text = app.state, Text()
         for name in sorted(state.devices)[: height // 4]:
             device = state.devices[name]
@@ -283,7 +285,7 @@ class BeamScreen(ConsoleScreen):
 
     def _select(self, key: Hashable | None) -> None:
         if isinstance(key, tuple) and key[0] == "candidate":
-            self.console_app.candidate = key[1]
+            self.session.candidate = key[1]
 
     @on(LineList.Moved, "#tree")
     def _moved(self, message: LineList.Moved) -> None:
@@ -329,9 +331,5 @@ class BeamScreen(ConsoleScreen):
             self.query_one("#tree", LineList).move_to_key(("candidate", run.best.candidate))
 
     def action_copy(self) -> None:
-        if self.console_app.candidate:
-            self.console_app.copy(f"c{self.console_app.candidate}", "candidate")
-
-
-Style0 = ""
-"""No style of its own."""
+        if self.session.candidate:
+            copy(self.app, f"c{self.session.candidate}", "candidate")

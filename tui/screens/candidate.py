@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -12,8 +12,10 @@ from textual.containers import Container
 
 from acceld import figures
 from acceld.model import Status
-from acceld.tui.palette import said
+from acceld.tui.palette import styled
 from acceld.tui.screens.in_view import CandidateInView
+from acceld.tui.session import Session
+from acceld.tui.terminal import copy, edit
 from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
@@ -37,16 +39,16 @@ class CandidateScreen(CandidateInView):
             for key, view in zip("sdocmul", VIEWS, strict=True)
         ),
         Binding("a", "against", "Against", id="candidate.against"),
-        Binding("i", "app.pin", "Pin", show=False, id="candidate.pin"),
-        Binding("v", "app.veto", "Veto", show=False, id="candidate.veto"),
-        Binding("b", "app.branch", "Branch", id="candidate.branch"),
-        Binding("r", "app.remeasure", "Re-measure", show=False, id="candidate.remeasure"),
+        Binding("i", "app.steer('pin')", "Pin", show=False, id="candidate.pin"),
+        Binding("v", "app.steer('veto')", "Veto", show=False, id="candidate.veto"),
+        Binding("b", "app.steer('branch')", "Branch", id="candidate.branch"),
+        Binding("r", "app.steer('remeasure')", "Re-measure", show=False, id="candidate.remeasure"),
         Binding("e", "edit", "$EDITOR", show=False, id="candidate.edit"),
         Binding("y", "copy", "Copy", id="copy"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._view = "source"
         self._against = "parent"
         self._other: tuple[str, str] = ("", "")
@@ -81,24 +83,21 @@ class CandidateScreen(CandidateInView):
         self._drawn = drawer() if self.facts else []
         lines.border_title = f"c{self.facts['id']} {self._view}" if self.facts else ""
         widest = max((line.cell_len for line in self._drawn), default=0) + 2
-        lines.show(range(len(self._drawn)), self._line, content_width=widest)
+        lines.show_lines(self._drawn, content_width=widest)
         failed = self.facts.get("failure_line") if self._view == "source" else None
         lines.move_to((failed - 1) if failed else 0)
         self.query_one("#views").refresh()
         self.query_one("#details").refresh()
-
-    def _line(self, key: Hashable, width: int) -> Text:
-        return self._drawn[key].copy() if isinstance(key, int) and key < len(self._drawn) else Text("")
 
     def _source_lines(self) -> list[Text]:
         failed, message = self.facts.get("failure_line"), self.facts.get("failure_message") or ""
         lines = []
         for number, code in enumerate(colored(self.facts.get("text") or "", self.palette), 1):
             bad = number == failed
-            head = said(f"{'✗' if bad else ' '}{number:>4} ", self.palette.bad if bad else self.palette.muted)
+            head = styled(f"{'✗' if bad else ' '}{number:>4} ", self.palette.bad if bad else self.palette.muted)
             lines.append(head.append_text(code))
             if bad:
-                lines.append(said(f"      └ {message}", self.palette.bad))
+                lines.append(styled(f"      └ {message}", self.palette.bad))
         return lines
 
     def _diff_lines(self) -> list[Text]:
@@ -109,11 +108,11 @@ class CandidateScreen(CandidateInView):
                 self._other = ("parent", other)
             else:
                 self._ask_other()
-                return [said("loading", palette.muted)]
+                return [styled("loading", palette.muted)]
         if not other:
-            return [said(f"There is no {self._against} to compare with.", palette.muted)]
+            return [styled(f"There is no {self._against} to compare with.", palette.muted)]
         found = diff_lines(other, self.facts.get("text") or "", palette, self._against, f"c{self.facts['id']}")
-        return found or [said("The same text.", palette.muted)]
+        return found or [styled("The same text.", palette.muted)]
 
     def _ask_other(self) -> None:
         run, wanted = self.run_view, self._against
@@ -134,53 +133,53 @@ class CandidateScreen(CandidateInView):
     def _plan_lines(self) -> list[Text]:
         facts, palette = self.facts, self.palette
         if not facts.get("plan"):
-            return [said("A baseline: nobody planned it.", palette.muted)]
+            return [styled("A baseline: nobody planned it.", palette.muted)]
         head = f"{facts.get('change_class') or 'mixed'} change"
         if facts.get("rule"):
             head += f", rule {facts['rule']}"
         if facts.get("plan_line"):
             head += f", at line {facts['plan_line']} of the parent"
-        title = said(facts.get("title") or "untitled", palette.strong)
-        return [title, said(head, palette.muted), Text(""), *self._prose(facts.get("plan_text") or "")]
+        title = styled(facts.get("title") or "untitled", palette.strong)
+        return [title, styled(head, palette.muted), Text(""), *self._prose(facts.get("plan_text") or "")]
 
     def _checks_lines(self) -> list[Text]:
         palette, record = self.palette, self.evaluation
         lines = []
         if record.get("failure_rule"):
             where = f" at line {record['failure_line']}" if record.get("failure_line") else ""
-            lines += [said(f"✗ {record['failure_rule']}{where}", palette.bad)]
+            lines += [styled(f"✗ {record['failure_rule']}{where}", palette.bad)]
             lines += self._prose(record.get("failure_message") or "")
             lines += self._prose(record.get("failure_hint") or "")
             lines.append(Text(""))
         for check in record.get("checks") or ():
             good = check["passed"]
-            line = said(f"{'✓ ok   ' if good else '≠ wrong'} ", palette.good if good else palette.bad)
+            line = styled(f"{'✓ ok   ' if good else '≠ wrong'} ", palette.good if good else palette.bad)
             line.append(f"{check['name']:<28}")
             if check.get("rel_l2") is not None:
                 line.append(f" {check['rel_l2']:.1e} of {check.get('tolerance') or 0:.1e}", palette.muted)
             lines.append(line.append(f"  {check.get('detail') or ''}", palette.muted))
         for stage, seconds in (record.get("seconds") or {}).items():
-            lines.append(said(f"{stage:<12} {seconds:8.2f} s", palette.muted))
+            lines.append(styled(f"{stage:<12} {seconds:8.2f} s", palette.muted))
         if record.get("log"):
             lines += [Text(""), *self._prose(record["log"])]
-        return lines or [said("Not judged yet.", palette.muted)]
+        return lines or [styled("Not judged yet.", palette.muted)]
 
     def _calls_lines(self) -> list[Text]:
         lines = []
         for call in self.facts.get("calls") or ():
-            line = said(f"{call['role']:<11}", self.palette.strong)
+            line = styled(f"{call['role']:<11}", self.palette.strong)
             line.append(f"{call.get('model') or '':<22} {call.get('outcome') or 'under way':<12}")
             used = f"{tokens(call.get('input_tokens') or 0):>7} in {tokens(call.get('output_tokens') or 0):>7} out"
             line.append(f"{used}  {figures.usd(call.get('cost_usd')):>8}", self.palette.muted)
             lines.append(line)
             for name in ("answer", "error"):
                 lines += self._prose(call.get(name) or "")
-        return lines or [said("No model was asked: a rewrite rule made it.", self.palette.muted)]
+        return lines or [styled("No model was asked: a rewrite rule made it.", self.palette.muted)]
 
     def _insights_lines(self) -> list[Text]:
         lines = []
         for title, key in (("Shown to the planner", "insights_seen"), ("Taught by this candidate", "insights_taught")):
-            lines.append(said(title, self.palette.accent))
+            lines.append(styled(title, self.palette.accent))
             for insight in self.facts.get(key) or ():
                 known = insight if isinstance(insight, Mapping) else {"id": insight}
                 text = Text(f"  i{known['id']} ").append(known.get("title") or "")
@@ -192,7 +191,7 @@ class CandidateScreen(CandidateInView):
         palette, lines = self.palette, []
         steps: Sequence[Mapping[str, Any]] = self.facts.get("lineage") or ()
         for step in steps:
-            text = said(f"it{step['iteration']:<3} c{step['id']:<7}", palette.strong)
+            text = styled(f"it{step['iteration']:<3} c{step['id']:<7}", palette.strong)
             text.append(f"{figures.duration(step.get('latency_us')):>9} {figures.speedup(step.get('speedup')):>6}")
             gain = step.get("parent_speedup")
             text.append(f" {100 * (gain - 1):+6.1f} % " if gain else "          ", palette.good)
@@ -211,7 +210,7 @@ class CandidateScreen(CandidateInView):
     def _summary(self, width: int, height: int) -> Text:
         palette, facts = self.palette, self.facts
         if not facts:
-            return said("Choose a candidate on the Beam screen.", palette.muted)
+            return styled("Choose a candidate on the Beam screen.", palette.muted)
         record, profile = self.evaluation, self.profile
         status = Status(facts["status"]) if facts.get("status") else None
         text = Text()
@@ -272,16 +271,16 @@ class CandidateScreen(CandidateInView):
 
     def action_copy(self) -> None:
         text = "\n".join(line.plain for line in self._drawn)
-        self.console_app.copy(self.facts.get("text") or "" if self._view == "source" else text, self._view)
+        copy(self.app, self.facts.get("text") or "" if self._view == "source" else text, self._view)
 
     def action_edit(self) -> None:
-        self.console_app.edit(self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
+        edit(self.app, self.facts.get("text") or "", f"c{self.facts.get('id')}.py")
 
     @on(LineList.Chosen, "#lines")
     def _chosen(self, message: LineList.Chosen) -> None:
         steps = self.facts.get("lineage") or ()
         if self._view == "lineage" and isinstance(message.key, int) and message.key < len(steps):
-            self.console_app.candidate = steps[message.key]["id"]
+            self.session.candidate = steps[message.key]["id"]
             self.show()
 
 

@@ -10,8 +10,9 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
-from acceld.tui.palette import said
+from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
+from acceld.tui.session import Session
 from acceld.tui.state import RunView
 from acceld.tui.widgets.bars import bar, sparkline
 from acceld.tui.widgets.columns import Column, header, line
@@ -40,8 +41,8 @@ class CostsScreen(ConsoleScreen):
     WANTS = frozenset({"run"})
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._answer: Mapping[str, Any] = {}
         self._asked: tuple[int, int] = (0, -1)
 
@@ -52,7 +53,7 @@ class CostsScreen(ConsoleScreen):
 
     def show(self) -> None:
         run = self.run_view
-        if run is not None and self.console_app.replay is None:
+        if run is not None and self.session.replay is None:
             wanted = (run.id, len(run.finished_calls))
             if wanted != self._asked:
                 self._asked = wanted
@@ -77,7 +78,7 @@ class CostsScreen(ConsoleScreen):
 
     def _rows(self) -> list[Mapping[str, Any]]:
         """By model: from the daemon, or in a replay from the events."""
-        if self._answer and self.console_app.replay is None:
+        if self._answer and self.session.replay is None:
             return list(self._answer.get("by_model") or ())
         run = self.run_view
         return [
@@ -114,7 +115,7 @@ class CostsScreen(ConsoleScreen):
     def _head(self, width: int, height: int) -> Text:
         run, palette = self.run_view, self.palette
         if run is None:
-            return said("Choose a run.", palette.muted)
+            return styled("Choose a run.", palette.muted)
         spent = self._answer.get("cost_usd") if self._answer else run.cost_usd
         spent = spent if spent is not None else run.cost_usd
         cap = (self._answer.get("budget") or {}).get("cap_usd") or run.search.get("budget_usd")
@@ -127,7 +128,7 @@ class CostsScreen(ConsoleScreen):
                 bar(spent, cap, max(8, min(32, width - 40))), palette.primary
             )
         text.append("\n")
-        hours = max(1.0, self.console_app.now - run.started_at) / 3600 if run.started_at else 0.0
+        hours = max(1.0, self.session.now - run.started_at) / 3600 if run.started_at else 0.0
         if run.state in ("finished", "cancelled", "failed") and run.changed_at > run.started_at:
             hours = (run.changed_at - run.started_at) / 3600
         if spent and hours:
@@ -145,7 +146,7 @@ class CostsScreen(ConsoleScreen):
 
 
 def gain(run: RunView, spent_usd: float) -> str:
-    """What an accepted percent cost."""
+    """Return the gain in percent and its price."""
     if not run.best or not run.baseline_us or run.best.latency_us >= run.baseline_us:
         return "nothing better yet"
     percent = 100 * (run.baseline_us / run.best.latency_us - 1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.session import Session
 
 
 class CandidateInView(ConsoleScreen):
@@ -13,16 +14,16 @@ class CandidateInView(ConsoleScreen):
 
     WANTS: ClassVar[frozenset[str]] = frozenset({"run"})
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self.facts: Mapping[str, Any] = {}
         self._asked: tuple[int, int] | None = None
 
     def show(self) -> None:
         run = self.run_view
-        if self.console_app.candidate is None and run is not None and run.best:
-            self.console_app.candidate = run.best.candidate
-        number = self.console_app.candidate
+        if self.session.candidate is None and run is not None and run.best:
+            self.session.candidate = run.best.candidate
+        number = self.session.candidate
         if number is not None:
             node = run.candidates.get(number) if run else None
             wanted = (number, node.verdict_seq if node else -1)

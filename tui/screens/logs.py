@@ -9,8 +9,10 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from acceld.events import Event
-from acceld.tui.palette import said
+from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.session import Session
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import clock, level_of, sentence
 
@@ -32,9 +34,8 @@ class LogsScreen(ConsoleScreen):
         Binding("y", "copy", "Copy", id="copy"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._query = ""
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._level = 0
         self._daemon = False
         self._one_run = False
@@ -56,7 +57,7 @@ class LogsScreen(ConsoleScreen):
             keys = list(range(len(self._lines)))
             log.show(keys, self._line)
         else:
-            events = [event for event in self.console_app.state.log if self._matches(event)]
+            events = [event for event in self.session.state.log if self._matches(event)]
             log.border_title = "Events" + (f" of r{self.run_view.id}" if self._one_run and self.run_view else "")
             keys = [event.seq for event in events]
             log.show(keys, self._event)
@@ -67,15 +68,14 @@ class LogsScreen(ConsoleScreen):
             return False
         if self._level and level_of(event) not in ("warning", "error")[self._level - 1 :]:
             return False
-        words = self._query.lower().split()
-        return not words or all(word in f"r{event.run} {event.kind.value} {sentence(event)}".lower() for word in words)
+        return not self.query_text or self.matches(f"r{event.run} {event.kind.value} {sentence(event)}")
 
     def _event(self, key: Hashable, width: int) -> Text:
-        palette, event = self.palette, self.console_app.state.log.find(key)
+        palette, event = self.palette, self.session.state.log.find(key)
         if event is None:
             return Text("")
         level = level_of(event)
-        text = said(f"{clock(event.at)} ", palette.muted)
+        text = styled(f"{clock(event.at)} ", palette.muted)
         text.append({"error": "✗ ", "warning": "! "}.get(level, "  "), palette.level(level))
         text.append(f"{f'r{event.run}' if event.run else '':<5}", palette.muted)
         return text.append(sentence(event), palette.level(level))
@@ -83,12 +83,8 @@ class LogsScreen(ConsoleScreen):
     def _line(self, key: Hashable, width: int) -> Text:
         palette, row = self.palette, self._lines[int(str(key))]
         level = str(row.get("level") or "info").lower()
-        text = said(f"{clock(row.get('at') or 0.0)} {level:<8}", palette.level(level))
+        text = styled(f"{clock(row.get('at') or 0.0)} {level:<8}", palette.level(level))
         return text.append(f"{row.get('logger') or ''} ", palette.muted).append(str(row.get("text") or ""))
-
-    def filtered(self, text: str) -> None:
-        self._query = text
-        self.show()
 
     def action_follow(self) -> None:
         self._followed = not self._followed
@@ -114,6 +110,6 @@ class LogsScreen(ConsoleScreen):
         self.show()
 
     def action_copy(self) -> None:
-        event = self.console_app.state.log.find(self.query_one("#log", LineList).key)
+        event = self.session.state.log.find(self.query_one("#log", LineList).key)
         if event is not None:
-            self.console_app.copy(f"{clock(event.at)} {sentence(event)}", "line")
+            copy(self.app, f"{clock(event.at)} {sentence(event)}", "line")

@@ -13,8 +13,10 @@ from textual.containers import Container, Horizontal
 from acceld import figures
 from acceld.errors import AcceldError
 from acceld.tui.modals import Ask, Confirm
-from acceld.tui.palette import said
+from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.session import Session
+from acceld.tui.terminal import complain, copy
 from acceld.tui.widgets.code import colored
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
@@ -33,7 +35,7 @@ COLUMNS = (
 
 
 class MemoryScreen(ConsoleScreen):
-    """What was learned."""
+    """Insights, with the two kernels each was learned from."""
 
     NAME = "memory"
     AUTO_FOCUS: ClassVar[str | None] = "#insights"
@@ -50,11 +52,9 @@ class MemoryScreen(ConsoleScreen):
     ]
     SORTS: ClassVar[tuple[str, ...]] = ("newest", "gain", "used", "win rate")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._insights: dict[int, Mapping[str, Any]] = {}
-        self._query = ""
-        self._sort = 0
         self._seen = -1
 
     def body(self) -> Iterable[Any]:
@@ -69,10 +69,10 @@ class MemoryScreen(ConsoleScreen):
                     yield LineList(id="fast", pointer=False, empty="")
 
     def show(self) -> None:
-        seq = self.console_app.state.seq
-        if seq != self._seen and self.console_app.replay is None:
+        seq = self.session.state.seq
+        if seq != self._seen and self.session.replay is None:
             self._seen = seq
-            words = {"q": self._query} if self._query else {}
+            words = {"q": self.query_text} if self.query_text else {}
             self.fetch("/v1/insights", self._take, limit=500, **words)
         self._list()
 
@@ -85,12 +85,12 @@ class MemoryScreen(ConsoleScreen):
         palette = self.palette
         insights = self.query_one("#insights", LineList)
         insights.border_title = f"Insights {len(rows)}"
-        insights.border_subtitle = f"by {self.SORTS[self._sort]}" if self._sort else ""
+        insights.border_subtitle = f"by {self.SORTS[self.sort]}" if self.sort else ""
         insights.show([row["id"] for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
         self._pair()
 
     def _order(self, row: Mapping[str, Any]) -> Any:
-        value = {1: row.get("speedup"), 2: row.get("uses"), 3: row.get("win_rate")}.get(self._sort)
+        value = {1: row.get("speedup"), 2: row.get("uses"), 3: row.get("win_rate")}.get(self.sort)
         return (not row.get("pinned"), -(value or 0.0), -row["id"])
 
     def _row(self, key: Hashable, width: int) -> Text:
@@ -121,7 +121,7 @@ class MemoryScreen(ConsoleScreen):
         row, palette = self._chosen, self.palette
         if not row:
             return Text("")
-        text = said(f"i{row['id']} {row['title']}\n", palette.strong)
+        text = styled(f"i{row['id']} {row['title']}\n", palette.strong)
         facts = [row.get("chip"), row.get("api"), row.get("dtype"), row.get("bound"), row.get("source")]
         text.append(
             f"r{row.get('run')} it {row.get('iteration')} · " + " · ".join(f for f in facts if f) + "\n", palette.muted
@@ -137,18 +137,14 @@ class MemoryScreen(ConsoleScreen):
             lines = colored(row.get(name) or "", self.palette) if row else []
             pane = self.query_one(f"#{name}", LineList)
             pane.border_title = name
-            pane.show(
-                range(len(lines)),
-                lambda key, width, lines=lines: lines[key].copy(),  # type: ignore[misc]
-                content_width=max((one.cell_len for one in lines), default=0),
-            )
+            pane.show_lines(lines, content_width=max((one.cell_len for one in lines), default=0))
 
     def filtered(self, text: str) -> None:
-        self._query, self._seen = text, -1
-        self.show()
+        self._seen = -1
+        super().filtered(text)
 
     def _send(self, method: str, body: Mapping[str, Any] | None, done: str) -> None:
-        row, client = self._chosen, self.console_app.client
+        row, client = self._chosen, self.session.client
         if not row or client.read_only:
             return
 
@@ -156,7 +152,7 @@ class MemoryScreen(ConsoleScreen):
             try:
                 await client.send(method, f"/v1/insights/{row['id']}", body)
             except AcceldError as error:
-                self.console_app.complain(error)
+                complain(self.app, error)
                 return
             self._seen = -1
             self.show()
@@ -180,10 +176,6 @@ class MemoryScreen(ConsoleScreen):
             ask = Confirm(f"Forget i{self._chosen['id']}: {self._chosen['title']}?", "Delete the insight")
             self.app.push_screen(ask, lambda yes: self._send("DELETE", None, "forgotten") if yes else None)
 
-    def action_sort(self) -> None:
-        self._sort = (self._sort + 1) % len(self.SORTS)
-        self._list()
-
     def action_copy(self) -> None:
         if self._chosen:
-            self.console_app.copy(f"{self._chosen['title']}\n\n{self._chosen.get('strategy')}", "insight")
+            copy(self.app, f"{self._chosen['title']}\n\n{self._chosen.get('strategy')}", "insight")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -10,9 +10,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from acceld import figures
-from acceld.tui.palette import said
+from acceld.tui.palette import styled
 from acceld.tui.screens.candidate import engine_bars
 from acceld.tui.screens.in_view import CandidateInView
+from acceld.tui.session import Session
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.bars import bar
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
@@ -28,8 +30,8 @@ class ProfileScreen(CandidateInView):
         Binding("y", "copy", "Copy", id="copy"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._drawn: list[Text] = []
 
     def body(self) -> Iterable[Any]:
@@ -42,18 +44,15 @@ class ProfileScreen(CandidateInView):
         self._drawn = list(self._lines())
         counters = self.query_one("#counters", LineList)
         counters.border_title = f"c{facts['id']} counters and hottest lines"
-        counters.show(range(len(self._drawn)), self._line)
+        counters.show_lines(self._drawn)
         self.query_one("#details").refresh()
-
-    def _line(self, key: Hashable, width: int) -> Text:
-        return self._drawn[int(str(key))].copy() if int(str(key)) < len(self._drawn) else Text("")
 
     def _lines(self) -> Iterable[Text]:
         palette, profile = self.palette, self.profile
         details = profile.get("details") or {}
         hottest = details.get("dearest_lines") or details.get("lines") or ()
         if hottest:
-            yield said("modelled: dearest lines", palette.accent)
+            yield styled("modelled: dearest lines", palette.accent)
             source = (self.facts.get("text") or "").splitlines()
             for row in list(hottest)[:12]:
                 number = int(row.get("line") or 0) if isinstance(row, Mapping) else int(row[0])
@@ -63,18 +62,18 @@ class ProfileScreen(CandidateInView):
             yield Text("")
         counters = profile.get("counters") or {}
         if counters:
-            yield said("exact: counted from the program", palette.accent)
+            yield styled("exact: counted from the program", palette.accent)
         for name, value in counters.items():
             shown = f"{value:,.0f}" if float(value) == int(value) else f"{value:,.3f}"
-            yield said(f"{name:<32}", palette.text).append(f"{shown:>18}", palette.muted)
+            yield styled(f"{name:<32}", palette.text).append(f"{shown:>18}", palette.muted)
         for note in profile.get("notes") or ():
-            yield said(f"note: {note}", palette.warn)
+            yield styled(f"note: {note}", palette.warn)
 
     def _summary(self, width: int, height: int) -> Text:
         palette, profile, facts = self.palette, self.profile, self.facts
         if not profile:
-            return said("No profile yet.", palette.muted)
-        text = said(f"c{facts['id']} on {profile['chip']}\n", palette.strong)
+            return styled("No profile yet.", palette.muted)
+        text = styled(f"c{facts['id']} on {profile['chip']}\n", palette.strong)
         simulated = profile["source"] == "simulated"
         band = profile.get("interval_percent")
         latency_us = profile.get("latency_us")
@@ -86,7 +85,7 @@ class ProfileScreen(CandidateInView):
         text.append(f"method    {profile.get('method') or ''}\n", palette.muted)
         for turn in (profile.get("details") or {}).get("paired") or ():
             low, high = turn["interval"]
-            text.append("by turns  ", palette.accent)
+            text.append("paired    ", palette.accent)
             text.append(f"{turn['ratio']:.2f}x ({low:.2f} – {high:.2f}), {turn['rounds']} rounds\n")
         text.append("\n")
         if profile.get("engines_us"):
@@ -105,9 +104,9 @@ class ProfileScreen(CandidateInView):
         run = self.run_view
         if run is None or run.baseline is None or run.best is None:
             return
-        at_best = self.console_app.candidate == run.best.candidate
-        self.console_app.candidate = run.baseline.id if at_best else run.best.candidate
+        at_best = self.session.candidate == run.best.candidate
+        self.session.candidate = run.baseline.id if at_best else run.best.candidate
         self.show()
 
     def action_copy(self) -> None:
-        self.console_app.copy("\n".join(line.plain for line in self._drawn), "profile")
+        copy(self.app, "\n".join(line.plain for line in self._drawn), "profile")

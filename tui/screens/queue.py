@@ -11,6 +11,7 @@ from textual.containers import Container
 
 from acceld import figures
 from acceld.tui.screens.base import ConsoleScreen
+from acceld.tui.session import Session
 from acceld.tui.widgets.bars import bar
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
@@ -41,8 +42,8 @@ class QueueScreen(ConsoleScreen):
     WANTS = frozenset({"devices", "run"})
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._answer: Mapping[str, Any] = {}
 
     def body(self) -> Iterable[Any]:
@@ -53,12 +54,12 @@ class QueueScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        if self.console_app.replay is None:
+        if self.session.replay is None:
             self._ask()
             self.set_interval(2.0, self._ask)
 
     def _ask(self) -> None:
-        if self.is_current and not self.console_app.banner:
+        if self.is_current and not self.session.banner:
             self.fetch("/v1/queue", self._take)
 
     def _take(self, answer: Mapping[str, Any]) -> None:
@@ -66,7 +67,7 @@ class QueueScreen(ConsoleScreen):
         self.show()
 
     def show(self) -> None:
-        state, palette = self.console_app.state, self.palette
+        state, palette = self.session.state, self.palette
         for row in self._answer.get("running") or ():
             if row.get("device") and row["device"] not in state.devices:
                 device = state.device(row["device"])
@@ -82,7 +83,7 @@ class QueueScreen(ConsoleScreen):
         self.query_one("#lanes").refresh()
 
     def _device(self, key: Hashable, width: int) -> Text:
-        palette, app = self.palette, self.console_app
+        palette, app = self.palette, self.session
         device = app.state.devices[str(key)]
         cells = [
             (device.name, palette.text),
@@ -95,7 +96,7 @@ class QueueScreen(ConsoleScreen):
         return line(DEVICES, cells, width)
 
     def _wait(self, key: Hashable, width: int) -> Text:
-        palette, app = self.palette, self.console_app
+        palette, app = self.palette, self.session
         number = int(str(key))
         run, at = app.state.queue.get(number, (None, 0.0))
         view = app.state.views.get(run or 0)
@@ -110,7 +111,7 @@ class QueueScreen(ConsoleScreen):
         return line(WAITING, cells, width)
 
     def _lanes(self, width: int, height: int) -> Text:
-        palette, app = self.palette, self.console_app
+        palette, app = self.palette, self.session
         busy = sum(1 for device in app.state.devices.values() if device.state == "busy")
         slots = max(len(app.state.devices), int((self._answer.get("queue") or {}).get("slots") or 0), 1)
         calls = sum(len(view.running_calls) for view in app.state.views.values())
@@ -128,7 +129,7 @@ class QueueScreen(ConsoleScreen):
 
 
 def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
-    """What everything waits for, in words."""
+    """Name the stage that everything waits for."""
     if waiting and busy >= slots:
         return f"devices: all {slots} are busy and {waiting} candidates wait"
     if waiting:

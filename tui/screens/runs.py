@@ -12,13 +12,14 @@ from textual.containers import Horizontal, Vertical
 
 from acceld import figures
 from acceld.tui.console import RunRow
-from acceld.tui.palette import said
+from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.state import RunView
+from acceld.tui.terminal import copy
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import SHORT, age, clock, level_of, sentence, state_word
+from acceld.tui.words import SHORT, age, event_line, state_word
 
 COLUMNS = (
     Column("run", 5, keep=9),
@@ -45,18 +46,13 @@ class RunsScreen(ConsoleScreen):
     FILTERS = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="runs.open"),
-        Binding("n", "app.new_run", "New", id="run.new"),
-        Binding("p", "app.pause", "Pause", id="run.pause"),
-        Binding("x", "app.cancel", "Cancel", id="run.cancel"),
+        Binding("n", "app.steer('new_run')", "New", id="run.new"),
+        Binding("p", "app.steer('pause')", "Pause", id="run.pause"),
+        Binding("x", "app.steer('cancel')", "Cancel", id="run.cancel"),
         Binding("o", "sort", "Sort", show=False, id="runs.sort"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
     ]
     SORTS: ClassVar[tuple[str, ...]] = ("newest", "speed-up", "cost", "workload")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._query = ""
-        self._sort = 0
 
     def body(self) -> Iterable[Any]:
         with Horizontal():
@@ -67,25 +63,24 @@ class RunsScreen(ConsoleScreen):
 
     def show(self) -> None:
         runs = self.query_one("#runs", LineList)
-        rows = [row for row in self.console_app.state.runs.values() if self._matches(row)]
+        rows = [row for row in self.session.state.runs.values() if self._matches(row)]
         rows.sort(key=self._order)
         palette = self.palette
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
-        total = len(self.console_app.state.runs)
+        total = len(self.session.state.runs)
         runs.border_title = f"Runs {len(rows)} of {total}" if len(rows) < total else f"Runs {total}"
-        runs.border_subtitle = "" if self._sort == 0 else f"by {self.SORTS[self._sort]}"
+        runs.border_subtitle = "" if self.sort == 0 else f"by {self.SORTS[self.sort]}"
         events = self.query_one("#events", LineList)
-        log = self.console_app.state.log
+        log = self.session.state.log
         events.border_title = "Events"
         events.show([event.seq for event in log if event.kind not in QUIET][:-50:-1], self._event)
         self.query_one("#details").refresh()
 
     def _matches(self, row: RunRow) -> bool:
-        text = f"r{row.id} {row.workload} {row.name} {row.chip} {row.state} {row.proposer} {row.api}".lower()
-        return all(word in text for word in self._query.lower().split())
+        return self.matches(f"r{row.id} {row.workload} {row.name} {row.chip} {row.state} {row.proposer} {row.api}")
 
     def _order(self, row: RunRow) -> Any:
-        match self._sort:
+        match self.sort:
             case 1:
                 return (-(row.speedup or 0.0), -row.id)
             case 2:
@@ -97,7 +92,7 @@ class RunsScreen(ConsoleScreen):
 
     def _row(self, key: Hashable, width: int) -> Text:
         palette = self.palette
-        row = self.console_app.state.runs.get(key) if isinstance(key, int) else None
+        row = self.session.state.runs.get(key) if isinstance(key, int) else None
         if row is None:
             return Text("")
         speedup = row.speedup or (row.baseline_us / row.best_us if row.baseline_us and row.best_us else None)
@@ -113,22 +108,18 @@ class RunsScreen(ConsoleScreen):
             (f"{row.percent_of_peak:.1f}" if row.percent_of_peak is not None else "—", palette.text),
             (str(row.candidates), palette.muted),
             (figures.usd(row.cost_usd) if row.cost_usd else "—", palette.muted),
-            (age(self.console_app.now - row.created_at), palette.muted),
+            (age(self.session.now - row.created_at), palette.muted),
         ]
         return line(COLUMNS, cells, width)
 
     def _event(self, key: Hashable, width: int) -> Text:
-        palette, event = self.palette, self.console_app.state.log.find(key)
-        if event is None:
-            return Text("")
-        text = Text.assemble(" ", (clock(event.at), palette.muted), " ")
-        text.append(f"r{event.run} " if event.run else "", palette.muted)
-        return text.append(sentence(event), palette.level(level_of(event)))
+        event = self.session.state.log.find(key)
+        return event_line(event, self.palette) if event else Text("")
 
     def _details(self, width: int, height: int) -> Text:
         palette, run = self.palette, self.run_view
         if run is None:
-            return said("Choose a run.", palette.muted)
+            return styled("Choose a run.", palette.muted)
         text = Text()
         text.append(f"r{run.id} {run.workload}\n", palette.strong)
         text.append(f"{run.chip} · {run.api} · {run.backend} · {run.proposer}\n\n", palette.muted)
@@ -154,14 +145,10 @@ class RunsScreen(ConsoleScreen):
             text.append(f"· {'waiting':<12}{run.waiting:>5}\n", palette.muted)
         return text
 
-    def filtered(self, text: str) -> None:
-        self._query = text
-        self.show()
-
     @on(LineList.Moved, "#runs")
     def _moved(self, message: LineList.Moved) -> None:
         if isinstance(message.key, int):
-            self.console_app.select_run(message.key)
+            self.select_run(message.key)
 
     @on(LineList.Chosen, "#runs")
     def _chosen(self, message: LineList.Chosen) -> None:
@@ -171,17 +158,13 @@ class RunsScreen(ConsoleScreen):
     def action_open(self) -> None:
         key = self.query_one("#runs", LineList).key
         if isinstance(key, int):
-            self.console_app.select_run(key)
+            self.select_run(key)
             self.app.switch_mode("beam")
-
-    def action_sort(self) -> None:
-        self._sort = (self._sort + 1) % len(self.SORTS)
-        self.show()
 
     def action_copy(self) -> None:
         key = self.query_one("#runs", LineList).key
         if key is not None:
-            self.console_app.copy(f"r{key}", "run")
+            copy(self.app, f"r{key}", "run")
 
 
 def _percent_of_peak(run: RunView) -> float | None:

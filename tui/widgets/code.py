@@ -8,7 +8,7 @@ from pygments.lexers.python import PythonLexer  # type: ignore[import-untyped]
 from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
 from rich.text import Text
 
-from acceld.tui.palette import Palette, said
+from acceld.tui.palette import Palette, styled
 
 
 def colored(source: str, palette: Palette) -> list[Text]:
@@ -32,4 +32,4 @@ def diff_lines(before: str, after: str, palette: Palette, old: str = "before", n
     """The unified diff, one Text a line; empty where the two are the same."""
     styles = {"+": palette.added, "-": palette.removed, "@": palette.primary}
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, lineterm="")
-    return [said(line, styles.get(line[:1], palette.text)) for line in lines]
+    return [styled(line, styles.get(line[:1], palette.text)) for line in lines]

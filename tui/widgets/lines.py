@@ -61,7 +61,7 @@ class LineList(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None, empty: str = "", pointer: bool = True):
         super().__init__(id=id, classes=classes)
         self.empty = empty
-        """What to say where there is nothing to list."""
+        """Text of an empty list."""
         self._pointer = pointer
         self._keys: Sequence[Hashable] = ()
         self._draw: Draw = lambda key, width: Text(str(key))
@@ -112,6 +112,10 @@ class LineList(ScrollView, can_focus=True):
         if self._follow and not same:
             self._reveal()
         self.refresh()
+
+    def show_lines(self, lines: Sequence[Text], *, content_width: int = 0) -> None:
+        """Replace the lines by finished ones; their keys are their places."""
+        self.show(range(len(lines)), lambda place, _: lines[int(str(place))].copy(), content_width=content_width)
 
     def follow(self, on: bool) -> None:
         """Keep the cursor on the last line."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acceld import figures
+from acceld.cli.arguments import CONFIGURED, add_json, add_target, count, natural
 from acceld.cli.commands.costs import usd
-from acceld.cli.numbers import count, natural
-from acceld.cli.output import print_json, print_table, say
+from acceld.cli.commands.optimize import add_option, specification
+from acceld.cli.output import print_json, print_table, say, write_file
 from acceld.errors import UsageError
-from acceld.events import EventKind
-from acceld.model import PRESETS, RunState, waits_for_budget
-from acceld.targets import APIS, CHIPS, TARGETS
+from acceld.events import RunStateChanged, event_of
+from acceld.model import PRESETS, PROPOSERS, waits_for_budget
 
 if TYPE_CHECKING:
     from acceld.model import RunSpec
@@ -26,7 +27,7 @@ FORWARDED = ("workload", "entry", "proposer", "preset", "chip", "api", "backend"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to search on, what to vary, and what each run may cost."""
+    """Add the arguments of the command."""
     parser.add_argument("target", metavar="WORKLOAD|KERNEL.py", help="a workload, or a kernel file with --workload")
     parser.add_argument(
         "--vary",
@@ -47,14 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
-    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
-    parser.add_argument("--backend", choices=tuple(TARGETS), help="what judges them (default: as acceld.toml says)")
-    parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
+    add_target(parser, backend=f"what judges them {CONFIGURED}")
+    add_option(parser, "seed", natural, "N")
     parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,7 +103,6 @@ def _place(text: str | None) -> Path | None:
 
 def _specification(arguments: argparse.Namespace) -> RunSpec:
     """The base, as ``optimize`` would run it with the same words."""
-    from acceld.cli.commands.optimize import specification
     from acceld.cli.main import parser_of
 
     words = [arguments.target]
@@ -129,24 +127,21 @@ def _submitted(client: Any, spec: RunSpec, variant: Variant) -> list[int]:
 def _wait(client: Any, number: int) -> None:
     """Until a run has ended; one that has spent its money is ended."""
     for row in client.events(0, run=number, wait_s=5.0):
-        if row["kind"] != EventKind.RUN_STATE:
-            continue
-        state, message = RunState(row["data"]["state"]), row["data"]["message"]
-        if waits_for_budget(state, message):
-            client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
-        if state.ended:
-            say(f"r{number} {state}: {message}")
-            return
+        match event_of(row).data:
+            case RunStateChanged(state, message):
+                if waits_for_budget(state, message):
+                    client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
+                if state.ended:
+                    say(f"r{number} {state}: {message}")
+                    return
 
 
 def _results(database: Path, planned: Sequence[Variant], numbers: Sequence[Sequence[int]]) -> list[Result]:
-    import contextlib
-
     from acceld.search.ablation import result
     from acceld.search.comparison import compared
     from acceld.store.connection import connect_reader
 
-    with contextlib.closing(connect_reader(database)) as connection:
+    with closing(connect_reader(database)) as connection:
         return [
             result(variant.name, row, [compared(connection, number) for number in row])
             for variant, row in zip(planned, numbers, strict=True)
@@ -206,8 +201,5 @@ def _write_plot(place: Path, workload: str, curves: dict[str, tuple[float, ...]]
         )
     else:
         text = drawing
-    try:
-        place.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{place}: {error.strerror}") from error
+    write_file(place, text)
     say(f"wrote {place}")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config
-from acceld.cli.history_source import reading
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import number_of
+from acceld.cli.connect import reading
 from acceld.cli.output import say
 from acceld.errors import ConfigError, DaemonError, UsageError
 from acceld.events import event_of
@@ -31,7 +31,7 @@ REMOTE = re.compile(r"ssh://(?P<host>\w[\w.@:-]*?)(?P<folder>/.*)?$")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to look at, and from where."""
+    """Add the arguments of the command."""
     parser.add_argument("run", nargs="?", metavar="r12", help="the run to open first")
     parser.add_argument("--replay", action="store_true", help="play a run again, with a slider over its time")
     parser.add_argument("--remote", metavar="ssh://HOST[/DIR]", help="the daemon of another machine, through ssh")
@@ -117,7 +117,7 @@ async def _recorded(client: Any, number: int) -> list[Any]:
 
 @contextlib.contextmanager
 def _client(arguments: argparse.Namespace) -> Iterator[Any]:
-    from acceld.http.client import HttpClient
+    from acceld.http.client import Address, HttpClient
 
     if arguments.remote:
         with tunnel(arguments.remote) as client:
@@ -129,10 +129,9 @@ def _client(arguments: argparse.Namespace) -> Iterator[Any]:
         return
     with reading(arguments.home) as history:
         # The server over the file listens on a socket of its own, which the blocking client knows.
-        served = history.client
-        client = HttpClient(socket_path=served.socket_path, token=served.token, where=f"{history.database}, read-only")
-        client.read_only = True
-        yield client
+        served, where = history.client, f"{history.database}, read-only"
+        history_only = Address(served.token, served.socket_path, where=where, read_only=True)
+        yield HttpClient.of(home, otherwise=history_only)
 
 
 @contextlib.contextmanager

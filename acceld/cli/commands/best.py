@@ -6,17 +6,19 @@ import argparse
 import asyncio
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from acceld import figures
-from acceld.cli.connect import connected
-from acceld.cli.history_source import reading
-from acceld.cli.output import print_json, say
+from acceld import config, figures
+from acceld.cli.arguments import add_json
+from acceld.cli.connect import connected, reading
+from acceld.cli.kernels import judged_once, stored_kernel
+from acceld.cli.output import print_json, say, write_file
 from acceld.client import Client
 from acceld.errors import UsageError
 from acceld.home import find_home
-from acceld.model import Kernel
+from acceld.model import Gate, Kernel
 from acceld.targets import SIMULATOR
 
 TRYING_S = 600.0
@@ -24,7 +26,7 @@ TRYING_S = 600.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which, and where to."""
+    """Add the arguments of the command."""
     parser.add_argument("what", metavar="r12|WORKLOAD", help="a run, or a workload for its fastest run")
     parser.add_argument("--chip", help="with a workload: runs for this chip only")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the kernel there (a new file)")
@@ -33,20 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="replace a kernel file by one with the same signature and imports that passes today; a copy is kept beside it",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print or write."""
+    what = arguments.what
     with reading(arguments.home) as history:
-        if re.fullmatch(r"r\d+", arguments.what):
-            found = history.get(f"/v1/runs/{arguments.what[1:]}")
+        if re.fullmatch(r"r\d+", what):
+            found = history.get(f"/v1/runs/{what[1:]}")
         else:
-            listed = history.get("/v1/runs", workload=arguments.what, chip=arguments.chip, sort="speedup", limit=1)[
-                "runs"
-            ]
+            listed = history.get("/v1/runs", workload=what, chip=arguments.chip, sort="speedup", limit=1)["runs"]
             if not listed:
-                raise UsageError(f"no run of workload {arguments.what!r} yet", hint="acceld runs lists what there is")
+                raise UsageError(f"no run of workload {what!r} yet", hint="acceld runs lists what there is")
             found = listed[0]
         if found["best"] is None:
             raise UsageError(f"r{found['id']} has no kernel that passed", hint=found["message"] or "it may go on still")
@@ -85,9 +86,9 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
     from acceld.watch.apply import apply, check_drop_in, seen
 
     expected = seen(path)
-    check_drop_in(path, _kernel(candidate))
+    check_drop_in(path, _untrusted(candidate))
     if found["backend"] == SIMULATOR and find_home(home).daemon() is None:
-        asyncio.run(_smoke_test(candidate, found, home))
+        _smoke_test(candidate, found, home)
         backup = apply(path, candidate["text"], expected)
         return f"wrote {path}; what was there is in {backup}"
     place, _ = connected(home)
@@ -96,46 +97,22 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
     return str(told["result"])
 
 
-def _kernel(candidate: Mapping[str, Any]) -> Kernel:
-    return Kernel(
-        candidate["text"],
-        candidate["api"],
-        candidate["entry"],
-        tuple(candidate["grid"]),
-        candidate["lnc"],
-        candidate["filename"],
-        closure=candidate["closure"],
-    )
-
-
-async def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
-    """UsageError where the text does not trace and verify today."""
-    from acceld import config
-    from acceld.evaluate.interface import EvaluationRequest, Priority, started
-    from acceld.evaluate.simulated.evaluator import Judge
-    from acceld.model import Gate
-
-    request = EvaluationRequest(
-        _kernel(candidate),
-        found["workload"],
-        found["chip"],
-        workload_folder=found["workload_folder"],
-        gate=Gate.TIMING,
-        priority=Priority.PERSON,
-    )
-    async with started(Judge(config.load().config.evaluate, find_home(home).path)) as judge:
-        verdict = await judge.evaluate(request)
+def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
+    """Raise UsageError where the text does not trace and verify today."""
+    settings, state = config.load().config.evaluate, find_home(home).path
+    place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
+    verdict = asyncio.run(judged_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
     if verdict.profile is None:
         why = verdict.failure.message if verdict.failure else verdict.status.value
         raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")
 
 
+def _untrusted(candidate: Mapping[str, Any]) -> Kernel:
+    return replace(stored_kernel(candidate), trusted=False)
+
+
 def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise UsageError(f"{path} exists", hint=f"to replace it and keep a copy: --apply {path}") from error
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+    if path.exists():
+        raise UsageError(f"{path} exists", hint=f"to replace it and keep a copy: --apply {path}")
+    write_file(path, text, mode="x")
     say(f"wrote {path}")

@@ -12,11 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from acceld import config
+from acceld import config, plugins
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import DeviceError
 from acceld.home import find_home
-from acceld.targets import CHIPS, NEURON
+from acceld.targets import CHIPS, DEVICE_OF
 
 PAIRS = """
 SELECT e.workload AS workload, f.chip AS chip, f.api AS api, f.method AS method, f.sdk AS sdk,
@@ -33,13 +34,16 @@ TIME_LIMIT_S = 60.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to look at, or what to learn."""
+    """Add the arguments of the command."""
     parser.add_argument("--chip", choices=CHIPS, help="only this chip")
     parser.add_argument(
         "--interference", action="store_true", help="measure which cores must be still while one is timed"
     )
-    parser.add_argument("--backend", choices=NEURON, default=NEURON[0], help="with --interference")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    disturbed = [backend for backend, device in DEVICE_OF.items() if device.interference]
+    parser.add_argument(
+        "--backend", choices=disturbed, default=disturbed[0] if disturbed else None, help="with --interference"
+    )
+    add_json(parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How predictions compare with measurements by one method under one SDK on one chip."""
+    """Predictions against measurements by one method under one SDK on one chip."""
 
     chip: str
     api: str
@@ -119,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 def pairs(database: Path) -> list[dict[str, Any]]:
     """Rows of :data:`PAIRS`; none where there is no history yet."""
     from acceld.store.connection import connect_reader
-    from acceld.store.history import query
+    from acceld.store.reads.history import query
 
     if not database.is_file():
         return []
@@ -165,8 +169,7 @@ def _error(where: tuple[str, str, str, str], pairs: Sequence[Pair]) -> ModelErro
 def _interference(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from acceld.devices.neuron.interference import learn
-
+    learn = plugins.named(DEVICE_OF[arguments.backend].interference)
     found = asyncio.run(learn(arguments.backend, config.load().config, find_home(arguments.home).path))
     if arguments.json:
         print_json(found.plain())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_table, say
 from acceld.config import Config, load
 from acceld.errors import AcceldError, UsageError, did_you_mean
@@ -25,7 +26,7 @@ PARTS = ("config", "models", "prompts", "workloads")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to check."""
+    """Add the arguments of the command."""
     parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
     parser.add_argument(
         "--admit",
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORKLOAD",
         help="also try whether these workloads, or all, tell right from wrong: no constant passes, every input matters",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from acceld import config, figures
+from acceld.cli.arguments import add_json, numbers_of
 from acceld.cli.commands.costs import usd
-from acceld.cli.history_source import history_file
-from acceld.cli.ids import number_of
+from acceld.cli.connect import history_file
 from acceld.cli.output import print_json, print_table, say
 from acceld.roofline import peak_name
 
@@ -24,16 +24,16 @@ STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs."""
+    """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", metavar="r12", help="the runs, a column each")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the runs and print a column for each."""
     from acceld.search.comparison import comparable, compared
 
-    numbers = [number_of(text, "r") for text in arguments.runs]
+    numbers = numbers_of(arguments.runs)
     with history_file(arguments.home) as connection:
         found = [compared(connection, number) for number in numbers]
     same = comparable(found)

@@ -13,7 +13,7 @@ HINTS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which shell."""
+    """Add the arguments of the command."""
     parser.add_argument("shell", choices=SHELLS, help="; ".join(f"{shell}: {hint}" for shell, hint in HINTS.items()))
 
 

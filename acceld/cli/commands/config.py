@@ -7,11 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from acceld import config
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to show."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "what",
         nargs="?",
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show: every value and its origin; default: the commented file; path: the files that are read",
     )
     parser.add_argument("--changed", action="store_true", help="only values that are not defaults")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         for path in resolved.files or (Path.cwd() / config.FILE_NAME,):
             print(path)
         return 0
-    values = flatten(asdict(resolved.config))
+    values = config.dotted(asdict(resolved.config))
     rows = [
         (key, show(value), resolved.origins.get(key, "default"))
         for key, value in values.items()
@@ -49,17 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_table(rows, ("key", "value", "from"))
     return 0
-
-
-def flatten(section: dict[str, object], prefix: str = "") -> dict[str, object]:
-    """Dotted keys of nested sections."""
-    found: dict[str, object] = {}
-    for name, value in section.items():
-        if isinstance(value, dict):
-            found |= flatten(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value
-    return found
 
 
 def show(value: object) -> str:

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from acceld.cli.history_source import history_file, reading
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import add_json, number_of
+from acceld.cli.connect import reading, records
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import UsageError
 
@@ -16,10 +16,10 @@ FIGURES = ("calls", "failed_calls", "input_tokens", "cached_tokens", "output_tok
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, and how to group."""
+    """Add the arguments of the command."""
     parser.add_argument("run", nargs="?", metavar="r12", help="one run; default: all of them")
     parser.add_argument("--by", choices=BY, default="role", help="what a line is (default: role)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,9 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.by == "iteration":
         lines = found["by_iteration"]
     elif arguments.by == "candidate":
-        lines = _rows(arguments.home, BY_CANDIDATE, number)
+        lines = records(arguments.home, BY_CANDIDATE, (number,))
     elif arguments.by == "failure":
-        lines = _rows(arguments.home, BY_FAILURE, number)
+        lines = records(arguments.home, BY_FAILURE, (number,))
     else:
         lines = grouped(found["by_model"], arguments.by)
     if arguments.json:
@@ -105,11 +105,3 @@ BY_FAILURE = (
     "sum(cost_usd) AS cost_usd FROM tried GROUP BY failure ORDER BY tries DESC, failure"
 )
 """Repairs by the class of failure they answered: how many were tried, how many passed, what they cost."""
-
-
-def _rows(home: str | None, statement: str, run: int | None) -> list[dict[str, Any]]:
-    from acceld.store.history import query
-
-    with history_file(home) as connection:
-        table = query(connection, statement, (run,))
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]

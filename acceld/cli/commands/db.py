@@ -6,10 +6,13 @@ import argparse
 import asyncio
 import re
 import time
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
+from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
-from acceld.cli.output import print_json, say
+from acceld.cli.output import answer, say
 from acceld.errors import UsageError
 from acceld.home import Home, find_home
 
@@ -18,7 +21,7 @@ _UNITS_S = {"h": 3600, "d": 86400, "w": 604800, "m": 2629800}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "what", choices=("backup", "check", "restore", "vacuum", "prune", "path", "migrations"), help="what to do"
     )
@@ -26,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="check: leave out the slow part of the integrity check")
     parser.add_argument("--older", metavar="SPAN", help="prune: runs that ended so long ago, such as 30d, 12h, 6m")
     parser.add_argument("--dry-run", action="store_true", help="prune: only say what would go")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,53 +47,31 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _path(home: Home, arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        print_json({"database": str(home.database)})
-    else:
-        print(home.database)
-    return 0
+    return answer(arguments, {"database": str(home.database)}, str(home.database))
 
 
 def _migrations(home: Home, arguments: argparse.Namespace) -> int:
     from sqlite_utils import Database
 
     from acceld.store.connection import connect_reader
-    from acceld.store.migrations import migrations, names
+    from acceld.store.schema.migrations import migrations, names
 
-    connection = connect_reader(home.database)
-    try:
+    with closing(connect_reader(home.database)) as connection:
         applied = {one.name: one.applied_at for one in migrations.applied(Database(connection, execute_plugins=False))}
-    finally:
-        connection.close()
-    if arguments.json:
-        print_json({"migrations": [{"name": name, "applied_at": applied.get(name)} for name in names()]})
-    else:
-        for name in names():
-            print(f"{name}  {applied.get(name, 'not applied')}")
-    return 0
+    found = [{"name": name, "applied_at": applied.get(name)} for name in names()]
+    shown = "\n".join(f"{name}  {applied.get(name, 'not applied')}" for name in names())
+    return answer(arguments, {"migrations": found}, shown)
 
 
 def _check(home: Home, arguments: argparse.Namespace) -> int:
     from acceld.store.maintenance import check
 
     report = check(home.database, quick=arguments.quick)
-    if arguments.json:
-        print_json(
-            {
-                "ok": not report.problems,
-                "problems": list(report.problems),
-                "rows": report.rows,
-                "bytes": report.bytes,
-                "seconds": report.seconds,
-            }
-        )
-    else:
-        for problem in report.problems:
-            print(problem)
-        rows = ", ".join(f"{count} {name}" for name, count in report.rows.items())
-        print(f"{'DAMAGED' if report.problems else 'ok'}  {rows}  {size(report.bytes)}  {report.seconds:.1f} s")
-        if report.problems:
-            say(f"`acceld db restore FILE` puts a copy in its place and keeps it aside; copies are in {home.backups}")
+    rows = ", ".join(f"{count} {name}" for name, count in report.rows.items())
+    state = f"{'DAMAGED' if report.problems else 'ok'}  {rows}  {size(report.bytes)}  {report.seconds:.1f} s"
+    answer(arguments, {"ok": not report.problems} | asdict(report), "\n".join([*report.problems, state]))
+    if report.problems and not arguments.json:
+        say(f"`acceld db restore FILE` puts a copy in its place and keeps it aside; copies are in {home.backups}")
     return 1 if report.problems else 0
 
 
@@ -100,11 +81,7 @@ def _backup(home: Home, arguments: argparse.Namespace) -> int:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     target = Path(arguments.target) if arguments.target else home.backups / f"acceld-{stamp}.db"
     written = backup(home.database, target.absolute())
-    if arguments.json:
-        print_json({"backup": str(target), "bytes": written})
-    else:
-        print(f"{target}  {size(written)}")
-    return 0
+    return answer(arguments, {"backup": str(target), "bytes": written}, f"{target}  {size(written)}")
 
 
 def _restore(home: Home, arguments: argparse.Namespace) -> int:
@@ -118,11 +95,8 @@ def _restore(home: Home, arguments: argparse.Namespace) -> int:
     _not_served(home, f"restore {arguments.target}")
     home.prepare()
     aside = restore(home.database, copy)
-    if arguments.json:
-        print_json({"restored": str(copy), "replaced": str(aside) if aside else None})
-    else:
-        print(f"{home.database} is {copy} again" + (f"; what was there is in {aside}" if aside else ""))
-    return 0
+    shown = f"{home.database} is {copy} again" + (f"; what was there is in {aside}" if aside else "")
+    return answer(arguments, {"restored": str(copy), "replaced": str(aside) if aside else None}, shown)
 
 
 def _vacuum(home: Home, arguments: argparse.Namespace) -> int:
@@ -132,11 +106,7 @@ def _vacuum(home: Home, arguments: argparse.Namespace) -> int:
     before = size_bytes(home.database)
     vacuum(home.database)
     after = size_bytes(home.database)
-    if arguments.json:
-        print_json({"bytes_before": before, "bytes_after": after})
-    else:
-        print(f"{size(before)} -> {size(after)}")
-    return 0
+    return answer(arguments, {"bytes_before": before, "bytes_after": after}, f"{size(before)} -> {size(after)}")
 
 
 def _prune(home: Home, arguments: argparse.Namespace) -> int:
@@ -160,14 +130,10 @@ def _prune(home: Home, arguments: argparse.Namespace) -> int:
                 await store.close()
 
         counts = asyncio.run(forget())
-    if arguments.json:
-        print_json({"pruned": counts, "dry_run": arguments.dry_run})
-    else:
-        would = "would go" if arguments.dry_run else "gone"
-        print(f"{', '.join(f'{count} {name}' for name, count in counts.items())} {would}; insights are kept")
-        if not arguments.dry_run and counts["runs"]:
-            say("acceld db vacuum gives the space back")
-    return 0
+    if not (arguments.json or arguments.dry_run) and counts["runs"]:
+        say("acceld db vacuum gives the space back")
+    gone = f"{', '.join(f'{count} {name}' for name, count in counts.items())} {'would go' if arguments.dry_run else 'gone'}"
+    return answer(arguments, {"pruned": counts, "dry_run": arguments.dry_run}, f"{gone}; insights are kept")
 
 
 def _not_served(home: Home, what: str) -> None:

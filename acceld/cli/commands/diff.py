@@ -8,14 +8,14 @@ import sys
 from typing import Any
 
 from acceld import figures
-from acceld.cli.history_source import History, reading
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import add_json, number_of
+from acceld.cli.connect import History, reading
 from acceld.cli.output import print_json
 from acceld.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Two candidates, or one and what to compare it with."""
+    """Add the arguments of the command."""
     parser.add_argument("candidate", metavar="c345|r12", help="a candidate, or a run for its best")
     parser.add_argument(
         "against",
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="c301|parent|baseline|best",
         help="default: parent; for a run: baseline",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

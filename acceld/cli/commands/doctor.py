@@ -8,34 +8,24 @@ import os
 import platform
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
-from acceld import config
+from acceld import config, plugins
+from acceld.cli.arguments import add_json
+from acceld.cli.commands.status import size
 from acceld.cli.output import print_json
+from acceld.device import Finding
 from acceld.errors import AcceldError
 from acceld.home import find_home
-from acceld.targets import NEURON, TARGETS
+from acceld.targets import ALL_DEVICES
 
-State = Literal["ok", "note", "fail"]
-GLYPHS: dict[State, str] = {"ok": "✓", "note": "·", "fail": "✗"}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at. Only ``fail`` keeps acceld from its main job."""
-
-    name: str
-    state: State
-    text: str
-    todo: str = ""
+GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing but the form of the answer."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    """Add the arguments of the command."""
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,9 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         _data,
         _sandbox,
         _models,
-        _neuron,
-        _nvidia,
-        _cpu,
+        _devices,
+        _plugins,
     )
     findings: list[Finding] = []
     for look in looks:
@@ -94,6 +83,8 @@ def _configuration(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
+    from acceld.evaluate.correctness.datasets import size_bytes
+
     home = find_home(arguments.home)
     told = home.daemon()
     yield Finding(
@@ -105,6 +96,9 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     else:
         free = shutil.disk_usage(folder).free / 2**30
         yield Finding("state folder", "ok" if free > 2 else "note", f"{home.path}, {free:.0f} GiB free")
+    used, cap = size_bytes(home.datasets), config.load().config.evaluate.cache_bytes
+    text = f"{size(used)} of {size(cap)} in {home.datasets}"
+    yield Finding("data sets", "ok" if used <= cap else "note", text, "" if used <= cap else "acceld clean")
     yield Finding("sqlite", "ok", sqlite3.sqlite_version)
 
 
@@ -122,7 +116,9 @@ def _sandbox(_: argparse.Namespace) -> Iterator[Finding]:
     from acceld.evaluate.sandbox.ladder import probe_level
 
     report = asyncio.run(probe_level())
-    state: State = "ok" if report.level >= Level.L2 else "note" if report.untrusted_allowed else "fail"
+    state: Literal["ok", "note", "fail"] = (
+        "ok" if report.level >= Level.L2 else "note" if report.untrusted_allowed else "fail"
+    )
     refused = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
     yield Finding("sandbox", state, f"level {report.level.name}", refused)
 
@@ -140,102 +136,22 @@ def _models(_: argparse.Namespace) -> Iterator[Finding]:
             yield Finding(f"model {name}", "note", f"no key: {variable} is not set", f"export {variable}=...")
 
 
-def _neuron(_: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.devices.neuron.tools.detection import INSTALL, TOOLS, find_neuron
-
-    settings = config.load().config.devices
-    named = tuple({p: None for p in (settings.compile_python, settings.runner_python) if p})
-    found = find_neuron(named or (sys.executable,)) if named else find_neuron()
-    here = find_neuron((sys.executable,)).packages
-    for package in here:
-        if not package.real:
-            text = f"{package.name} {package.version} in this environment is PyPI's placeholder"
-            yield Finding("neuron", "note", text, INSTALL)
-    for package in found.packages:
-        yield Finding("neuron", "ok" if package.real else "note", f"{package.text} in {package.python}")
-    if not found.packages and not here:
-        yield Finding("neuron", "note", "no Neuron packages; candidates run on the simulator", INSTALL)
-    if found.devices:
-        yield Finding("trainium", "ok", f"{found.instance or 'instance'}: {', '.join(found.devices)}")
-        profiler = found.profiler or "no neuron-explorer or neuron-profile on PATH"
-        yield Finding("profiler", "ok" if found.profiler else "note", profiler, "" if found.profiler else TOOLS)
-    else:
-        yield Finding("trainium", "note", "no Neuron device on this machine")
-    if found.devices or named or any(package.real for package in found.packages):
-        yield from map(_neuron_backend, NEURON)
+def _devices(arguments: argparse.Namespace) -> Iterator[Finding]:
+    settings, home = config.load().config, find_home(arguments.home).path
+    for device in ALL_DEVICES:
+        if not device.doctor:
+            continue
+        try:
+            yield from plugins.named(device.doctor)(settings, home)
+        except AcceldError as error:
+            yield Finding(device.name, "fail", error.message, error.hint)
+        except Exception as error:  # noqa: BLE001  a device of somebody else may fail in any way
+            yield Finding(device.name, "note", f"its own check failed: {type(error).__name__}: {error}")
 
 
-def _neuron_backend(backend: str) -> Finding:
-    """What a Neuron backend would work with here, or what it lacks. Nothing is compiled."""
-    from acceld.devices.neuron.machine import find_machine
-    from acceld.devices.neuron.tools.detection import find_neuron
-    from acceld.devices.neuron.tools.toolchain import NEEDS
-
-    settings = config.load().config.devices
-    try:
-        found = asyncio.run(
-            find_machine(
-                backend,
-                compile_python=settings.compile_python,
-                runner_python=settings.runner_python,
-                wanted=settings.cores,
-            )
-        )
-    except AcceldError as error:
-        return Finding(backend, "note", error.message, error.hint)
-    python, package = found.tools.compile_python, NEEDS[TARGETS[backend].apis[0]]
-    if package not in {one.name for one in find_neuron((python,)).packages}:
-        return Finding(
-            backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium.md"
-        )
-    chip = found.chip or "a chip that the firmware does not name"
-    cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"
-    tools = f"compiler in {found.tools.compile_python}, runner in {found.tools.runner_python}"
-    return Finding(backend, "ok", f"{cores}; {tools}", f"acceld optimize WORKLOAD --backend {backend}")
-
-
-def _cpu(arguments: argparse.Namespace) -> Iterator[Finding]:
-    """What kernels for the host's processor would be built and timed with. Nothing is measured."""
-    from acceld.devices.cpu.driver import CpuDriver
-    from acceld.devices.cpu.peaks import FILE, stored_rates
-
-    driver = CpuDriver()
-    try:
-        driver.check()
-    except AcceldError as error:
-        yield Finding("cpu", "note", error.message, error.hint)
-        return
-    core = driver.leases()[0].name
-    if driver.compiler is None:
-        todo = "install gcc (apt install gcc)"
-        yield Finding("cpu", "note", f"{core}; no C compiler: none of gcc, cc and clang; numpy kernels only", todo)
-        return
-    found = stored_rates(find_home(arguments.home).path, driver.compiler.path)
-    if found is None:
-        told = f"peaks not measured yet: the first run does, in two seconds ({FILE})"
-    else:
-        memory = max(found.memory_bytes_per_s, found.shared_bytes_per_s)
-        told = f"measured peaks {found.flops_per_s / 1e9:.3g} GFLOP/s, {memory / 1e9:.3g} GB/s"
-    yield Finding("cpu", "ok", f"{driver.compiler.version}; {core}; {told}", "acceld optimize matmul_cpu --wait")
-
-
-def _nvidia(_: argparse.Namespace) -> Iterator[Finding]:
-    from acceld.devices.cuda.driver import CudaDriver
-    from acceld.devices.cuda.machine import INSTALL
-
-    driver = CudaDriver()
-    missing = [name for name in ("triton", "torch") if not _importable(name)]
-    todo = INSTALL if missing else ""
-    if shutil.which("nvidia-smi") is None:
-        yield Finding("nvidia", "note", "no NVIDIA driver: nvidia-smi is not on PATH; Triton kernels can not be timed")
-        return
-    try:
-        for one in driver.gpus:
-            known = f"chip {driver.gpu.name}" if driver.gpu else "no datasheet figures for it"
-            yield Finding("nvidia", "ok", f"GPU {one.index} {one.name}, driver {one.driver}, {one.clocks}; {known}")
-        driver.check()
-    except AcceldError as error:
-        yield Finding("nvidia", "note", error.message, error.hint)
-    else:
-        found = "triton and torch are here" if not missing else f"missing: {', '.join(missing)}"
-        yield Finding("triton", "note" if missing else "ok", found, todo)
+def _plugins(_: argparse.Namespace) -> Iterator[Finding]:
+    for group in plugins.GROUPS:
+        for plugin in plugins.plugins(group):
+            yield Finding("plug-in", "ok", f"{plugin.name} of {plugin.package} in {group}")
+    for one in plugins.broken():
+        yield Finding("plug-in", "note", f"{one.name} of {one.package} in {one.group} is not used: {one.reason}")

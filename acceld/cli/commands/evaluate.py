@@ -3,7 +3,7 @@
 The input has one JSON object a line: ``workload`` and ``kernel`` (its text) or ``file`` (a path beside the input), and
 where they differ from the flags ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``. The output has one line for
 each, in the same order; a command that was cut off goes on where its output ends. On a device the speed-up is the ratio
-to the baseline measured by turns in one session, with its interval; simulated latencies compare as they are.
+to the baseline measured interleaved in one session, with its interval; simulated latencies compare as they are.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from acceld import figures
+from acceld.cli.arguments import CONFIGURED, add_target
 from acceld.cli.connect import connected
 from acceld.cli.output import print_json, print_table, say
 from acceld.cli.samples import Summary, summaries
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
 from acceld.home import Home
-from acceld.targets import APIS, CHIPS, TARGETS
 
 ANSWER_S = 86_400.0
 """How long one answer may take: it waits for its turn first."""
@@ -34,12 +34,10 @@ PLACES = ("workload", "workload_folder", "backend", "api", "chip")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Input, output and what the lines do not say."""
+    """Add the arguments of the command."""
     parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
     parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
-    parser.add_argument("--backend", choices=tuple(TARGETS), help="what judges them (default: as acceld.toml says)")
-    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
-    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
+    add_target(parser, backend=f"what judges them {CONFIGURED}")
     parser.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
     parser.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="requests at the same time (default 8)")
@@ -61,7 +59,7 @@ class Item:
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What its baseline depends on."""
+        """The fields that its baseline depends on."""
         return tuple(self.body.get(name) for name in PLACES)
 
 
@@ -89,12 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _items(path: Path, arguments: argparse.Namespace) -> Iterator[Item]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} can not be read: {error}") from error
     seen: set[str | int] = set()
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_text(path).splitlines(), 1):
         if not line.strip():
             continue
         item = _item(line, number, path, arguments)
@@ -119,7 +113,7 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
         )
     kernel = raw.pop("kernel", None)
     if kernel is None:
-        kernel = _text(path.parent / str(raw.pop("file")), where)
+        kernel = _text(path.parent / str(raw.pop("file")), f"{where}: ")
     kernel = dict(kernel) if isinstance(kernel, dict) else {"text": kernel}
     flags = {"backend": arguments.backend, "api": arguments.api, "chip": arguments.chip, "gate": arguments.gate}
     body = {name: value for name, value in flags.items() if value is not None} | raw
@@ -132,11 +126,11 @@ def _item(line: str, number: int, path: Path, arguments: argparse.Namespace) -> 
     return Item(name, body | {"id": name, "kernel": kernel, "against": ["baseline"], "details": False})
 
 
-def _text(path: Path, where: str) -> str:
+def _text(path: Path, where: str = "") -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}: {path} can not be read: {error}") from error
+        raise UsageError(f"{where}{path} can not be read: {error}") from error
 
 
 def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
@@ -259,7 +253,7 @@ def _told(record: dict[str, Any]) -> str:
 
 def _print(found: Sequence[Summary], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print_json({"best_of": arguments.best_of, "rows": [one.plain() for one in found]})
+        print_json({"best_of": arguments.best_of, "rows": [asdict(one) for one in found]})
         return
     rows = [
         (

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from acceld.cli.history_source import history_file
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import number_of
+from acceld.cli.connect import history_file
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
 from acceld.workloads.discovery import workload_folders
@@ -18,7 +18,7 @@ FORMATS = ("pairs", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashin
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, as what, and where to."""
+    """Add the arguments of the command."""
     parser.add_argument("runs", nargs="*", metavar="r12", help="default: every run that ended")
     parser.add_argument("--format", choices=FORMATS, required=True, help="docs/reports.md describes each")
     parser.add_argument("--workload", help="runs of this workload only")
@@ -96,21 +96,21 @@ def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
 
 def _materials(arguments: argparse.Namespace) -> list[Any]:
     from acceld.report.datasets import Material
-    from acceld.store import queries
+    from acceld.store.reads.records import load_attempts, load_candidates, load_plans, load_run, load_runs
 
     folders = workload_folders()
     found = []
     with history_file(arguments.home) as connection:
         if arguments.runs:
-            runs = [queries.load_run(connection, number_of(text, "r")) for text in arguments.runs]
+            runs = [load_run(connection, number_of(text, "r")) for text in arguments.runs]
         else:
-            runs = [one for one in queries.load_runs(connection, limit=100_000) if one.state.ended]
+            runs = [one for one in load_runs(connection, limit=100_000) if one.state.ended]
         for one in runs:
             if arguments.workload and one.spec.workload != arguments.workload:
                 continue
-            plans = {plan.id: plan for plan in queries.load_plans(connection, one.id)}
-            attempts = [a for n in range(1, one.iteration + 1) for a in queries.load_attempts(connection, one.id, n)]
-            candidates = queries.load_candidates(connection, one.id)
+            plans = {plan.id: plan for plan in load_plans(connection, one.id)}
+            attempts = [a for n in range(1, one.iteration + 1) for a in load_attempts(connection, one.id, n)]
+            candidates = load_candidates(connection, one.id)
             folder = Path(one.spec.workload_folder) if one.spec.workload_folder else folders.get(one.spec.workload)
             reference = folder / "reference.py" if folder else None
             text = reference.read_text(encoding="utf-8") if reference and reference.is_file() else ""

@@ -7,10 +7,10 @@ import re
 import time
 from datetime import UTC, datetime
 
+from acceld.cli.arguments import add_forms, count
 from acceld.cli.commands.query import show
-from acceld.cli.history_source import history_file
-from acceld.cli.numbers import count
-from acceld.cli.output import add_forms, say
+from acceld.cli.connect import history_file
+from acceld.cli.output import say
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.model import shown_state
@@ -23,7 +23,7 @@ SHOWN = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to look for, and the form of the answer."""
+    """Add the arguments of the command."""
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--saved", metavar="NAME", help="best, failures, cost-per-win, insight-winrate, flaky, models, rules"
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read the file itself, which a running daemon does not mind."""
-    from acceld.store import history, listing
+    from acceld.store.reads import history, listing
 
     with history_file(arguments.home) as connection:
         if arguments.search:

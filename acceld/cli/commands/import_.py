@@ -13,7 +13,7 @@ from acceld.home import Home, find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to read."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "source",
         metavar="summary.json|DIR",
@@ -68,7 +68,7 @@ def _workloads(summary: Path, folder: Path, arguments: argparse.Namespace) -> in
 
 
 async def _record(source: Path, home: Home, only: str, chip: str | None) -> list[Any]:
-    """What was written, a record a run."""
+    """Write the history; return a record for each run."""
     from acceld.report.checkpoints import checkpoints, is_checkpoint
     from acceld.report.imports import flashinfer
     from acceld.report.recording import record_checkpoint, record_results

@@ -7,20 +7,21 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from acceld import config, drafts
-from acceld.cli.commands.profile import FINE, NOT_PASSED, Subject, grid_argument, print_evaluation, record
+from acceld import config, drafts, plugins
+from acceld.cli.arguments import add_json, add_launch, add_target
+from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
+from acceld.cli.kernels import NOT_PASSED, default_target, judged, parsed_kernel
 from acceld.cli.output import print_json, say
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError
 from acceld.home import find_home
-from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
+from acceld.targets import DEVICE_OF, SIMULATOR, Choice, choose
 from acceld.workloads import BASELINE_FILES, ArraySpec, load_workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The kernel, what it is called with, and where to write."""
+    """Add the arguments of the command."""
     parser.add_argument("kernel", metavar="KERNEL", help="a .py file, or a .c file for the host's processor")
     parser.add_argument("--arg", action="append", default=[], metavar="[NAME=]SHAPE:DTYPE", help="an array, in order")
     parser.add_argument(
@@ -28,23 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--inputs", metavar="SAMPLE.npz", help="arrays by argument name, used as they are")
     parser.add_argument("--reference", metavar="REF.py", help="numpy oracle: forward, and optionally get_inputs")
-    parser.add_argument("--entry", default="", help="name of the kernel function")
-    parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
-    parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
+    add_launch(parser)
     parser.add_argument("--mutates", action="append", default=[], metavar="NAME", help="an argument the kernel writes")
-    parser.add_argument("--chip", choices=SIMULATED_CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument(
-        "--api", choices=TARGETS[SIMULATOR].apis, help="what kernels are written for (default: as acceld.toml says)"
-    )
+    add_target(parser, simulated=True)
     parser.add_argument("-o", "--output", metavar="DIR", help="the folder to write (default: ./<kernel's name>)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the folder, run the kernel once, print the verdict."""
     flags = {"search.chip": arguments.chip, "search.api": arguments.api}
     settings = config.load(flags=flags).config
-    default = Choice(SIMULATOR, settings.search.api, settings.search.chip)
+    default = default_target(settings, SIMULATOR)
     path = Path(arguments.kernel)
     in_c = path.suffix == ".c"
     if in_c and (arguments.api or arguments.chip):
@@ -55,9 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         choose(default, api="c") if in_c else choose(default, backend=SIMULATOR, api=arguments.api, chip=arguments.chip)
     )
     chip, api = where.chip, where.api
-    kernel = load_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
-    if not in_c and (error := syntax_error(kernel.text, path)) is not None:
-        raise error
+    kernel = parsed_kernel(path, api=api, entry=arguments.entry, grid=arguments.grid, lnc=arguments.lnc)
     folder = Path(arguments.output or path.stem)
     if folder.exists():
         raise UsageError(f"{folder} exists", hint="choose another folder with -o")
@@ -162,7 +156,7 @@ def _write(
 async def _verdict(
     kernel: Kernel, name: str, folder: Path, where: Choice, settings: config.EvaluateConfig, state: Path
 ) -> Evaluation:
-    from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, started
+    from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
 
     judge: Evaluator
     if where.backend == SIMULATOR:
@@ -170,18 +164,8 @@ async def _verdict(
 
         judge = Judge(settings, state)
     else:
-        from acceld.devices.cpu.driver import CpuDriver
-        from acceld.evaluate.hosted.evaluator import HostedJudge
-
-        judge = HostedJudge(settings, state, CpuDriver())
-    request = EvaluationRequest(
-        kernel=kernel,
-        workload=name,
-        workload_folder=str(folder),
-        chip=where.chip,
-        backend=where.backend,
-        gate=Gate.SEARCH,
-        priority=Priority.BASELINE,
-    )
+        workplace = Workplace(settings, config.DevicesConfig(), state)
+        judge = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
+    place = {"workload": name, "folder": str(folder), "chip": where.chip}
     async with started(judge):
-        return await judge.evaluate(request)
+        return await judged(judge, kernel, Gate.SEARCH, backend=where.backend, priority=Priority.BASELINE, **place)

@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from acceld import figures
-from acceld.cli.history_source import reading
-from acceld.cli.ids import number_of
-from acceld.cli.numbers import count
+from acceld.cli.arguments import count, number_of
+from acceld.cli.connect import reading
 from acceld.cli.output import print_json, print_json_lines, print_pairs, print_table, say
 from acceld.client import Client
 from acceld.home import find_home
@@ -23,7 +22,7 @@ NONE_FOUND = "no insight is like that; acceld insights lists all"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which ones, or what to do with one."""
+    """Add the arguments of the command."""
     parser.add_argument("insight", nargs="?", metavar="i38", help="one insight with its slow and its fast kernel")
     parser.add_argument("--run", metavar="r12", help="insights of this run only")
     parser.add_argument("--chip", help="insights for this chip only")

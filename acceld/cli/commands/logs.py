@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from acceld.cli.numbers import natural
+from acceld.cli.arguments import natural
 from acceld.cli.output import say
 from acceld.home import find_home
 
@@ -18,7 +18,7 @@ POLL_S = 0.3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which lines."""
+    """Add the arguments of the command."""
     parser.add_argument("-f", "--follow", action="store_true", help="go on as lines come; Ctrl-C ends")
     parser.add_argument("-n", "--lines", type=natural, default=50, metavar="N", help="the newest N lines (default 50)")
     parser.add_argument("--level", choices=LEVELS, default="debug", help="this level and those above it")

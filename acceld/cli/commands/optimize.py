@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from acceld import config
-from acceld.cli.numbers import amount, count, natural, span
+from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count, natural, span
+from acceld.cli.kernels import default_target, parsed_kernel, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.errors import BudgetError, UsageError, WorkloadError
 from acceld.home import Home, find_home
-from acceld.kernel_files import load_kernel, syntax_error
-from acceld.model import PRESETS, Kernel, RunSpec, RunState, SearchParameters
-from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
+from acceld.model import (
+    PRESETS,
+    PROPOSERS,
+    SEARCH_OPTIONS,
+    Kernel,
+    MemoryPolicy,
+    RunSpec,
+    RunState,
+    SearchParameters,
+    StrategyName,
+)
+from acceld.targets import SIMULATOR, Choice, choose
 
 if TYPE_CHECKING:
     from acceld.workloads import Workload
@@ -27,7 +38,7 @@ BACKEND_START_S = 900.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Target and choices; what is not said comes from acceld.toml."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "target", metavar="WORKLOAD|KERNEL.py", nargs="?", help="a workload, or a kernel file with --workload"
     )
@@ -47,40 +58,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument("--proposer", choices=("rules", "llm"), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
-    parser.add_argument("--iterations", type=count, metavar="N", help="at most so many")
-    parser.add_argument("--beam", type=count, metavar="B", help="candidates kept between iterations")
-    parser.add_argument("--plans", type=count, metavar="N", help="plans a parent")
-    parser.add_argument("--attempts", type=count, metavar="K", help="attempts a plan")
-    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
-    parser.add_argument("--backend", choices=tuple(TARGETS), help="what judges them (default: as acceld.toml says)")
+    add_option(parser, "iterations", count, "N")
+    add_option(parser, "beam_width", count, "B", flag="--beam")
+    add_option(parser, "plans", count, "N")
+    add_option(parser, "attempts", count, "K")
+    add_target(parser, backend=f"what judges them {CONFIGURED}")
     parser.add_argument(
         "--screen", choices=("off", "simulator"), help="on a device: skip what the simulator finds clearly slower"
     )
+    parser.add_argument("--strategy", choices=get_args(StrategyName), help=option_text("strategy"))
+    parser.add_argument("--memory", choices=get_args(MemoryPolicy), help=option_text("memory"))
+    add_option(parser, "fixer_steps", natural, "N")
+    add_option(parser, "seed", natural, "N")
+    add_option(parser, "patience", natural, "N")
+    add_option(parser, "target_percent", span, "P")
+    add_option(parser, "max_usd_per_percent", amount, "USD")
+    add_option(parser, "fixer_usd", amount, "USD")
+    add_option(parser, "candidates", count, "N")
     parser.add_argument(
-        "--strategy", choices=("beam", "best_of_n", "reflexion", "random"), help="how parents are chosen"
+        "--no-planner",
+        dest="planner",
+        action="store_false",
+        default=None,
+        help="the executor works straight from the kernel",
     )
-    parser.add_argument(
-        "--memory", choices=("off", "fifo", "random", "value"), help="which insights the planner is shown"
-    )
-    parser.add_argument("--fixer-steps", type=natural, metavar="N", help="repairs of a failed candidate")
-    parser.add_argument("--seed", type=natural, metavar="N", help="what every draw of the search derives from")
-    parser.add_argument(
-        "--patience", type=natural, metavar="N", help="stop after N iterations without progress; 0 never"
-    )
-    parser.add_argument("--target-percent", type=span, metavar="P", help="stop at this percent of attainable")
-    parser.add_argument(
-        "--max-usd-per-percent", type=amount, metavar="USD", help="stop when the next percent would cost more"
-    )
-    parser.add_argument("--fixer-usd", type=amount, metavar="USD", help="of the budget, what repairs may cost")
-    parser.add_argument("--candidates", type=count, metavar="N", help="stop once N candidates were judged")
-    parser.add_argument(
-        "--no-planner", action="store_true", help="the executor works straight from the kernel, without plans"
-    )
-    parser.add_argument("--budget-usd", type=amount, metavar="USD", help="cap on what models may cost")
-    parser.add_argument("--time-limit-s", type=span, metavar="S", help="end after S seconds")
+    add_option(parser, "budget_usd", amount, "USD")
+    add_option(parser, "time_limit_s", span, "S")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument("--name", default="", help="a name for the run")
     parser.add_argument("--dry-run", action="store_true", help="print what it would take, and start nothing")
@@ -88,7 +93,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--show-prompts", action="store_true", help="print what would be sent to models, and send nothing"
     )
     parser.add_argument("--wait", action="store_true", help="follow the run; Ctrl-C detaches")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
+
+
+def option_text(name: str) -> str:
+    """Return what a search parameter means."""
+    return str(SEARCH_OPTIONS[name].metadata["doc"])
+
+
+def add_option(
+    parser: argparse.ArgumentParser, name: str, kind: Callable[[str], Any], metavar: str, *, flag: str = ""
+) -> None:
+    """Add the flag of a search parameter, by default ``--its-name``."""
+    flag = flag or "--" + name.replace("_", "-")
+    parser.add_argument(flag, dest=name, type=kind, metavar=metavar, help=option_text(name))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -126,12 +144,12 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
     flags |= {"search.chip": arguments.chip, "devices.backend": arguments.backend, "devices.screen": arguments.screen}
     resolved = config.load(flags=flags)
     settings = resolved.config
-    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
+    default = default_target(settings)
     where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
     root, name = _target(arguments, where.api)
-    found = workload(name, [Path(folder) for folder in settings.paths.workloads])
+    found = workload(name, workload_folders(settings))
     if arguments.from_reference is not None:
-        if settings.search.proposer != "llm":
+        if not PROPOSERS[settings.search.proposer].writes_first:
             raise UsageError("rules only change kernels; a first one is written by models", hint="--proposer llm")
     elif root is None and where.api not in found.baselines:
         where = _baseline_choice(found, default, arguments)
@@ -151,7 +169,7 @@ def specification(arguments: argparse.Namespace) -> tuple[RunSpec, config.Config
 
 
 def _baseline_choice(found: Workload, default: Choice, arguments: argparse.Namespace) -> Choice:
-    """Where a workload's first baseline that fits what was asked for runs. WorkloadError where none does."""
+    """Return the target of a workload's first baseline that fits what was asked for. WorkloadError where none does."""
     if arguments.api is None:
         for api in found.baselines:
             with contextlib.suppress(UsageError):
@@ -176,9 +194,7 @@ def _target(arguments: argparse.Namespace, api: str) -> tuple[Kernel | None, str
         if arguments.workload:
             raise UsageError("--workload goes with a kernel file")
         return None, arguments.target
-    kernel = load_kernel(path, api=api, entry=arguments.entry or "")
-    if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
-        raise error
+    kernel = parsed_kernel(path, api=api, entry=arguments.entry or "")
     if arguments.workload:
         return kernel, arguments.workload
     if (path.parent / "workload.toml").is_file():
@@ -204,47 +220,13 @@ def _reference(arguments: argparse.Namespace) -> str:
 
 def parameters(arguments: argparse.Namespace, resolved: config.Resolved) -> SearchParameters:
     """Preset, then configuration where it says something, then flags."""
+    from acceld.daemon.specs import configured_search
+
     settings = resolved.config.search
-    configured = (
-        "seed",
-        "patience",
-        "fixer_steps",
-        "target_percent",
-        "time_limit_s",
-        "strategy",
-        "show_simulated",
-        "max_usd_per_percent",
-    )
-    base = PRESETS[settings.preset]
-    base = replace(base, **{k: getattr(settings, k) for k in configured if f"search.{k}" in resolved.origins})
-    given = {
-        "iterations": arguments.iterations,
-        "beam_width": arguments.beam,
-        "plans": arguments.plans,
-        "attempts": arguments.attempts,
-        "seed": arguments.seed,
-        "patience": arguments.patience,
-        "fixer_steps": arguments.fixer_steps,
-        "target_percent": arguments.target_percent,
-        "time_limit_s": arguments.time_limit_s,
-        "strategy": arguments.strategy,
-        "budget_usd": arguments.budget_usd if arguments.budget_usd is not None else resolved.config.budget.run_usd,
-        "fixer_usd": arguments.fixer_usd if arguments.fixer_usd is not None else resolved.config.budget.fixer_usd,
-        "max_usd_per_percent": arguments.max_usd_per_percent,
-        "candidates": arguments.candidates,
-        "planner": False if arguments.no_planner else None,
-        "from_reference": True if arguments.from_reference is not None else None,
-        "screen": True if resolved.config.devices.screen == "simulator" else None,
-    }
-    base = replace(base, **{k: v for k, v in given.items() if v is not None})
-    return replace(base, memory=memory_policy(arguments.memory or settings.memory, settings.proposer, base.beam_width))
-
-
-def memory_policy(asked: str, proposer: str, beam_width: int) -> str:
-    """``auto`` is off for rules, which do not read it, and at B = 1, where it does harm; else the paper's fifo."""
-    if asked != "auto":
-        return asked
-    return "off" if proposer == "rules" or beam_width == 1 else "fifo"
+    given = {name: value for name in SEARCH_OPTIONS if (value := getattr(arguments, name, None)) is not None}
+    given.pop("screen", None)  # the flag of a device's, which the configuration holds by now
+    given["from_reference"] = arguments.from_reference is not None
+    return configured_search(given, resolved.config, resolved.origins, settings.preset, settings.proposer)
 
 
 def as_body(spec: RunSpec) -> dict[str, Any]:
@@ -262,7 +244,7 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     from acceld.cli.outcome import print_outcome
     from acceld.cli.progress import progress_for
 
-    progress = progress_for()
+    progress = progress_for(run_id)
     try:
         for event in client.follow(run_id, wait_s=1.0):
             progress.update(event)
@@ -279,11 +261,9 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     else:
         print_outcome(result, best_file, str(home.database))
     if result["state"] == RunState.PAUSED:
-        say(
-            f"r{run_id} waits for a higher cap: raise it in the terminal UI (acceld attach), then: acceld resume r{run_id}"
-        )
+        say(f"r{run_id} waits for a higher cap: acceld budget r{run_id} USD raises it, and the run goes on")
         return BudgetError.exit_code
-    return 1 if result["state"] == RunState.FAILED else 0
+    return int(result["exit_code"])
 
 
 def write_best(home: Home, client: Client, result: dict[str, Any]) -> str | None:

@@ -9,33 +9,41 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acceld import config, drafts, figures, roofline
+from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.bare_arguments import bare_arguments
-from acceld.cli.output import print_json, print_pairs, print_table, say
+from acceld.cli.kernels import (
+    NOT_PASSED,
+    baseline_of,
+    default_target,
+    judged,
+    parsed_kernel,
+    workload_folders,
+    workload_of,
+)
+from acceld.cli.output import print_json, print_pairs, print_table, say, write_file
 from acceld.errors import UsageError
 from acceld.home import find_home
-from acceld.kernel_files import load_kernel, syntax_error
 from acceld.model import Evaluation, Gate, Kernel, Profile, Status
 from acceld.nki.errors import KernelFailure
 from acceld.roofline import peak_name
-from acceld.targets import SIMULATED_CHIPS, SIMULATOR, TARGETS, Choice, choose
+from acceld.targets import SIMULATOR, choose
 from acceld.workloads import ArraySpec, Workload, load_workload, workload
 
 if TYPE_CHECKING:
     from acceld.nki.ir.program import Program
 
-NOT_PASSED = 7
 PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki"}
 """What a kernel's file imports, by API."""
 FINE = frozenset({Status.PASSED, Status.UNCHECKED, Status.UNTESTED})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The kernel, what to check it against, and what to print."""
+    """Add the arguments of the command."""
     parser.add_argument("kernel", metavar="KERNEL.py|WORKLOAD", help="a kernel file, or a workload for its baseline")
     against = parser.add_mutually_exclusive_group()
     against.add_argument("--workload", help="check it against this workload")
@@ -46,30 +54,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scalar", action="append", default=[], metavar="NAME=VALUE", help="with --arg: a number, true or false"
     )
-    parser.add_argument("--entry", default="", help="name of the kernel function")
-    parser.add_argument("--grid", type=grid_argument, default=(), metavar="N[,N]", help="launch grid")
-    parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
-    parser.add_argument("--chip", choices=SIMULATED_CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument(
-        "--api", choices=TARGETS[SIMULATOR].apis, help="what kernels are written for (default: as acceld.toml says)"
-    )
+    add_launch(parser)
+    add_target(parser, simulated=True)
     parser.add_argument("--strict", action="store_true", help="all seeds and distributions, not one data set")
     parser.add_argument("--latency-only", action="store_true", help="do not run it on data")
     parser.add_argument("--ir", action="store_true", help="print the traced program instead")
     parser.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def grid_argument(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 2,4") from error
+    add_json(parser)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is profiled: a kernel, and a workload or bare arguments."""
+    """A kernel to profile, with a workload or bare arguments."""
 
     kernel: Kernel
     workload: Workload | None
@@ -86,11 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
     asked = arguments.api or _imported_api(Path(arguments.kernel))
     flags = {"search.chip": arguments.chip, "search.api": asked}
     settings = config.load(flags=flags).config
-    default = Choice(SIMULATOR, settings.search.api, settings.search.chip)
-    where = choose(default, backend=SIMULATOR, api=asked, chip=arguments.chip)
+    where = choose(default_target(settings, SIMULATOR), backend=SIMULATOR, api=asked, chip=arguments.chip)
     chip, api = where.chip, where.api
-    folders = [Path(folder) for folder in settings.paths.workloads]
-    with _subject(arguments, api, folders) as subject:
+    with _subject(arguments, api, settings) as subject:
         state = find_home(arguments.home).prepare()
         if arguments.ir:
             from acceld.nki.ir.printing import program_text
@@ -122,15 +116,11 @@ def _imported_api(path: Path) -> str | None:
 
 
 @contextmanager
-def _subject(arguments: argparse.Namespace, api: str, folders: list[Path]) -> Iterator[Subject]:
+def _subject(arguments: argparse.Namespace, api: str, settings: config.Config) -> Iterator[Subject]:
     path = Path(arguments.kernel)
     if path.suffix != ".py":
-        found = workload(arguments.kernel, folders)
-        baseline = found.baselines.get(api)
-        if baseline is None:
-            known = ", ".join(sorted(found.baselines)) or "none"
-            raise UsageError(f"workload {found.name} has no baseline for API {api}; it has {known}")
-        yield Subject(_load(baseline, arguments, api, found), found, found.kernel_arguments())
+        found = workload(arguments.kernel, workload_folders(settings))
+        yield Subject(_load(baseline_of(found, api), arguments, api, found), found, found.kernel_arguments())
         return
     if arguments.arg:
         kernel = _load(path, arguments, api, None)
@@ -141,31 +131,25 @@ def _subject(arguments: argparse.Namespace, api: str, folders: list[Path]) -> It
             found = _drafted(Path(arguments.reference), path, Path(folder))
             yield Subject(_load(path, arguments, api, found), found, found.kernel_arguments())
         return
-    if arguments.workload:
-        found = workload(arguments.workload, folders)
-    elif (path.parent / "workload.toml").is_file():
-        found = load_workload(path.parent)
-    else:
-        _load(path, arguments, api, None)
+    beside = workload_of(path, arguments.workload, settings)
+    kernel = _load(path, arguments, api, beside)
+    if beside is None:
         raise UsageError(
             f"{path} has nothing to be checked against and no shapes to be timed with",
             hint=f"give --workload, --reference or --arg SHAPE:DTYPE, or make a workload: acceld init {path} --arg ...",
         )
-    yield Subject(_load(path, arguments, api, found), found, found.kernel_arguments())
+    yield Subject(kernel, beside, beside.kernel_arguments())
 
 
 def _load(path: Path, arguments: argparse.Namespace, api: str, found: Workload | None) -> Kernel:
-    kernel = load_kernel(
+    return parsed_kernel(
         path,
         api=api,
+        exit_code=NOT_PASSED,
         entry=arguments.entry or (found.entry if found and found.entry else ""),
         grid=arguments.grid or (found.grid if found else ()),
         lnc=max(arguments.lnc, found.lnc if found else 1),
     )
-    if (error := syntax_error(kernel.text, path)) is not None:
-        error.exit_code = NOT_PASSED
-        raise error
-    return kernel
 
 
 def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
@@ -182,27 +166,16 @@ def _drafted(reference: Path, kernel: Path, folder: Path) -> Workload:
 async def _evaluate(
     subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
 ) -> Evaluation:
-    from acceld.evaluate.interface import EvaluationRequest, Priority
+    from acceld.evaluate.interface import Priority, started
     from acceld.evaluate.simulated.evaluator import Judge
 
     judge = Judge(settings, state)
-    await judge.start()
-    try:
+    async with started(judge):
         if subject.workload is None:
             return await judge.time(subject.kernel, subject.arguments, chip)
         gate = Gate.TIMING if arguments.latency_only else Gate.STRICT if arguments.strict else Gate.SEARCH
-        return await judge.evaluate(
-            EvaluationRequest(
-                kernel=subject.kernel,
-                workload=subject.workload.name,
-                workload_folder=str(subject.folder),
-                chip=chip,
-                gate=gate,
-                priority=Priority.BASELINE,
-            )
-        )
-    finally:
-        await judge.stop(0.0)
+        place = {"workload": subject.workload.name, "folder": str(subject.folder), "chip": chip}
+        return await judged(judge, subject.kernel, gate, priority=Priority.BASELINE, **place)
 
 
 def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path) -> Program:
@@ -221,10 +194,7 @@ def _write_timeline(program: Program, path: Path) -> None:
     from acceld.nki.timing.chrome_trace import chrome_trace
     from acceld.nki.timing.timeline import timeline
 
-    try:
-        path.write_text(json.dumps(chrome_trace(timeline(program))), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+    write_file(path, json.dumps(chrome_trace(timeline(program))))
     say(f"wrote {path}; open it at ui.perfetto.dev")
 
 
@@ -268,9 +238,7 @@ def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str |
         "seconds": {name: evaluation.seconds.get(name) for name in ("trace", "execute", "timeline")},
         "program_hash": evaluation.program_sha256 or None,
         "sandbox_level": evaluation.sandbox_level,
-        "failure": {"rule": failure.rule, "message": failure.message, "line": failure.line, "hint": failure.hint}
-        if failure
-        else None,
+        "failure": asdict(failure) if failure else None,
     }
 
 
@@ -355,6 +323,5 @@ def _latency(profile: Profile, chip: str) -> str:
 
 
 def _status(evaluation: Evaluation) -> str:
-    glyph = figures.STATUS_GLYPHS[evaluation.status]
     extra = {Status.UNCHECKED: " (no reference)", Status.UNTESTED: " (not run on data)"}.get(evaluation.status, "")
-    return f"{glyph} {evaluation.status}{extra}"
+    return figures.status(evaluation.status) + extra

@@ -6,13 +6,13 @@ import argparse
 import sys
 from typing import Any
 
-from acceld.cli.history_source import history_file
-from acceld.cli.numbers import count, span
-from acceld.cli.output import add_forms, print_csv, print_json, print_json_lines, print_table, say
+from acceld.cli.arguments import add_forms, count, span
+from acceld.cli.connect import history_file
+from acceld.cli.output import print_csv, print_json, print_json_lines, print_table, say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The statement and the form of the answer."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "sql", help="one statement that reads; docs/schema.md describes tables and views; - reads stdin"
     )
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the statement on the file itself."""
-    from acceld.store.history import query
+    from acceld.store.reads.history import query
 
     sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
     with history_file(arguments.home) as connection:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
-from acceld.cli.history_source import history_file
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import add_json, number_of
+from acceld.cli.connect import history_file
 from acceld.cli.output import print_json, print_pairs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run."""
+    """Add the arguments of the command."""
     parser.add_argument("run", metavar="r12", help="the run")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,26 +29,14 @@ def run(arguments: argparse.Namespace) -> int:
             {
                 "run": number,
                 "same": not found,
-                "beams": checked.beams,
-                "plans": checked.plans,
-                "attempts": checked.attempts,
-                "differences": [{"what": d.what, "stored": d.stored, "again": d.again} for d in found],
+                **asdict(checked),
+                "differences": [asdict(one) for one in found],
             }
         )
     elif first is None:
-        print_pairs(
-            [
-                ("run", f"r{number}: the same decisions"),
-                ("decided", f"{checked.beams} beams, {checked.plans} plans, {checked.attempts} attempts"),
-            ]
-        )
+        decided = f"{checked.beams} beams, {checked.plans} plans, {checked.attempts} attempts"
+        print_pairs([("run", f"r{number}: the same decisions"), ("decided", decided)])
     else:
-        print_pairs(
-            [
-                ("run", f"r{number}: {len(found)} differences; the first:"),
-                ("where", first.what),
-                ("stored", first.stored),
-                ("again", first.again),
-            ]
-        )
+        run = ("run", f"r{number}: {len(found)} differences; the first:")
+        print_pairs([run, ("where", first.what), ("stored", first.stored), ("again", first.again)])
     return 1 if found else 0

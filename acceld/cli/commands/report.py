@@ -6,14 +6,14 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
-from acceld.cli.history_source import reading
-from acceld.cli.ids import number_of
-from acceld.cli.output import print_json, say
+from acceld.cli.arguments import numbers_of
+from acceld.cli.connect import reading
+from acceld.cli.output import print_json, say, write_file
 from acceld.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and where to."""
+    """Add the arguments of the command."""
     parser.add_argument("runs", nargs="+", metavar="r12", help="one run, or several on one page")
     parser.add_argument("-o", "--output", metavar="FILE.html", help="default: report-r12.html")
     parser.add_argument("--redact", action="store_true", help="leave out what models wrote, and messages")
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     from acceld.report.markdown import markdown
     from acceld.report.page import page
 
-    numbers = [number_of(text, "r") for text in arguments.runs]
+    numbers = numbers_of(arguments.runs)
     with reading(arguments.home) as history:
         runs = [gather(history.get, number, redact=arguments.redact) for number in numbers]
     if arguments.json:
@@ -40,10 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _pictures(page(runs, version("acceld")), Path(arguments.png))
     else:
         place = Path(arguments.output or f"report-{'-'.join(f'r{number}' for number in numbers)}.html")
-        try:
-            place.write_text(page(runs, version("acceld")), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{place}: {error.strerror}") from error
+        write_file(place, page(runs, version("acceld")))
         say(f"wrote {place} ({place.stat().st_size / 1000:.0f} kB)")
     return 0
 

@@ -10,7 +10,7 @@ from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """As ``start``."""
+    """Add the arguments of the command."""
     start.add_arguments(parser)
 
 

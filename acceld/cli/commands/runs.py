@@ -6,14 +6,14 @@ import argparse
 from typing import Any
 
 from acceld import figures
-from acceld.cli.history_source import reading
-from acceld.cli.numbers import count
+from acceld.cli.arguments import add_json, count
+from acceld.cli.connect import reading
 from acceld.cli.output import print_json, print_table, say
 from acceld.model import STOPPED, RunState
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to list."""
+    """Add the arguments of the command."""
     parser.add_argument("--workload", help="runs of this workload only")
     parser.add_argument(
         "--state",
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="runs that stand so; stopped: under way when the daemon ended",
     )
     parser.add_argument("--limit", type=count, default=20, metavar="N", help="rows at most (default 20)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

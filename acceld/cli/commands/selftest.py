@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceld import config
-from acceld.cli.numbers import count
+from acceld.cli.arguments import add_json, count
 from acceld.cli.output import print_json, print_table, say
 from acceld.figures import brief_latency
 from acceld.model import Source
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which attacks, how often, and the form of the answer."""
+    """Add the arguments of the command."""
     parser.add_argument("--attacks", metavar="DIR", type=Path, help="a folder of further attacks")
     parser.add_argument("--backend", choices=("simulator", "cpu"), default="simulator", help="whose judge to attack")
     parser.add_argument("--only", metavar="GLOB", default="", help="only attacks whose id matches, such as 'F*'")
     parser.add_argument("--repeats", metavar="N", type=count, default=1, help="try each N times")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the suite; 1 where somebody was fooled, something died or an honest kernel was refused."""
-    from acceld.evaluate.selftest.runner import run_selftest
+    """Run the suite; return 1 if the judge was fooled, died, refused an honest kernel or caught an attack by another rule."""
+    from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 
     settings = config.load().config
     done, last = 0, time.monotonic()
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     def told(result: Result) -> None:
         nonlocal done, last
         done += 1
-        bad = result.outcome in ("fooled", "death", "false_reject")
+        bad = result.outcome in FAILURES
         if bad or result.outcome == "unlabeled" or time.monotonic() - last > 5:
             last = time.monotonic()
             why = f": {result.status} {result.rule} {result.message}" if bad else ""
@@ -65,14 +65,15 @@ def run(arguments: argparse.Namespace) -> int:
         print_table(rows, ("attack", "as", "on", "expected", "became", "why"))
     data["not_tried"] = len(report.broken)
     names = (
-        "level attacks honest fooled rejected truthful unlabeled false_rejects judge_deaths not_tried seconds".split()
-    )
+        "level attacks honest fooled rejected caught_by_another_rule truthful unlabeled false_rejects judge_deaths "
+        "not_tried seconds"
+    ).split()
     print_table([(name.replace("_", " "), str(data[name])) for name in names], ("what", "value"))
     return 0 if report.passed else 1
 
 
 def _row(result: Result, backend: str) -> tuple[str, ...]:
-    """What became of one attack, in words."""
+    """Return the table row of one attack."""
     source = Source.SIMULATED if backend == "simulator" else Source.MEASURED
     latency = "" if result.latency_us is None else brief_latency(result.latency_us, source)
     why = " ".join(filter(None, (result.status, latency, result.rule, result.message)))

@@ -10,7 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from acceld.cli.output import print_json, say
+from acceld.cli.arguments import add_json
+from acceld.cli.output import answer, say
 from acceld.errors import UsageError
 from acceld.home import Home, find_home
 
@@ -35,9 +36,9 @@ WantedBy=default.target
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to do."""
+    """Add the arguments of the command."""
     parser.add_argument("what", choices=("install", "uninstall", "status", "show"), help="show prints the unit file")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,15 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
         done = f"removed {path}"
     else:
         done = f"{path} {'is installed' if path.exists() else 'is not installed'}"
-    if arguments.json:
-        print_json({"unit": str(path), "installed": path.exists()})
-    else:
-        print(done)
-    return 0
+    return answer(arguments, {"unit": str(path), "installed": path.exists()}, done)
 
 
 def unit_path(home: Home) -> Path:
-    """Where the unit file of a state folder goes."""
+    """Return the path of a state folder's unit file."""
     base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     digest = hashlib.sha256(os.fsencode(home.path)).hexdigest()[:8]
     return base / "systemd" / "user" / f"acceld-{digest}.service"

@@ -7,22 +7,23 @@ import re
 from typing import Any
 
 from acceld import figures
-from acceld.cli.history_source import History, reading
+from acceld.cli.arguments import add_json
+from acceld.cli.connect import History, reading
 from acceld.cli.outcome import print_outcome
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.errors import UsageError
-from acceld.model import Source, Status
+from acceld.model import Source
 from acceld.roofline import peak_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The id."""
+    """Add the arguments of the command."""
     parser.add_argument("id", metavar="r12|c345|i38|e901", help="a run, a candidate, an insight or an evaluation")
     parser.add_argument("--source", action="store_true", help="of a candidate: print the kernel alone")
     parser.add_argument(
         "--diff", metavar="AGAINST", nargs="?", const="parent", help="parent (default), baseline, best, id"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +56,7 @@ def _candidates(history: History, run: int) -> None:
         (
             f"c{one['id']}",
             str(one["iteration"]),
-            f"{figures.STATUS_GLYPHS[Status(one['status'])]} {one['status']}" if one["status"] else one["state"],
+            figures.status(one["status"]) if one["status"] else one["state"],
             figures.brief_latency(one["latency_us"], one["source"]),
             f"{one['speedup']:.2f}x" if one["speedup"] else "—",
             one["title"] or "baseline",
@@ -109,10 +110,9 @@ def _candidate(history: History, number: int, arguments: argparse.Namespace) -> 
 
 
 def _evaluation(found: dict[str, Any]) -> None:
-    status = Status(found["status"])
     profile = found.get("profile")
     gate = f", {found['gate']} gate" if found["gate"] else ""
-    pairs = [("status", f"{figures.STATUS_GLYPHS[status]} {status}{gate}  (sandbox {found['sandbox_level'] or '—'})")]
+    pairs = [("status", f"{figures.status(found['status'])}{gate}  (sandbox {found['sandbox_level'] or '—'})")]
     if found["failure_message"]:
         where = f"line {found['failure_line']}: " if found["failure_line"] else ""
         pairs.append(("why", f"{where}{found['failure_message']}  [{found['failure_rule']}]"))

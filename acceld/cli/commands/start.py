@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from acceld.cli.numbers import amount
-from acceld.cli.output import print_json, say
-from acceld.daemon.launch import ensure, launch
-from acceld.home import Home, find_home
+from acceld.cli.arguments import add_json, amount
+from acceld.cli.output import answer, say
+from acceld.daemon.launch import launch
+from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How it runs."""
+    """Add the arguments of the command."""
     parser.add_argument("--foreground", action="store_true", help="stay in this terminal, log to it; Ctrl-C stops")
     parser.add_argument("--idle-exit", type=amount, metavar="S", help="end after S seconds without runs and clients")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,16 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         words = ["--home", str(home.path), "--foreground"]
         return main(words if arguments.idle_exit is None else [*words, "--idle-exit", str(arguments.idle_exit)])
     told = launch(home, idle_exit_s=arguments.idle_exit)
-    if arguments.json:
-        print_json(told | {"home": str(home.path)})
-    else:
-        print(f"acceld {told['version']} serves {home.path} as pid {told['pid']}")
+    if not arguments.json:
         say(f"log: {home.log_file}")
-    return 0
-
-
-def ensure_daemon(home: Home, *, idle_exit_s: float | None = None) -> None:
-    """Start a daemon where none runs; it ends by itself after ``idle_exit_s``."""
-    if home.daemon() is None:
-        say(f"starting a daemon for {home.path}")
-    ensure(home, idle_exit_s=idle_exit_s)
+    serves = f"acceld {told['version']} serves {home.path} as pid {told['pid']}"
+    return answer(arguments, told | {"home": str(home.path)}, serves)

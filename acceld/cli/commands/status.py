@@ -8,13 +8,14 @@ import sys
 from typing import Any
 
 from acceld import figures
+from acceld.cli.arguments import add_json
 from acceld.client import Client
 from acceld.home import find_home
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The form of the answer."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    """Add the arguments of the command."""
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,6 +52,7 @@ def lines(status: dict[str, Any]) -> list[str]:
         *(f"cores     {plain(told)}" for told in figures.cores(queue)),
         f"storage   {size(storage['bytes'])}, {size(storage['free_bytes'])} free"
         + (f"  DEGRADED: {storage['degraded']}" if storage["degraded"] else ""),
+        f"data sets {size(storage['data_bytes'])} of {size(storage['data_cap_bytes'])}",
         f"spent     {'?' if status['cost_usd'] is None else format(status['cost_usd'], '.4f')} USD",
     ]
     if status["idle_exit_s"] is not None:

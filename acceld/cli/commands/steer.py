@@ -1,18 +1,19 @@
-"""``acceld pause|resume|cancel|pin|veto|hint``: change a run while it goes on. Each is recorded with who did it."""
+"""``acceld pause|resume|cancel|pin|veto|hint|budget``: change a run while it goes on. Each is recorded with who did it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from acceld.cli.ids import number_of
+from acceld.cli.arguments import add_json, number_of
 from acceld.cli.output import print_json, say
 from acceld.client import Client
 from acceld.home import find_home
+from acceld.model import RunState
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A run, or a candidate of one."""
+    """Add the arguments of the command."""
     name = parser.prog.split()[-1]
     if name in ("pin", "veto"):
         parser.add_argument("candidate", metavar="c345", help="the candidate")
@@ -21,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", metavar="r12", help="the run")
     if name == "hint":
         parser.add_argument("text", help="such as: 'try keeping the weights in SBUF across row tiles'")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    if name == "budget":
+        parser.add_argument("usd", type=float, metavar="USD", help="the new cap; a run that waited for it goes on")
+    add_json(parser)
     parser.set_defaults(action=name)
 
 
@@ -39,7 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
         run_id = number_of(arguments.run, "r")
     if arguments.action == "hint":
         body["text"] = arguments.text
+    if arguments.action == "budget":
+        body["usd"] = arguments.usd
     answer = client.send("POST", f"/v1/runs/{run_id}/actions", body)
+    if arguments.action == "budget" and client.get(f"/v1/runs/{run_id}")["state"] == RunState.PAUSED:
+        answer = client.send("POST", f"/v1/runs/{run_id}/actions", {"action": "resume"}) | {"result": answer["result"]}
     if arguments.json:
         print_json({"action": answer["action"], "result": answer["result"], "run": answer["run"]})
     else:

@@ -7,30 +7,27 @@ import os
 import signal
 import time
 
-from acceld.cli.numbers import amount
-from acceld.cli.output import print_json, say
+from acceld.cli.arguments import add_json, amount
+from acceld.cli.output import answer, say
 from acceld.client import Client, not_running
 from acceld.errors import DaemonError
 from acceld.home import Home, find_home, process_start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How long running evaluations may take."""
+    """Add the arguments of the command."""
     parser.add_argument("--now", action="store_true", help="give running evaluations no time")
     parser.add_argument("--timeout", type=amount, default=60.0, metavar="S", help="give up waiting after S seconds")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Stop and wait until it has ended."""
     home = find_home(arguments.home)
     pid = stop(home, grace_s=0.0 if arguments.now else None, timeout_s=arguments.timeout)
-    if arguments.json:
-        print_json({"stopped": pid, "home": str(home.path)})
-    else:
-        print(f"stopped (pid {pid})")
+    if not arguments.json:
         say("runs that had not ended go on when a daemon starts again")
-    return 0
+    return answer(arguments, {"stopped": pid, "home": str(home.path)}, f"stopped (pid {pid})")
 
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:

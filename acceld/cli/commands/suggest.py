@@ -4,50 +4,43 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from acceld import config
+from acceld.cli.arguments import add_json, add_target
+from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, parsed_kernel, workload_folders, workload_of
 from acceld.cli.output import print_json, say
 from acceld.errors import UsageError, did_you_mean
-from acceld.kernel_files import load_kernel, syntax_error
-from acceld.targets import APIS, CHIPS, Choice, choose
-from acceld.workloads import Workload, load_workload, workload
+from acceld.targets import choose
+from acceld.workloads import Workload, workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The kernel."""
+    """Add the arguments of the command."""
     parser.add_argument(
         "kernel", metavar="KERNEL.py|KERNEL.c|WORKLOAD", help="a kernel file, or a workload for its baseline"
     )
-    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
+    add_target(parser)
     parser.add_argument("--workload", help="the workload that tells a file's shapes (default: workload.toml beside it)")
     parser.add_argument("--rule", metavar="NAME", help="only this rule")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print line, proven precondition, expected effect and diff of everything that would apply."""
     settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
-    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
     path = Path(arguments.kernel)
-    found = _workload(arguments, path, [Path(folder) for folder in settings.paths.workloads])
+    found = _workload(arguments, path, settings)
     asked = "c" if path.suffix == ".c" and arguments.api is None else arguments.api
-    api = choose(default, api=asked, chip=arguments.chip).api
+    api = choose(default_target(settings), api=asked, chip=arguments.chip).api
     if path.suffix not in (".py", ".c"):
         assert found is not None
         if asked is None and api not in found.baselines:
             api = next(iter(found.baselines), api)
-        if api not in found.baselines:
-            raise UsageError(f"workload {found.name} has no baseline for API {api}")
-        path = found.baselines[api]
+        path = baseline_of(found, api)
     shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments) if found else ()
-    text = load_kernel(path, api=api).text
-    if path.suffix == ".py" and (error := syntax_error(text, path)) is not None:
-        error.exit_code = 7
-        raise error
+    text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
     suggestions = suggested(text, api, arguments.rule, shapes)
     if arguments.json:
         print_json({"kernel": str(path), "api": api, "suggestions": suggestions})
@@ -63,15 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _workload(arguments: argparse.Namespace, path: Path, extra: Sequence[Path]) -> Workload | None:
+def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config) -> Workload | None:
     """The workload named, or the one of the file's folder; None for a file that belongs to none."""
     if path.suffix not in (".py", ".c"):
         if arguments.workload:
             raise UsageError("--workload goes with a kernel file")
-        return workload(arguments.kernel, extra)
-    if arguments.workload:
-        return workload(arguments.workload, extra)
-    return load_workload(path.parent) if (path.parent / "workload.toml").is_file() else None
+        return workload(arguments.kernel, workload_folders(settings))
+    return workload_of(path, arguments.workload, settings)
 
 
 def suggested(

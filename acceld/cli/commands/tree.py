@@ -6,17 +6,16 @@ import argparse
 from typing import Any
 
 from acceld import figures
-from acceld.cli.history_source import reading
-from acceld.cli.ids import number_of
-from acceld.cli.output import add_forms, print_csv, print_json, print_json_lines, say
-from acceld.model import Status
+from acceld.cli.arguments import add_forms, number_of
+from acceld.cli.connect import reading
+from acceld.cli.output import print_csv, print_json, print_json_lines, say
 
 COLUMNS = ("candidate", "parent", "iteration", "status", "latency_us", "speedup", "gate", "plan", "title")
 SHOWN = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, how much of it, and the form."""
+    """Add the arguments of the command."""
     parser.add_argument("run", metavar="r12", help="the run")
     parser.add_argument("--all", action="store_true", help=f"every candidate, not the {SHOWN} best of each parent")
     form = add_forms(parser)
@@ -85,7 +84,7 @@ def _print(
 
 
 def _line(node: dict[str, Any], kept: set[int], best: int | None, source: str) -> str:
-    status = f"{figures.STATUS_GLYPHS[Status(node['status'])]} {node['status']}" if node["status"] else "· waiting"
+    status = figures.status(node["status"]) if node["status"] else "· waiting"
     parts = [f"c{node['candidate']}", status]
     if node["latency_us"] is not None:
         parts += [figures.brief_latency(node["latency_us"], source), figures.speedup(node["speedup"])]

@@ -5,27 +5,24 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from acceld.cli.output import print_json, say
+from acceld.cli.arguments import add_json
+from acceld.cli.output import answer, say
 from acceld.trust import distrust, trust, trusted_folders
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The folder."""
+    """Add the arguments of the command."""
     parser.add_argument("folder", nargs="?", metavar="DIR", help="the folder that holds acceld.toml")
     parser.add_argument("--list", action="store_true", help="list trusted folders")
     parser.add_argument("--remove", action="store_true", help="take trust back")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Trust, take back, or list."""
     if arguments.folder is None or arguments.list:
         folders = sorted(map(str, trusted_folders()))
-        if arguments.json:
-            print_json({"trusted": folders})
-        else:
-            print("\n".join(folders) or "no folder is trusted")
-        return 0
+        return answer(arguments, {"trusted": folders}, "\n".join(folders) or "no folder is trusted")
     folder = Path(arguments.folder)
     if arguments.remove:
         was = distrust(folder)
@@ -33,8 +30,4 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         done = f"trusted {trust(folder)} as it is now"
         say("When the file changes, it has to be trusted again.")
-    if arguments.json:
-        print_json({"folder": str(folder.resolve()), "trusted": not arguments.remove})
-    else:
-        print(done)
-    return 0
+    return answer(arguments, {"folder": str(folder.resolve()), "trusted": not arguments.remove}, done)

@@ -1,7 +1,7 @@
 """``acceld verify``: judge stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
 
 Made for a kernel repository's CI: what once won must still be right, and no slower than allowed, under today's model,
-gates and rules. What a device measured is measured again by turns with what it once beat, in one session: latencies of two
+gates and rules. What a device measured is measured again interleaved with what it once beat, in one session: latencies of two
 days are never compared.
 """
 
@@ -11,32 +11,31 @@ import argparse
 import asyncio
 import re
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from acceld import config, figures
 from acceld.cli import by_turns
+from acceld.cli.arguments import add_json, add_target
 from acceld.cli.by_turns import Turns
-from acceld.cli.connect import connected
-from acceld.cli.history_source import reading
+from acceld.cli.connect import connected, reading
+from acceld.cli.kernels import NOT_PASSED, default_target, judged, stored_kernel, workload_of
 from acceld.cli.output import print_json, print_table
 from acceld.client import Client
 from acceld.errors import UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel
 from acceld.model import Evaluation, Gate, Kernel, Status
-from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
-from acceld.workloads import load_workload, workload
+from acceld.targets import SIMULATOR, TARGETS, choose
 
-FAILED = 7
 MOST_PERCENT = 5.0
 ANSWER_S = 1800.0
 """How long a measurement may take, with what stands before it in the queue."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to judge, and how much slower it may be."""
+    """Add the arguments of the command."""
     parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
     parser.add_argument("--workload", help="the best kernel of every run of it; with a file, what to check it against")
     parser.add_argument("--against", metavar="REV", help="with a file: a revision in git to compare the latency with")
@@ -53,15 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="device: a run's fastest kernels, predicted beside measured (what was measured is always measured again)",
     )
     parser.add_argument("--top", type=int, default=5, metavar="M", help="with --on device: how many kernels (5)")
-    parser.add_argument("--backend", choices=tuple(TARGETS), help="with --on device: default by the run's API")
-    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_target(parser, backend="with --on device: default by the run's API")
+    add_json(parser)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` by turns."""
+    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` interleaved."""
 
     name: str
     kernel: Kernel
@@ -75,13 +72,13 @@ class Case:
     won: bool = False
     """It was stored as faster than ``other`` and has to be again."""
     stored_ratio: float | None = None
-    """How many times faster than ``other`` it was by turns, and half the width of that interval in percent."""
+    """Its earlier speed-up over ``other``, and half the width of that interval in percent."""
     stored_percent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a case. ``turns`` is of measured ones."""
+    """The verdict on a case. ``turns`` is of measured ones."""
 
     case: Case
     evaluation: Evaluation
@@ -92,7 +89,7 @@ class Verdict:
 
     @property
     def change_percent(self) -> float | None:
-        """How much slower than before, less one: of latencies that are simulated, of ratios by turns otherwise."""
+        """Slow-down against before: of latencies that are simulated, of interleaved ratios otherwise."""
         now = self.evaluation.latency_us
         if self.case.backend != SIMULATOR:
             before = self.case.stored_ratio if self.case.won else 1.0
@@ -120,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
             (
                 verdict.case.name,
                 verdict.case.workload,
-                f"{figures.STATUS_GLYPHS[verdict.evaluation.status]} {verdict.evaluation.status}",
+                figures.status(verdict.evaluation.status),
                 figures.duration(verdict.before_us),
                 _now(verdict),
                 "—" if verdict.change_percent is None else f"{verdict.change_percent:+.1f} %",
@@ -129,9 +126,9 @@ def run(arguments: argparse.Namespace) -> int:
             )
             for verdict in verdicts
         ]
-        headers = ("kernel", "workload", "status", "before", "now", "change", "by turns", "")
+        headers = ("kernel", "workload", "status", "before", "now", "change", "interleaved", "")
         print_table(rows, headers, right=frozenset({3, 4, 5, 6}))
-    return 0 if all(verdict.holds for verdict in verdicts) else FAILED
+    return 0 if all(verdict.holds for verdict in verdicts) else NOT_PASSED
 
 
 def _now(verdict: Verdict) -> str:
@@ -164,7 +161,7 @@ def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]
 
 def _stored(one: dict[str, Any], history: Any) -> Case:
     backend = one["backend"] if one["backend"] in TARGETS else SIMULATOR
-    kernel = _kernel(history.get(f"/v1/candidates/{one['best']}"))
+    kernel = stored_kernel(history.get(f"/v1/candidates/{one['best']}"))
     case = Case(
         f"r{one['id']} c{one['best']}",
         kernel,
@@ -176,50 +173,24 @@ def _stored(one: dict[str, Any], history: Any) -> Case:
     )
     if backend == SIMULATOR or one["best"] == one["baseline"]:
         return case
-    baseline = _kernel(history.get(f"/v1/candidates/{one['baseline']}"))
+    baseline = stored_kernel(history.get(f"/v1/candidates/{one['baseline']}"))
     found = history.get(f"/v1/runs/{one['id']}/outcome")["paired"] or {}
     ratio = found.get("ratio")
     percent = 100 * (found["high"] - found["low"]) / 2 / ratio if ratio else 0.0
     return replace(case, other=baseline, won=True, stored_ratio=ratio, stored_percent=percent)
 
 
-def _kernel(found: dict[str, Any]) -> Kernel:
-    """A candidate's kernel: the one of a person is trusted, what a run wrote is not."""
-    return Kernel(
-        text=found["text"],
-        api=found["api"],
-        entry=found["entry"],
-        grid=tuple(found["grid"]),
-        lnc=found["lnc"],
-        filename=found["filename"],
-        closure=found["closure"],
-        trusted=found["parent"] is None,
-    )
-
-
 def _file(arguments: argparse.Namespace, settings: config.Config) -> Case:
     path = Path(arguments.what)
-    if arguments.workload:
-        found = workload(arguments.workload, [Path(folder) for folder in settings.paths.workloads])
-    elif (path.parent / "workload.toml").is_file():
-        found = load_workload(path.parent)
-    else:
+    found = workload_of(path, arguments.workload, settings)
+    if found is None:
         raise UsageError(f"{path} has nothing to be checked against", hint="name a workload with --workload")
-    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
     api = arguments.api or ("c" if path.suffix == ".c" else None)
-    where = choose(default, backend=arguments.backend, api=api, chip=arguments.chip)
+    where = choose(default_target(settings), backend=arguments.backend, api=api, chip=arguments.chip)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
     other = None
     if arguments.against:
-        other = Kernel(
-            _at_revision(path, arguments.against),
-            kernel.api,
-            kernel.entry,
-            kernel.grid,
-            kernel.lnc,
-            kernel.filename,
-            trusted=True,
-        )
+        other = replace(kernel, text=_at_revision(path, arguments.against), closure={})
     return Case(path.name, kernel, found.name, str(found.folder.resolve()), where.chip, where.backend, other=other)
 
 
@@ -235,46 +206,29 @@ def _at_revision(path: Path, revision: str) -> str:
 async def _judged(
     cases: list[Case], settings: config.EvaluateConfig, state: Path, most_percent: float | None, client: Client | None
 ) -> list[Verdict]:
-    from acceld.evaluate.interface import EvaluationRequest, Priority
+    from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import Judge
 
-    judge = Judge(settings, state)
-    await judge.start()
-
-    async def judged(case: Case, kernel: Kernel, gate: Gate) -> Evaluation:
-        return await judge.evaluate(
-            EvaluationRequest(
-                kernel=kernel,
-                workload=case.workload,
-                workload_folder=case.folder,
-                chip=case.chip,
-                gate=gate,
-                priority=Priority.PERSON,
-            )
-        )
-
     verdicts = []
-    try:
+    async with started(Judge(settings, state)) as judge:
         for case in cases:
             if case.backend != SIMULATOR:
                 assert client is not None, "made where a case needs it"
                 verdicts.append(await asyncio.to_thread(_on_device, client, case, most_percent))
                 continue
-            before = case.stored_us
+            before, place = case.stored_us, {"workload": case.workload, "folder": case.folder, "chip": case.chip}
             if case.other is not None:
-                before = (await judged(case, case.other, Gate.TIMING)).latency_us
-            found = await judged(case, case.kernel, Gate.STRICT)
+                before = (await judged(judge, case.other, Gate.TIMING, **place)).latency_us
+            found = await judged(judge, case.kernel, Gate.STRICT, **place)
             now = found.latency_us
             allowed = 1 + (MOST_PERCENT if most_percent is None else most_percent) / 100
             slower = before is not None and now is not None and now > before * allowed
             verdicts.append(Verdict(case, found, before, found.status is Status.PASSED and not slower))
-    finally:
-        await judge.stop(0.0)
     return verdicts
 
 
 def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdict:
-    """The strict verdict of the daemon, which lends the device, by turns with what the kernel is held against."""
+    """The strict verdict of the daemon, which lends the device, interleaved with what the kernel is held against."""
     place = {
         "workload": case.workload,
         "workload_folder": case.folder,
@@ -287,7 +241,7 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdic
 
 
 def broken_by(case: Case, turns: Turns | None, most_percent: float | None) -> str:
-    """Why a kernel that passes does not hold; empty where it does.
+    """Return why a kernel that passes does not hold; empty for one that does.
 
     A winner has to win again, beyond interval and twice the resolution. By how much is another day's figure, and moves with
     what else the machine does: it counts where ``most_percent`` is given, beyond both intervals. Another kernel may not be
@@ -320,7 +274,7 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "before_us": verdict.before_us,
         "latency_us": verdict.evaluation.latency_us,
         "change_percent": verdict.change_percent,
-        "by_turns": None if verdict.turns is None else verdict.turns.plain(),
+        "by_turns": None if verdict.turns is None else asdict(verdict.turns),
         "stored_ratio": verdict.case.stored_ratio,
         "holds": verdict.holds,
         "reason": verdict.reason or None,

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from acceld import config
-from acceld.cli.numbers import amount
+from acceld.cli.arguments import add_target, amount
+from acceld.cli.kernels import baseline_of, default_target, workload_of
+from acceld.cli.kernels import judged as judged_by
 from acceld.cli.output import say
 from acceld.errors import DaemonError, UsageError
 from acceld.home import Home, find_home
 from acceld.model import Evaluation, Gate, Kernel
-from acceld.targets import APIS, CHIPS, SIMULATOR, TARGETS, Choice, choose
+from acceld.targets import SIMULATOR, TARGETS, Choice, choose
 
 if TYPE_CHECKING:
     from acceld.cli.watch_console import WatchConsole
@@ -26,13 +28,11 @@ HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to watch, what to judge by, and what a save may start."""
+    """Add the arguments of the command."""
     parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
     parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
-    parser.add_argument("--backend", choices=tuple(TARGETS), help="where the daemon measures what passes")
-    parser.add_argument("--chip", choices=CHIPS, help="the chip (default: as acceld.toml says)")
-    parser.add_argument("--api", choices=APIS, help="what kernels are written for (default: as acceld.toml says)")
+    add_target(parser, backend="where the daemon measures what passes")
     parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
     parser.add_argument(
         "--usd-per-save", type=amount, default=0.5, metavar="USD", help="cap of a search (default 0.50)"
@@ -46,15 +46,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Watch until interrupted."""
     settings = config.load(flags={"watch.mode": arguments.mode}).config
-    default = Choice(settings.devices.backend, settings.search.api, settings.search.chip)
-    where = choose(default, backend=arguments.backend, api=arguments.api, chip=arguments.chip)
+    where = choose(default_target(settings), backend=arguments.backend, api=arguments.api, chip=arguments.chip)
     return asyncio.run(_watch(arguments, settings, where, find_home(arguments.home)))
 
 
 async def _watch(arguments: argparse.Namespace, settings: config.Config, where: Choice, home: Home) -> int:
     from acceld.cli.watch_console import WatchConsole
     from acceld.cli.watch_runs import WatchRuns
-    from acceld.evaluate.interface import EvaluationRequest, Priority, started
+    from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import Judge
     from acceld.watch.policy import Policy
     from acceld.watch.settings import SettingsFiles
@@ -68,9 +67,9 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
         notify=settings.tui.notify,
         kept=home.path,
     )
-    runs = WatchRuns(home, settings, where, console.step) if home.daemon() is not None else None
+    runs = WatchRuns(home, settings, where, console.step)
     measures = where.backend != SIMULATOR
-    if measures and runs is None:
+    if measures and arguments.once and home.daemon() is None:
         raise DaemonError("devices are lent by the daemon, and none runs", hint="acceld start, then again")
     bad = 0
 
@@ -82,16 +81,8 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
     async with started(Judge(settings.evaluate, home.path)) as judge:
 
         async def judged(watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
-            return await judge.evaluate(
-                EvaluationRequest(
-                    kernel=kernel,
-                    workload=watched.workload,
-                    workload_folder=watched.workload_folder,
-                    chip=where.chip,
-                    gate=gate,
-                    priority=Priority.PERSON,
-                )
-            )
+            place = {"workload": watched.workload, "folder": watched.workload_folder, "chip": where.chip}
+            return await judged_by(judge, kernel, gate, **place)
 
         watcher = Watcher(
             files,
@@ -103,10 +94,10 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
             optimizer=runs,
             quiet_s=settings.watch.debounce_ms / 1000,
             settings=SettingsFiles(Path.cwd(), settings),
-            device=runs.measured if measures and runs is not None else None,
+            device=runs.measured if measures else None,
             simulated=where.chip in TARGETS[SIMULATOR].chips.get(where.api, ()),
         )
-        if runs is not None and arguments.apply:
+        if arguments.apply:
             runs.won = lambda watched: console.apply([watched], watcher)
         try:
             if arguments.once:
@@ -120,8 +111,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
             await _until_left(watcher, files, console)
             return 0
         finally:
-            if runs is not None:
-                await runs.close()
+            await runs.close()
 
 
 async def _until_left(watcher: Watcher, files: Sequence[Watched], console: WatchConsole) -> None:
@@ -168,23 +158,16 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
 def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config, api: str) -> Watched:
     """A file with the workload it is judged by."""
     from acceld.watch.tiers import Watched
-    from acceld.workloads import load_workload, workload
+    from acceld.workloads import load_workload
 
-    folders = [Path(folder) for folder in settings.paths.workloads]
     path = path.resolve()
-    if path.is_dir():
-        found = load_workload(path)
-        if api not in found.baselines:
-            has = ", ".join(found.baselines) or "none"
-            raise UsageError(f"{path} has no kernel for API {api}", hint=f"it has {has}")
-        path = found.baselines[api]
+    found = load_workload(path) if path.is_dir() else None
+    if found is not None:
+        path = baseline_of(found, api)
     elif not path.is_file():
         raise UsageError(f"there is no file {path}")
-    elif arguments.workload:
-        found = workload(arguments.workload, folders)
-    elif (path.parent / "workload.toml").is_file():
-        found = load_workload(path.parent)
-    else:
+    found = found or workload_of(path, arguments.workload, settings)
+    if found is None:
         raise UsageError(
             f"{path} has nothing to be judged by",
             hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",

@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config, figures, roofline
+from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_pairs, print_table
 from acceld.home import Home, find_home
 from acceld.workloads import Workload, find_workloads, workload
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A name, or none for the list."""
+    """Add the arguments of the command."""
     parser.add_argument("name", nargs="?", help="show this workload")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,7 +75,7 @@ def _record(one: Workload) -> dict[str, Any]:
 
 
 def _admission(one: Workload, home: Home) -> str:
-    """What is known of whether it can tell right from wrong."""
+    """Return the state of the workload's admission in words."""
     from acceld.evaluate.correctness.admission import Admissions
 
     found = Admissions(home.path / "floors").known(one)

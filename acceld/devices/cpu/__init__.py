@@ -1,1 +1,14 @@
-"""The host's processor as a backend: kernels in C (built by gcc) and in numpy."""
+"""The host's processor: kernels in C (built by gcc) and in numpy."""
+
+from acceld.device import HOST, Device, Target
+
+DEVICE = Device(
+    "cpu",
+    (Target("cpu", {"c": (HOST,), "numpy": (HOST,)}),),
+    evaluator="acceld.devices.cpu.backend:evaluator",
+    doctor="acceld.devices.cpu.backend:doctor",
+    host_timed=True,
+    rules="acceld.devices.cpu.rules",
+    readers={"c": "acceld.devices.cpu.rules.reading:read"},
+    attacks="cpu",
+)

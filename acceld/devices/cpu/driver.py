@@ -1,4 +1,4 @@
-"""What the host backend brings: gcc found at run time, one core to time on, the policy for C sources."""
+"""The driver of the host backend: a C compiler found at run time, one core to time on, the policy for C sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAGS = (
     "-O3 -march=native -std=gnu11 -fopenmp-simd -fno-math-errno -fno-trapping-math -shared -fPIC -fno-ident "
     "-fopt-info-vec-optimized -static-libgcc -Wl,--build-id=none -Wl,-z,defs -s"
 ).split()
-"""How C kernels are compiled: for this processor, one thread; ``omp simd`` pragmas count, other OpenMP does not."""
+"""Compiler flags of C kernels: for this processor, one thread; ``omp simd`` pragmas count, other OpenMP does not."""
 _COMPILERS = ("gcc", "cc", "clang")
 _BUILD_PROCESSES, _BUILD_BYTES, _RUN_BYTES = 16, 4 << 30, 2 << 30
 _VERSION_S = 20.0
@@ -52,7 +52,7 @@ class CpuDriver:
     clock: Clock = "processor"
     builder = "acceld.devices.cpu.kernels:build"
     worker = "acceld.devices.cpu.kernels:prepare"
-    deck_bytes = 512 << 20
+    batch_bytes = 512 << 20
     reference = ""
 
     def __init__(self) -> None:
@@ -140,5 +140,5 @@ class CpuDriver:
 
 
 def _below(path: str, others: Sequence[str]) -> bool:
-    """Whether a real folder lies in another of them."""
+    """Return True if a real folder lies in another of them."""
     return not os.path.islink(path) and any(path != one and path.startswith(one + os.sep) for one in others)

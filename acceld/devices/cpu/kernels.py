@@ -20,7 +20,7 @@ IMPORTABLE = (
     "math functools itertools operator typing dataclasses enum collections.abc numbers ml_dtypes numpy.fft "
     "numpy.lib.stride_tricks numpy.linalg numpy.ma numpy.polynomial"
 ).split()
-"""What a numpy kernel may import besides numpy: loaded here, before the jail."""
+"""Modules a numpy kernel may import besides numpy: loaded here, before the jail."""
 for _name in IMPORTABLE:
     importlib.import_module(_name)
 

@@ -1,4 +1,4 @@
-"""What one core of this machine can do, measured once and kept: multiply-adds, copying in memory and in cache.
+"""Measure one core of this machine once, and keep it: multiply-adds, copying in memory and in cache.
 
 Percentages of peak are against the rates of memory and arithmetic; a kernel that would have to beat the cache's rate, or
 arithmetic's by a fifth, is suspect.
@@ -29,7 +29,7 @@ _MEMORY_BYTES, _SHARED_BYTES, _CACHE_BYTES = 64 << 20, 2 << 20, 16 << 10
 _REPEATS = 5
 _BUILD_S = 60.0
 _MARGIN = 1.2
-"""What a limit is above the best that was seen: clocks change, and the measuring loop is no kernel."""
+"""Ratio of a limit to the best rate seen: clocks change, and the measuring loop is no kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def stored_rates(folder: Path, compiler: str | None) -> HostRates | None:
 
 
 def _machine(compiler: str | None) -> dict[str, Any]:
-    """What the rates hold for."""
+    """Return a key of the machine and compiler that the rates hold for."""
     model = platform.processor()
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:

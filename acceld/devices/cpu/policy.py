@@ -1,4 +1,4 @@
-"""What a candidate in C may hold, read from its tokens: early, clear refusals. The jail is the wall."""
+"""Refuse C sources early and clearly, by their tokens. The jail is the wall."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _complaint(token: re.Match[str]) -> Failure | None:
 
 
 def _reaches(word: str) -> bool:
-    """Whether a name, in any of the compiler's spellings of it, is one a kernel has no use for."""
+    """Return True if a name, in any of the compiler's spellings, is one a kernel has no use for."""
     plain = word.removeprefix("__builtin_")
     plain = plain.strip("_") if plain.startswith("__") else plain
     return any(name in _FORBIDDEN or _FAMILIES.fullmatch(name) for name in (word, plain))

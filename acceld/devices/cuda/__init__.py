@@ -1,1 +1,13 @@
-"""Triton kernels on NVIDIA GPUs: host code becomes a plan of launches, which a runner of our own replays and times."""
+"""NVIDIA GPUs: a Triton kernel's host code becomes a plan of launches, which a runner of our own replays and times."""
+
+from acceld.device import Device, Target
+
+DEVICE = Device(
+    "cuda",
+    (Target("cuda", {"triton": ("h100", "h200", "a100", "b200", "l40s", "l4")}),),
+    evaluator="acceld.devices.cuda.backend:evaluator",
+    doctor="acceld.devices.cuda.backend:doctor",
+    host_timed=True,
+    rules="acceld.devices.cuda.rules",
+    readers={"triton": "acceld.devices.cuda.rules.reading:TritonModule"},
+)

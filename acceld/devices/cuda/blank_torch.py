@@ -105,7 +105,7 @@ class Allocation:
 
     @property
     def address(self) -> int:
-        """What it pretends to lie at."""
+        """Address it pretends to have."""
         return _SPACING * (1 + self.number + (1 << 12 if self.kind == "buffer" else 0))
 
 
@@ -358,7 +358,7 @@ class BlankTorch(ModuleType):
         return self._allocate(tuple(tensor.shape), dtype or tensor.dtype, 0)
 
     def is_tensor(self, one: object) -> bool:
-        """Whether it is one of these tensors."""
+        """Return True if it is one of these tensors."""
         return isinstance(one, Tensor)
 
     def _allocate(self, shape: Sequence[Any], kind: Any, fill: int | None) -> Tensor:

@@ -122,7 +122,7 @@ class _Recorder:
         return True
 
     def get_current_target(self) -> Any:
-        """What to compile for."""
+        """Target of the compilation."""
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cuda", self.capability, 32)
@@ -143,7 +143,7 @@ class _Recorder:
         return self.capability // 10, self.capability % 10
 
     def get_device_properties(self, _: int = 0) -> dict[str, int]:
-        """What Triton's compiler asks of the device."""
+        """Properties of the device that Triton's compiler asks for."""
         return {
             "max_shared_mem": self._settings["shared_bytes"],
             "multiprocessor_count": self._settings["multiprocessors"],

@@ -1,4 +1,4 @@
-"""What the GPU backend brings: one lease a GPU, Triton in the builder, our own replay of the plan in the worker."""
+"""The driver of the GPU backend: one lease a GPU, Triton in the builder, our own replay of the plan in the worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RUN_BYTES, _RUN_PROCESSES = 1 << 46, 64
 _FLUSH = 4
 """Times the L2 cache that is written before each timed launch."""
 _LEAST_FLUSH_BYTES = 256 << 20
-_DECK_BYTES = 4 << 30
+_BATCH_BYTES = 4 << 30
 _HEADROOM = 1.02
 """Boost clocks and rounding of datasheets: what a kernel may exceed a peak by before it is suspect."""
 
@@ -39,7 +39,7 @@ class CudaDriver:
     builder = "acceld.devices.cuda.builder:build"
     worker = "acceld.devices.cuda.runner:prepare"
     reference = "acceld.devices.cuda.reference:reference"
-    deck_bytes = _DECK_BYTES
+    batch_bytes = _BATCH_BYTES
     """Inputs and outputs of all calls of one session together."""
 
     def __init__(self, ask: Ask = ask_nvidia_smi) -> None:
@@ -55,7 +55,7 @@ class CudaDriver:
 
     @property
     def gpu(self) -> Gpu | None:
-        """What is known of this kind of GPU."""
+        """The facts of this kind of GPU, where known."""
         return gpu_called(self.gpus[0].name)
 
     def check(self, api: str | None = None) -> None:

@@ -19,7 +19,7 @@ class Gpu:
 
     name: str
     words: tuple[str, ...]
-    """What the driver's name of it contains, lower case."""
+    """Words of the driver's name for it, lower case."""
     capability: int
     multiprocessors: int
     l2_bytes: int

@@ -107,7 +107,7 @@ class Driver:
         shared_bytes: int,
         arguments: Sequence[bytes],
     ) -> Callable[[], None]:
-        """What starts a device function on the default stream, with little left to do; ``arguments`` as it reads them."""
+        """Return a call that starts a device function on the default stream; ``arguments`` as the function reads them."""
         values = [ctypes.create_string_buffer(one, len(one)) for one in arguments]
         pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
         given = (function, *grid, threads, 1, 1, shared_bytes, None, pointers, None)
@@ -132,7 +132,7 @@ class Driver:
         self._call("cuEventRecord", event, None)
 
     def happened(self, event: ctypes.c_void_p) -> bool:
-        """Whether the device has come to an event that was recorded."""
+        """Return True once the device has come to a recorded event."""
         code = self._library.cuEventQuery(event)
         if code not in (0, _NOT_READY):
             self._call("cuEventQuery", event)

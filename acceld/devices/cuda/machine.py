@@ -1,4 +1,4 @@
-"""What NVIDIA GPUs this machine has, as its tools tell it."""
+"""Find the NVIDIA GPUs of this machine with its tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = (
     "index uuid name compute_cap driver_version memory.total clocks.sm clocks.max.sm clocks.mem clocks_throttle_reasons.active "
     "persistence_mode mig.mode.current"
 ).split()
-"""What ``nvidia-smi`` is asked for."""
+"""Fields asked of ``nvidia-smi``."""
 _ASK_S = 20.0
 INSTALL = "pip install 'acceld[cuda]'"
 
@@ -46,7 +46,7 @@ class Installed:
 
 
 def ask_nvidia_smi(arguments: list[str]) -> str:
-    """What ``nvidia-smi`` prints. DeviceError where it is missing or fails."""
+    """Return the output of ``nvidia-smi``. DeviceError where it is missing or fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         raise DeviceError(

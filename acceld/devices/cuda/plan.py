@@ -36,7 +36,7 @@ SCALARS = {
     "fp64": "<d",
     "f64": "<d",
 }
-"""How a launch's numbers are laid out, by Triton's name of their type."""
+"""Layout of a launch's numbers, by Triton's name of their type."""
 
 
 class PlanRefused(ValueError):

@@ -1,4 +1,4 @@
-"""What a candidate in Triton may not hold, read from its syntax tree: an early, clear refusal, never the only wall."""
+"""Refuse Triton sources by their syntax tree: early and clearly, never as the only wall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outputs should have been: the workload's reference in float64, on the GPU where torch finds one.
+"""Compute expected outputs: the workload's reference in float64, on the GPU where torch finds one.
 
 Runs in a child that never sees a candidate, once the worker is dead.
 """

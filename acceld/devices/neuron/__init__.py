@@ -1,5 +1,20 @@
 """Trainium through AWS's own software: compile once, run in a trusted process, time until it is steady.
 
 Nothing here imports Neuron. The compiler and the runtime live in interpreters of their own (AWS's virtual
-environments), run the two programs in ``scripts`` and speak records on pipes.
+environments), run the two programs in ``runtime/scripts`` and speak records on pipes.
 """
+
+from acceld.chips import API_CHIPS
+from acceld.device import Device, Target
+
+DEVICE = Device(
+    "neuron",
+    (
+        Target("neuron_legacy", {"nki_legacy": API_CHIPS["nki_legacy"]}),
+        Target("neuron", {"nki": API_CHIPS["nki"]}),
+    ),
+    evaluator="acceld.devices.neuron.backend:evaluator",
+    doctor="acceld.devices.neuron.backend:doctor",
+    interference="acceld.devices.neuron.interference:learn",
+    cancellable_timing=True,
+)

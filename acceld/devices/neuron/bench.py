@@ -10,17 +10,15 @@ from typing import TypeVar
 import numpy as np
 
 from acceld.config import EvaluateConfig
-from acceld.devices.neuron.builds import Build
-from acceld.devices.neuron.case import Case
+from acceld.devices.neuron.case import Build, NeuronCase
 from acceld.devices.neuron.machine import Machine
 from acceld.devices.neuron.runtime.requests import Tensor
 from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner
 from acceld.devices.neuron.runtime.timing import ProofError
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.datasets import DataSet
-from acceld.evaluate.simulated.children import Children, Refused
 from acceld.model import Failure, Status
 
 TRIES = 3
@@ -28,21 +26,22 @@ TRIES = 3
 CHECK_S = 60.0
 """Deadline of one execution with its data where the configuration names none; the first one loads the runtime too."""
 RECOVER_S = 300.0
-"""How long a core stays out of service before canaries are tried on it again."""
+"""Time that a core stays out of service before canaries are tried on it again."""
 T = TypeVar("T")
 
 
 class Bench:
-    """Cores to put kernels on, and data for them."""
+    """Leases cores and puts kernels on them."""
 
-    def __init__(self, machine: Machine, children: Children, config: EvaluateConfig) -> None:
+    def __init__(self, machine: Machine, config: EvaluateConfig) -> None:
         self._machine = machine
-        self._children = children
         self.check_s = config.check_s or CHECK_S
         self.time_s = config.time_s
         self._recovered = time.monotonic()
 
-    async def on_core(self, case: Case, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]) -> T | Verdict:
+    async def on_core(
+        self, case: NeuronCase, *, timing: bool, work: Callable[[NeuronRunner], Awaitable[T]]
+    ) -> T | Failed:
         """Do ``work`` with a runner on a leased core; on another core where the first is lost.
 
         DeviceError where no core can be had, and where nothing proves that a core ran, not even for a known-good kernel.
@@ -68,8 +67,8 @@ class Bench:
         if isinstance(last, ProofError):
             if not await machine.proves_time():
                 raise last
-            return Verdict(Status.RUNTIME_ERROR, Failure("no_proof", f"it can not be timed {on}"))
-        return Verdict(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
+            return Failed(Status.RUNTIME_ERROR, Failure("no_proof", f"it can not be timed {on}"))
+        return Failed(Status.RUNTIME_ERROR, Failure("device_lost", f"the device was lost under it {on}"))
 
     async def _recover(self) -> None:
         """Try canaries again, now and then, on cores that are out of service."""
@@ -77,17 +76,13 @@ class Bench:
             self._recovered = time.monotonic()
             await self._machine.leases.check_again()
 
-    async def load(self, case: Case, runner: NeuronRunner, slot: int, build: Build) -> Verdict | None:
+    async def load(self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build) -> Failed | None:
         """Load a NEFF of the case's workload into a slot."""
         asked, compiled = build
         outputs = [
             Tensor(f"output_{number}", one.dtype, one.kernel_shape) for number, one in enumerate(case.workload.outputs)
         ]
         return await runner.load(compiled, asked.arguments, outputs, slot=slot, deadline_s=self.check_s)
-
-    async def data(self, case: Case, variant: str, seed: int) -> DataSet | Refused:
-        """A data set of the case's workload. WorkloadError where the reference is at fault."""
-        return await self._children.data_set(case.workload, variant, seed)
 
 
 async def inputs_of(data: DataSet) -> tuple[bytes, ...]:

@@ -6,18 +6,15 @@ import ast
 import asyncio
 from dataclasses import replace
 
-from acceld.devices.neuron.case import Case
+from acceld.devices.neuron.case import Build, NeuronCase
 from acceld.devices.neuron.machine import Machine
-from acceld.devices.neuron.runtime.cache import Compiled
 from acceld.devices.neuron.runtime.requests import CompileRequest, Scalar, Tensor
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import UsageError
+from acceld.evaluate.case import Failed
 from acceld.model import Failure, Kernel, Status
 from acceld.nki.errors import KernelFailure
 from acceld.nki.frontend.tracing import find_entry
 from acceld.workloads import ArraySpec, Workload
-
-Build = tuple[CompileRequest, Compiled]
 
 
 class Builds:
@@ -27,20 +24,20 @@ class Builds:
         self._machine = machine
         self._places = asyncio.Semaphore(at_once)
 
-    async def build(self, case: Case, kernel: Kernel) -> Build | Verdict:
+    async def build(self, case: NeuronCase, kernel: Kernel) -> Build | Failed:
         """The kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
         try:
             request = await asyncio.to_thread(compile_request, self._machine, kernel, case.workload)
         except (KernelFailure, UsageError) as error:
-            return Verdict(Status.COMPILE_ERROR, Failure("entry", error.message, hint=error.hint))
+            return Failed(Status.COMPILE_ERROR, Failure("entry", error.message, hint=error.hint))
         with case.stage("compile"):
             async with self._places:
                 compiled = await self._machine.compiler.compile(request)
-        return compiled if isinstance(compiled, Verdict) else (request, compiled)
+        return compiled if isinstance(compiled, Failed) else (request, compiled)
 
 
 def compile_request(machine: Machine, kernel: Kernel, loaded: Workload) -> CompileRequest:
-    """What compiling a kernel of a workload is; UsageError and KernelFailure for a file that has no such function.
+    """Return the request for a kernel of a workload; UsageError and KernelFailure for a file that has no such function.
 
     Names of the kernel's own parameters are those of the NEFF's inputs; arguments go by position.
     """

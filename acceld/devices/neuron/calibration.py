@@ -1,4 +1,4 @@
-"""What was learned of this machine: which cores disturb each other's times."""
+"""Keep which cores of this machine disturb each other's times."""
 
 from __future__ import annotations
 

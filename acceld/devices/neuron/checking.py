@@ -8,34 +8,33 @@ from dataclasses import replace
 import numpy as np
 
 from acceld.devices.neuron.bench import Bench, inputs_of
-from acceld.devices.neuron.builds import Build, Builds
-from acceld.devices.neuron.case import Bad, Case
+from acceld.devices.neuron.builds import Builds
+from acceld.devices.neuron.case import NeuronCase
 from acceld.devices.neuron.runtime.runner import NeuronRunner
-from acceld.devices.neuron.verdicts import Verdict
-from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness import datasets
-from acceld.evaluate.correctness.checks import bounded, worst_row
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import DEAR_S, Trial, judge_errors, search_trial, strict_trials
 from acceld.evaluate.correctness.metrics import Errors, compare
 from acceld.evaluate.correctness.noise import Floors
-from acceld.evaluate.simulated.children import Refused
-from acceld.model import Check, Failure, Gate, Status
+from acceld.evaluate.simulated.children import Children
+from acceld.model import Gate
 from acceld.workloads.inputs import numpy_dtype
 
 
 class Checker:
     """Tries kernels on data sets. ``backend`` names the floors of what its baselines are off by."""
 
-    def __init__(self, backend: str, bench: Bench, builds: Builds, floors: Floors) -> None:
+    def __init__(self, backend: str, bench: Bench, builds: Builds, children: Children, floors: Floors) -> None:
         self._backend = backend
+        self._children = children
         self._bench = bench
         self._builds = builds
         self._floors = floors
 
-    async def pass_gates(self, case: Case, build: Build) -> Bad | None:
+    async def pass_gates(self, case: NeuronCase) -> Failed | None:
         """Every trial of the gates asked for; None where all pass."""
         trials = [search_trial(case.seeds)]
         if case.request.gate is Gate.STRICT:
@@ -44,9 +43,9 @@ class Checker:
             # The order of loops is fixed in a NEFF: there is nothing to shuffle.
             trials += [one for one in strict_trials(case.workload, case.seeds, dear=dear) if not one.shuffled]
 
-        async def work(runner: NeuronRunner) -> Bad | Verdict | None:
+        async def work(runner: NeuronRunner) -> Failed | None:
             case.checks, case.worst_row = [], 0.0
-            if (bad := await self._bench.load(case, runner, 0, build)) is not None:
+            if (bad := await self._bench.load(case, runner, 0, case.build)) is not None:
                 return bad
             for trial in trials:
                 if (failed := await self.attempt(case, runner, trial)) is not None:
@@ -54,57 +53,45 @@ class Checker:
             return None
 
         with case.stage("check"):
-            found = await self._bench.on_core(case, timing=False, work=work)
-        return (found.status, found.failure, None) if isinstance(found, Verdict) else found
+            return await self._bench.on_core(case, timing=False, work=work)
 
-    async def attempt(self, case: Case, runner: NeuronRunner, trial: Trial, name: str = "") -> Bad | Verdict | None:
+    async def attempt(self, case: NeuronCase, runner: NeuronRunner, trial: Trial, name: str = "") -> Failed | None:
         """One data set; None where the kernel passes or the variant is refused."""
         loaded = case.workload
-        data = await self._bench.data(case, trial.variant, trial.seed)
-        if isinstance(data, Refused):
-            if trial.variant == OWN:
-                raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
-            case.checks.append(Check(f"{trial.name} (not tried: {data.reason})", True))
-            return None
-        try:
+        async with self._children.data_for(case, trial) as data:
+            if data is None:
+                return None
             inputs = await inputs_of(data)
             ran = await runner.run(inputs, deadline_s=self._bench.check_s)
-            if isinstance(ran, Verdict):
+            if isinstance(ran, Failed):
                 return ran
             errors = await asyncio.to_thread(_errors, ran, data)
             verdict = judge_errors(loaded, trial, errors, data.floors, None)
             if not verdict.check.passed and verdict.errors.finite:
                 noise = await self._noise_of_baseline(case, runner, data, inputs, trial)
                 verdict = judge_errors(loaded, trial, errors, data.floors, noise)
-        finally:
-            if not trial.kept:
-                await asyncio.to_thread(data.discard)
-        check = bounded(replace(verdict.check, name=name or verdict.check.name))
-        case.checks.append(check)
-        case.worst_row = max(case.worst_row, worst_row(verdict.errors))
-        if check.passed:
-            return None
-        failure = Failure("tolerance", f"{check.name}: {check.detail}")
-        return Status.INCORRECT_NUMERICAL, failure, case.correctness()
+        if name:
+            verdict = replace(verdict, check=replace(verdict.check, name=name))
+        return case.judged(verdict, case.request.gate)
 
     async def _noise_of_baseline(
-        self, case: Case, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial
+        self, case: NeuronCase, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial
     ) -> Errors | None:
         """Errors of the workload's baseline on this chip and variant: measured once, in another slot of the runner."""
         request, loaded = case.request, case.workload
-        stored = await asyncio.to_thread(self._floors.of_device, loaded, self._backend, request.chip, trial.variant)
+        stored = await asyncio.to_thread(self._floors.of_kernel, loaded, self._backend, request.chip, trial.variant)
         if stored is not None or request.kernel.api not in loaded.baselines:
             return stored
         kernel = await asyncio.to_thread(baseline_kernel, loaded, request.kernel.api)
         built = await self._builds.build(case, kernel)
-        if isinstance(built, Verdict) or await self._bench.load(case, runner, 1, built) is not None:
+        if isinstance(built, Failed) or await self._bench.load(case, runner, 1, built) is not None:
             return None
         ran = await runner.run(inputs, slot=1, deadline_s=self._bench.check_s)
-        if isinstance(ran, Verdict):
+        if isinstance(ran, Failed):
             return None
         errors = await asyncio.to_thread(_errors, ran, data)
         return await asyncio.to_thread(
-            self._floors.learn_device, loaded, self._backend, request.chip, trial.variant, errors, data
+            self._floors.learn_kernel, loaded, self._backend, request.chip, trial.variant, errors, data.floors
         )
 
 

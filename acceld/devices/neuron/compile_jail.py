@@ -131,12 +131,12 @@ def _paths_of(python: str) -> tuple[str, ...]:
 
 
 def _below(path: str, other: str) -> bool:
-    """Whether ``path`` lies in folder ``other``, so that showing ``other`` shows it."""
+    """Return True if ``path`` lies in folder ``other``, so that showing ``other`` shows it."""
     return Path(other) in Path(path).parents
 
 
 def _open_to_the_jail(folder: Path, level: Level) -> None:
-    """Where the daemon is root, jailed processes have a uid of their own and must be let into their folder."""
+    """Let jailed processes into their folder: where the daemon is root they have a uid of their own."""
     if os.getuid() == 0:
         folder.chmod(0o777)
         if level <= Level.L2:

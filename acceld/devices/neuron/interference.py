@@ -1,4 +1,4 @@
-"""Which cores disturb each other: one is timed while it is quiet, and while a neighbor of each kind is busy."""
+"""Find the cores that disturb each other: time one while all is quiet, and while a neighbor of each kind is busy."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from acceld.config import Config
-from acceld.devices.neuron.builds import Build, compile_request
+from acceld.devices.neuron.builds import compile_request
 from acceld.devices.neuron.calibration import keep_isolation
+from acceld.devices.neuron.case import Build
 from acceld.devices.neuron.compile_jail import JailedExchange
 from acceld.devices.neuron.machine import Machine, find_machine
 from acceld.devices.neuron.runtime.cores import Core, Isolation
 from acceld.devices.neuron.runtime.requests import Tensor
 from acceld.devices.neuron.runtime.runner import NeuronRunner, size_of
 from acceld.devices.neuron.runtime.timing import OTHER_SPREAD, SPREAD, Measurement
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
 from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.case import Failed
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
@@ -67,7 +68,7 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
         kernel = await asyncio.to_thread(baseline_kernel, known, machine.api)
         request = await asyncio.to_thread(compile_request, machine, kernel, known)
         compiled = await machine.compiler.compile(request)
-        if isinstance(compiled, Verdict):
+        if isinstance(compiled, Failed):
             raise DeviceError(f"the baseline of {name} does not compile here: {compiled.failure.message}")
         slowdown = await _slowdowns(machine, found.cores, known, (request, compiled))
     finally:
@@ -121,7 +122,7 @@ async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -
             outputs = [Tensor(f"output_{n}", one.dtype, one.kernel_shape) for n, one in enumerate(known.outputs)]
             bad = await runner.load(build[1], build[0].arguments, outputs)
             ran = bad or await runner.run(_inputs(build), deadline_s=DEADLINE_S)
-            if isinstance(ran, Verdict):
+            if isinstance(ran, Failed):
                 raise DeviceError(f"the kernel does not run on core {core.id}: {ran.failure.message}")
             yield runner
         finally:

@@ -21,8 +21,8 @@ from acceld.devices.neuron.tools.detection import instance
 from acceld.devices.neuron.tools.monitor import Monitor
 from acceld.devices.neuron.tools.reports import NeuronDevice
 from acceld.devices.neuron.tools.toolchain import Toolchain, find_toolchain
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Kernel
 from acceld.targets import TARGETS
 
@@ -32,7 +32,7 @@ FLAGS = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a machine has: asked before anything is started."""
+    """Tools, cores and chip of a machine, found before anything is started."""
 
     tools: Toolchain
     cores: tuple[Core, ...]
@@ -105,7 +105,7 @@ class Machine:
             )
 
     def request(self, kernel: Kernel, arguments: Sequence[Tensor], scalars: dict[str, Scalar]) -> CompileRequest:
-        """What compiling a kernel for this machine is."""
+        """Return the request to compile a kernel for this machine."""
         return CompileRequest(
             kernel=kernel,
             arguments=tuple(arguments),
@@ -119,7 +119,7 @@ class Machine:
     async def _canary(self) -> Compiled:
         request = self.request(canary.kernel(self.api, self._lnc), canary.INPUTS, {})
         compiled = await self.compiler.compile(request)
-        if isinstance(compiled, Verdict):
+        if isinstance(compiled, Failed):
             raise DeviceError(
                 f"a known-good kernel does not compile here: {compiled.failure.message}",
                 hint="it compiles in acceld's sandbox; `python -m acceld.devices.neuron.tools.trial` compiles it outside",
@@ -133,7 +133,7 @@ class Machine:
         return await canary.passes(core, await self._canary(), start)
 
     async def proves_time(self) -> bool:
-        """Whether a known-good kernel can be timed with proof: if not, the profiler or the runtime is at fault."""
+        """Return True if a known-good kernel can be timed with proof; if not, the profiler or the runtime is at fault."""
         compiled = await self._canary()
         async with self.leases.lease("canary", timing=True) as lease:
             try:

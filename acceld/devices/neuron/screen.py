@@ -33,7 +33,7 @@ class Choice:
 
 
 class Screen:
-    """What screening did so far on one backend, and whether it is still on."""
+    """Counts of screening on one backend, which decide if it stays on."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -42,12 +42,12 @@ class Screen:
 
     @property
     def on(self) -> bool:
-        """Whether it may still drop: off once too many of the sample were wins."""
+        """True while it may drop candidates: off once too many of the sample were wins."""
         return self.wrong < LEAST_WRONG or self.wrong <= MOST_WRONG_SHARE * self.sampled
 
     @property
     def text(self) -> str:
-        """What it did, for people."""
+        """Its counts, for people."""
         return f"{self.dropped} dropped, {self.sampled} measured all the same, {self.wrong} of these were wins"
 
     def plain(self) -> dict[str, object]:

@@ -1,24 +1,27 @@
-"""Timing on a device: rounds of a kernel in turn with those of the kernels it is held against."""
+"""Timing on a device: rounds of a kernel interleaved with those of its competitors."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from acceld.devices.neuron.bench import Bench, inputs_of
-from acceld.devices.neuron.builds import Build, Builds
-from acceld.devices.neuron.case import Bad, Case
+from acceld.devices.neuron.builds import Builds
+from acceld.devices.neuron.case import Build, NeuronCase
 from acceld.devices.neuron.checking import Checker
-from acceld.devices.neuron.paired import ROUNDS, Paired, paired
 from acceld.devices.neuron.runtime.runner import NeuronRunner
 from acceld.devices.neuron.runtime.timing import MAX_ROUNDS, Measurement, Round, choose, profile_from
-from acceld.devices.neuron.verdicts import Verdict
-from acceld.errors import WorkloadError
+from acceld.evaluate.case import Failed
+from acceld.evaluate.comparison import Paired, paired
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial, fresh_seed, search_trial
-from acceld.evaluate.simulated.children import Refused
+from acceld.evaluate.simulated.children import Children
 from acceld.model import Gate, Kernel, Profile
+
+ROUNDS = 4
+"""Least number of rounds of each kernel where several are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +36,26 @@ class _Rounds:
 class Stopwatch:
     """Times kernels in isolation groups."""
 
-    def __init__(self, bench: Bench, builds: Builds, checker: Checker) -> None:
+    def __init__(self, bench: Bench, builds: Builds, children: Children, checker: Checker) -> None:
         self._bench = bench
+        self._children = children
         self._builds = builds
         self._checker = checker
 
-    async def time(self, case: Case, build: Build) -> Profile | Verdict | Bad:
-        """The kernel's profile; at the strict gate, and for who asks outside of a run, in turn with those it is held against.
+    async def time(self, case: NeuronCase) -> Profile | Failed:
+        """Return the kernel's profile; at the strict gate, and for a person's request, interleaved with its competitors.
 
         When the clock has stopped at the strict gate it must be right on a fresh data set once more: outputs left from the executions
         that were timed would not be.
         """
         strict = case.request.gate is Gate.STRICT
         others = await self._others(case) if strict or not case.request.run else []
-        data = await self._bench.data(case, OWN, search_trial(case.seeds).seed)
-        if isinstance(data, Refused):
-            raise WorkloadError(f"workload {case.workload.name!r} can not be timed: {data.reason}")
-        inputs = await inputs_of(data)
+        async with self._children.data_for(case, search_trial(case.seeds)) as data:
+            assert data is not None, "a workload whose own distribution is refused raises"
+            inputs = await inputs_of(data)
 
-        async def work(runner: NeuronRunner) -> _Rounds | Verdict | Bad:
-            bad = await self._ready(case, runner, 0, build, inputs)
+        async def work(runner: NeuronRunner) -> _Rounds | Failed:
+            bad = await self._ready(case, runner, 0, case.build, inputs)
             if bad is not None:
                 return bad
             there = [
@@ -61,7 +64,7 @@ class Stopwatch:
                 if await self._ready(case, runner, slot, other, inputs) is None
             ]
             rounds = await self._rounds(case, runner, [0, *(slot for slot, _ in there)])
-            if isinstance(rounds, Verdict):
+            if isinstance(rounds, Failed):
                 return rounds
             if strict:
                 failed = await self._checker.attempt(case, runner, Trial(OWN, fresh_seed()), "after timing")
@@ -75,36 +78,36 @@ class Stopwatch:
             return found
         mine, *theirs = found.rounds
         measured = choose(mine, case.request.chip, found.runtime)
-        pairs = [paired(mine, other, kernel.sha256) for other, kernel in zip(theirs, found.others, strict=True)]
-        return _profile(case, build, measured, pairs)
+        pairs = [compared(mine, other, kernel.sha256) for other, kernel in zip(theirs, found.others, strict=True)]
+        return _profile(case, measured, pairs)
 
-    async def _others(self, case: Case) -> list[tuple[Kernel, Build]]:
+    async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
         """The kernels it is held against that compile, each once."""
         mine = case.request.kernel
         wanted = {kernel.sha256: kernel for kernel in case.request.against if kernel.lnc == mine.lnc}
         wanted.pop(mine.sha256, None)
         built = [(kernel, await self._builds.build(case, kernel)) for kernel in wanted.values()]
-        return [(kernel, build) for kernel, build in built if not isinstance(build, Verdict)]
+        return [(kernel, build) for kernel, build in built if not isinstance(build, Failed)]
 
     async def _ready(
-        self, case: Case, runner: NeuronRunner, slot: int, build: Build, inputs: tuple[bytes, ...]
-    ) -> Verdict | None:
+        self, case: NeuronCase, runner: NeuronRunner, slot: int, build: Build, inputs: tuple[bytes, ...]
+    ) -> Failed | None:
         """Load a kernel and run it once on the inputs it is timed on; why not, where that fails."""
         bad = await self._bench.load(case, runner, slot, build)
         if bad is not None:
             return bad
         ran = await runner.run(inputs, slot=slot, deadline_s=self._bench.check_s)
-        return ran if isinstance(ran, Verdict) else None
+        return ran if isinstance(ran, Failed) else None
 
-    async def _rounds(self, case: Case, runner: NeuronRunner, slots: list[int]) -> list[list[Round]] | Verdict:
-        """Rounds of all slots in turn, until the first is steady and there are enough to hold the others against it."""
+    async def _rounds(self, case: NeuronCase, runner: NeuronRunner, slots: list[int]) -> list[list[Round]] | Failed:
+        """Interleave rounds of all slots, until the first is steady and there are enough to compare."""
         chip, ends = case.request.chip, time.monotonic() + self._bench.time_s * len(slots)
         rounds: list[list[Round]] = [[] for _ in slots]
         least = ROUNDS if len(slots) > 1 else 1
         while len(rounds[0]) < MAX_ROUNDS:
             for place, slot in enumerate(slots):
                 found = await runner.round(chip, slot=slot, deadline_s=max(ends - time.monotonic(), 0.0))
-                if isinstance(found, Verdict):
+                if isinstance(found, Failed):
                     return found
                 rounds[place].append(found)
             if len(rounds[0]) >= least and any(one.steady(chip) for one in rounds[0]):
@@ -112,9 +115,21 @@ class Stopwatch:
         return rounds
 
 
-def _profile(case: Case, build: Build, measured: Measurement, pairs: list[Paired]) -> Profile:
+def compared(mine: list[Round], others: list[Round], other_sha256: str) -> Paired:
+    """Compare rounds with those of another kernel that were interleaved with them, by their means.
+
+    ValueError where numbers or methods differ.
+    """
+    if len(mine) != len(others) or not mine or {one.method for one in mine} != {one.method for one in others}:
+        raise ValueError("rounds are paired one to one, by one method")
+    resolution_us = max(one.resolution_us or 0.0 for one in (*mine, *others))
+    candidate_us, competitor_us = ([fmean(one.samples_us) for one in rounds] for rounds in (mine, others))
+    return paired(candidate_us, competitor_us, resolution_us, other_sha256)
+
+
+def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired]) -> Profile:
     """The profile with what the simulator predicts beside it, and the band inside which others are a tie."""
-    asked, compiled = build
+    asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)
     best, latency_us = measured.best, measured.latency_us
     alone_percent = 100.0 * max(best.spread_us, 2.0 * (best.resolution_us or 0.0)) / latency_us

@@ -1,4 +1,4 @@
-"""Whether a workload can tell right from wrong at all: a constant must not pass, and every input must matter.
+"""Examine whether a workload can tell right from wrong: a constant must not pass, and every input must matter.
 
 Each array is cut into regions in C order; with one region replaced by another draw, the reference's outputs must move
 by more than the tolerance on some distribution. Where they do not, a kernel that never reads that region passes.
@@ -43,7 +43,7 @@ Expect = Callable[[Workload, Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What was found of one workload.
+    """Findings on one workload.
 
     ``complaint`` is why passing says little on it, empty where it says what it should. ``regions`` is how many parts of
     each array were replaced, ``variants`` on which distributions, ``left`` which arguments there was no time for;
@@ -79,7 +79,7 @@ Admit = Callable[[Workload, int], Awaitable[Admission]]
 
 
 class Admissions:
-    """What is known of workloads, in small JSON files under ``folder``, where noise floors are kept too."""
+    """Stored findings on workloads, in small JSON files under ``folder``, where noise floors are kept too."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,14 +87,14 @@ class Admissions:
         self._untried: dict[str, Admission] = {}
 
     def known(self, loaded: Workload) -> Admission | None:
-        """What was found before; None where nothing was."""
+        """Return what was found before; None where nothing was."""
         try:
             return Admission.from_plain(json.loads(self._path(loaded).read_text("ascii")))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     async def of(self, loaded: Workload, admit: Admit) -> Admission:
-        """What is known, or what ``admit``, given the workload and a seed, finds now. WorkloadError from its reference."""
+        """Return what is known, or what ``admit``, given the workload and a seed, finds now. WorkloadError from its reference."""
         if loaded.reference is None:
             return Admission(untried="it has no reference")
         if loaded.sample is not None:
@@ -110,7 +110,7 @@ class Admissions:
             return found
 
     async def refuse(self, loaded: Workload, admit: Admit) -> Failure | None:
-        """Why no win on the workload may be believed; None where it may."""
+        """Return why no win on the workload may be believed; None where it may."""
         complaint = (await self.of(loaded, admit)).complaint
         return Failure("admission", f"workload {loaded.name}: {complaint}", hint=_HINT) if complaint else None
 
@@ -137,7 +137,7 @@ def admit(request: bytes, reply: int, expect: Expect | None = None) -> None:
 
 
 def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
-    """What :func:`admit` answered; closes the reply. WorkloadError where the workload is at fault."""
+    """Return what :func:`admit` answered; closes the reply. WorkloadError where the workload is at fault."""
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
         return Admission(untried=f"its reference is too dear here: it {outcome.text}")

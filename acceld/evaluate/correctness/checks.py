@@ -1,4 +1,4 @@
-"""What is told of checks: hints by variant, errors as numbers that records can hold, which check was the closest."""
+"""Format and aggregate check results: hints by variant, finite errors for records, the check closest to its tolerance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HINTS = {
 
 
 def near(check: Check) -> bool:
-    """Whether honest noise on these very inputs could explain an error beyond the tolerance."""
+    """Return True if honest noise on these very inputs could explain an error beyond the tolerance."""
     if check.passed or check.rel_l2 is None or not check.tolerance:
         return False
     return check.rel_l2 < _HEAVY_TAIL * check.tolerance

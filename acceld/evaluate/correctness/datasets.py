@@ -2,11 +2,14 @@
 
 A folder holds ``meta.json``, ``input<i>.bin`` (kernel's layout and dtype) and ``expected<i>.bin`` (reference's
 layout; float64, float32 above 64 MiB, which adds 3e-8 to a relative error), all C order. It is written under another name and renamed, so that a folder that exists is
-complete. Nothing in it is ever executed or unpickled.
+complete. Nothing in it is ever executed or unpickled. Whoever writes or uses one holds a shared lock on its folder;
+what nobody holds may be removed at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
@@ -26,7 +29,8 @@ from acceld.evaluate.correctness.metrics import Errors
 
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
-_RECENT_S = 900.0
+_EMPTY_S = 60.0
+"""Age beyond which an empty folder belongs to a writer that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,6 @@ class DataSet:
     seconds: float = 0.0
     """Processor time of inputs and reference: a busy machine makes no workload dear."""
 
-    def discard(self) -> None:
-        """Remove it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
 
 def write(
     folder: Path,
@@ -55,7 +55,9 @@ def write(
     """Write a data set; ``dtypes`` are those the outputs must have. OSError where the disk refuses."""
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True, mode=0o700)
+    lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
         described: list[dict[str, Any]] = []
         for number, value in enumerate(inputs):
             if isinstance(value, np.ndarray):
@@ -76,7 +78,42 @@ def write(
             if not (folder / META).is_file():
                 raise
     finally:
+        os.close(lock)
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def hold(folder: Path) -> tuple[DataSet, int] | None:
+    """Return a data set and a descriptor: it stays on disk until that is closed. None where there is none."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        found = describe(folder)
+        if found is not None and os.fstat(lock).st_ino == folder.stat().st_ino:
+            os.utime(folder)
+            return found, lock
+    os.close(lock)
+    return None
+
+
+def remove(folder: Path) -> bool:
+    """Remove a data set; False where somebody uses it."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        gone = folder.with_name(f".{folder.name.lstrip('.')}.{uuid.uuid4().hex[:8]}")
+        folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
 
 
 def describe(folder: Path) -> DataSet | None:
@@ -110,34 +147,45 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
     ]
 
 
-def trim(root: Path, most_bytes: int) -> None:
-    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``.
+def size_bytes(root: Path) -> int:
+    """Return what all data sets take, those being written included."""
+    return sum(size for _, size, _ in _folders(root))
 
-    Those used in the last minutes stay: another evaluation may be about to read them.
+
+def trim(root: Path, most_bytes: int) -> int:
+    """Remove the data sets used longest ago until the rest takes at most ``most_bytes``; return what the rest takes.
+
+    Those that somebody uses stay. What a writer that is gone left behind goes first.
     """
-    recent = time.time() - _RECENT_S
+    found = _folders(root)
+    total = sum(size for _, size, _ in found)
+    for used, size, folder in found:
+        if folder.name.startswith("."):
+            left_behind = size or time.time() - used > _EMPTY_S
+            total -= size if left_behind and remove(folder) else 0
+    for _, size, folder in found:
+        if total > most_bytes and not folder.name.startswith("."):
+            total -= size if remove(folder) else 0
+    return total
+
+
+def _folders(root: Path) -> list[tuple[float, int, Path]]:
+    """Return time of use, size and path of each data set, those used longest ago first."""
     found = []
     for folder in root.iterdir() if root.is_dir() else ():
-        try:
+        with contextlib.suppress(OSError):
             size = sum(file.stat().st_size for file in folder.iterdir())
             found.append((folder.stat().st_mtime, size, folder))
-        except OSError:
-            continue
-    total = sum(size for _, size, _ in found)
-    for used, size, folder in sorted(found):
-        if total <= most_bytes or used > recent:
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        total -= size
+    return sorted(found)
 
 
-def touch(folder: Path) -> None:
-    """Mark a data set as just used."""
-    os.utime(folder)
+def expected_bytes(elements: int) -> int:
+    """Return what an output of the reference takes on disk."""
+    return elements * 8 if elements * 8 <= _WIDE_BYTES else elements * 4
 
 
 def _kept_as(array: NDArray[Any]) -> str:
-    return "float64" if array.size * 8 <= _WIDE_BYTES else "float32"
+    return "float64" if expected_bytes(array.size) == array.size * 8 else "float32"
 
 
 def _dtype(name: str) -> np.dtype[Any]:

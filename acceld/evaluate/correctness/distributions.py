@@ -1,4 +1,4 @@
-"""Which inputs a kernel is tried on: the variants of a workload's data sets, by name.
+"""Inputs a kernel is tried on: the variants of a workload's data sets, by name.
 
 ========================  =================================================================================
 own, scaled_up, ...       a distribution of :mod:`acceld.workloads`
@@ -52,7 +52,7 @@ def boosted_variants(workload: Workload) -> list[str]:
 
 
 def is_boosted(variant: str) -> bool:
-    """Whether a variant widens one argument: it decides nothing where float32 arithmetic is too noisy for it."""
+    """Return True if a variant widens one argument: it decides nothing where float32 arithmetic is too noisy for it."""
     return variant.startswith(("boosted/", "outliers/"))
 
 

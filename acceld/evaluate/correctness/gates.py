@@ -1,4 +1,4 @@
-"""Which data sets each gate tries a program on.
+"""Choose the data sets that each gate tries a program on, and hold errors against tolerances.
 
 * **search gate**: one secret data set of the run, drawn after the first program of the run was hashed.
 * **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
@@ -11,11 +11,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import secrets
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.correctness.metrics import Errors
@@ -44,7 +46,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """What people read; a fresh seed stays secret while the run goes on."""
+        """Name for people; a fresh seed stays secret while the run goes on."""
         if self.published:
             return f"published/seed {self.seed}"
         return f"{self.variant}/shuffled" if self.shuffled else self.variant
@@ -119,8 +121,8 @@ def published_trials(workload: Workload) -> Iterator[Trial]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What one trial says: the check for people, and the greatest errors over the outputs."""
+class TrialResult:
+    """Result of one trial: the check for people, and the greatest errors over the outputs."""
 
     check: Check
     errors: Errors
@@ -131,7 +133,7 @@ WHOLE = "integers"
 
 
 def splits(workload: Workload, variant: str, floor: Errors) -> bool:
-    """Whether a product of bfloat16 parts may be inexact there.
+    """Return True if a product of bfloat16 parts may be inexact there.
 
     Whole numbers split without error, but what a norm or a gate makes of them does not: all is whole where numpy in
     float32 makes no error either.
@@ -140,9 +142,26 @@ def splits(workload: Workload, variant: str, floor: Errors) -> bool:
     return workload.precision is not Precision.FP32_STRICT and not exact
 
 
+def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
+    """Return what the gates ask of each output on the workload's own inputs, as a sentence for prompts.
+
+    ``floors`` is the noise of numpy in float32, one for each output. On other inputs the gates ask for the same multiples
+    of the noise there.
+    """
+    found = [tolerance_from(floor, workload.tolerance, split=splits(workload, OWN, floor)) for floor in floors]
+    said = [
+        f"its relative L2 error against a float64 evaluation is at most {one.rel_l2:.2g}, that of its worst row at most "
+        f"{one.worst_row:.2g}, and the relative error of its worst element at most {one.element:.2g}"
+        for one in found
+    ]
+    if len(set(said)) == 1:
+        return said[0]
+    return "; ".join(f"for output {name}, {text}" for name, text in zip(workload.outputs, said, strict=True))
+
+
 def judge_errors(
     workload: Workload, trial: Trial, errors: Iterable[Errors], floors: Iterable[Errors], baseline: Errors | None
-) -> Verdict:
+) -> TrialResult:
     """Hold each output's errors against its tolerance.
 
     ``floors`` is the noise of numpy in float32 on the same inputs, ``baseline`` that of the workload's baseline on
@@ -171,4 +190,32 @@ def judge_errors(
         tolerance=limit.rel_l2,
         detail=complaint or ("" if workload.reference else OWN_ORACLE),
     )
-    return Verdict(check, worst)
+    return TrialResult(check, worst)
+
+
+Bad = TypeVar("Bad")
+
+
+async def first_failure(
+    trials: Iterable[Trial], try_one: Callable[[Trial], Awaitable[Bad | None]], wide: Callable[[], bool]
+) -> Bad | None:
+    """Return the first failure in trial order, or None.
+
+    ``wide`` is asked before each trial whether a second one may run beside it. Trials under way when one fails, or
+    when this is cancelled, are cancelled and waited for.
+    """
+    waiting = deque(trials)
+    running: deque[asyncio.Future[Bad | None]] = deque()
+    try:
+        while waiting or running:
+            while waiting and len(running) < (2 if wide() else 1):
+                running.append(asyncio.ensure_future(try_one(waiting.popleft())))
+            failed = await asyncio.shield(running[0])
+            running.popleft()
+            if failed is not None:
+                return failed
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return None

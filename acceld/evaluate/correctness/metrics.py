@@ -1,4 +1,4 @@
-"""How far an output is from its reference: over all, in the worst row, element by element.
+"""Measure how far an output is from its reference: over all, in the worst row, element by element.
 
 All three are ratios without unit, computed in float64, in blocks of rows so that outputs of a gigabyte fit.
 With r the reference, e the error, rows the last axis, and R the root mean square of the rows' norms:
@@ -44,7 +44,7 @@ class Errors:
 
     @property
     def finite(self) -> bool:
-        """Whether there is a number at all."""
+        """True if the output was finite."""
         return math.isfinite(self.rel_l2)
 
     def plain(self) -> list[float]:

@@ -34,7 +34,7 @@ _LARGEST = 3e38
 _DRAWS = 4
 """Times inputs are changed at random: one change may by luck cancel in the row that matters."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
-"""What rounding may change of a float32 number: to a neighbor; to the sum of two bfloat16 numbers."""
+"""Greatest relative change that rounding makes of a float32 number: to a neighbor; to the sum of two bfloat16 numbers."""
 
 
 def make(request: bytes, reply: int) -> None:
@@ -104,7 +104,7 @@ def expectation(oracle: Oracle, inputs: Sequence[Any]) -> list[NDArray[Any]] | s
 def noise(
     oracle: Oracle, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str], variant: str
 ) -> list[Errors] | str:
-    """How inexact float32 arithmetic is for each output; in words why the variant decides nothing, where it does not."""
+    """Return the error of float32 arithmetic for each output, or in words why the variant decides nothing."""
     measured = _floors(oracle, inputs, expected, dtypes)
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in measured):
         return "float32 arithmetic is too inexact on these inputs"
@@ -114,7 +114,7 @@ def noise(
 
 
 def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
-    """What arithmetic in float32 starts from: a kernel rounds by itself, a reference follows its inputs."""
+    """Return the inputs that arithmetic in float32 starts from: a kernel rounds by itself, a reference follows its inputs."""
     return inputs if workload.reference is None else [_as_float32(one) for one in inputs]
 
 

@@ -1,4 +1,4 @@
-"""How large an error may be: a multiple of the noise of honest float32 arithmetic, never more than the paper's.
+"""Derive the greatest error that passes: a multiple of the noise of honest float32 arithmetic, never more than the paper's.
 
 The floor of an output is measured at registration, for each input distribution: the greater of numpy in float32
 against float64 and the workload's own baseline, on the same backend, against float64. Then::
@@ -48,7 +48,7 @@ class Tolerance:
     element: float
 
     def admits(self, errors: Errors) -> bool:
-        """Whether all three errors are within it."""
+        """Return True if all three errors are within it."""
         return errors.rel_l2 <= self.rel_l2 and errors.worst_row <= self.worst_row and errors.element <= self.element
 
     def complaint(self, errors: Errors) -> str:

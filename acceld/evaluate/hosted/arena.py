@@ -48,7 +48,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the arrays of one kernel lie."""
+    """Offsets of the arrays of one kernel."""
 
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]

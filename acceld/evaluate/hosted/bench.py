@@ -1,4 +1,4 @@
-"""The children of a hosted backend as typed calls: build, deal inputs, time one kernel or two by turns, check outputs.
+"""The children of a hosted backend as typed calls: build, generate inputs, time one kernel or two interleaved, check outputs.
 
 Two zygotes: one for builders and workers, where judged code runs, and one for the workload's own code.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from acceld.errors import WorkloadError
+from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admission, answered
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.hosted.arena import Layout, memory_file
@@ -49,7 +50,7 @@ _STATUSES = {
     "output_dtype": Status.INCORRECT_DTYPE,
     "protocol": Status.REJECTED,
 }
-"""What a rule that a kernel broke while it ran is called as a status; every other one is a run-time error."""
+"""Statuses of rules that a kernel broke while it ran; every other one is a run-time error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,6 @@ class Artefact:
     log: str = ""
     counters: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A stage that a kernel did not pass."""
-
-    status: Status
-    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +80,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a session is run: most and fewest calls, and what it may take."""
+    """Terms of a session: most and fewest calls, and its time budget."""
 
     calls: int
     least: int
@@ -98,7 +91,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What the referee wrote of one worker; one entry a call. ``failed`` says why there are no more calls."""
+    """The referee's record of one worker; one entry a call. ``failed`` says why there are no more calls."""
 
     wall_us: tuple[float, ...]
     processor_us: tuple[float, ...]
@@ -133,6 +126,17 @@ class Kept:
         os.close(self.descriptor)
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Calls to time: their memory, inputs, device and terms. The kernel may change the arguments at ``mutates``."""
+
+    layout: Layout
+    batches: Kept
+    lease: Lease
+    terms: Terms
+    mutates: tuple[int, ...] = ()
+
+
 class Bench:
     """Starts and calls the children of one driver."""
 
@@ -144,7 +148,7 @@ class Bench:
             "builder": driver.builder,
             "worker": driver.worker,
         }
-        oracle = {task: f"acceld.evaluate.hosted.oracle:{task}" for task in ("deal", "check", "admit")}
+        oracle = {task: f"acceld.evaluate.hosted.oracle:{task}" for task in ("generate", "check", "admit")}
         if driver.reference:
             oracle["reference"] = driver.reference
         self._driver = driver
@@ -196,9 +200,9 @@ class Bench:
         os.chmod(folder, 0o777)  # only what may pass the folder above gets here
         return folder, (folder,)
 
-    async def deal(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
-        """The inputs of every call; the caller closes them. WorkloadError where the workload is at fault."""
-        deck = Kept("acceld-deck", layout.input_bytes * len(draws))
+    async def generate(self, workload: Workload, layout: Layout, draws: Sequence[Draw]) -> Kept:
+        """Return the input batch of every call; the caller closes them. WorkloadError where the workload is at fault."""
+        batches = Kept("acceld-batches", layout.input_bytes * len(draws))
         try:
             header = {
                 "workload": str(workload.folder),
@@ -206,11 +210,11 @@ class Bench:
                 "layout": layout.plain(),
                 "trials": [draw.plain() for draw in draws],
             }
-            await self._ask(workload, "deal", header, deck.descriptor)
+            await self._ask(workload, "generate", header, batches.descriptor)
         except BaseException:
-            deck.close()
+            batches.close()
             raise
-        return deck
+        return batches
 
     @staticmethod
     def keep(layout: Layout, calls: int) -> Kept:
@@ -240,7 +244,7 @@ class Bench:
         ]
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed, "reference": self._driver.reference}
         return answered(workload, *await self._oracle.run("admit", pack(request), self._oracle_jail(expects=True)))
 
@@ -274,93 +278,56 @@ class Bench:
             raise WorkloadError(clean(answer["error"]), hint=clean(answer.get("hint")))
         return answer
 
-    async def time(
-        self,
-        entrants: Sequence[Artefact],
-        layout: Layout,
-        deck: Kept,
-        kept: Kept | None,
-        lease: Lease,
-        terms: Terms,
-        *,
-        mutates: tuple[int, ...] = (),
-    ) -> list[Timed]:
-        """Run one kernel, or two by turns, on the deck's inputs. The first one's outputs go to ``kept``."""
-        if len(entrants) == 1:
-            return [await self._serve(entrants[0], layout, deck, kept, lease, terms, mutates)]
+    async def time(self, artefacts: Sequence[Artefact], session: Session, kept: Kept) -> list[Timed]:
+        """Run one kernel, or two interleaved, on the session's inputs. The first one's outputs go to ``kept``."""
+        if len(artefacts) == 1:
+            return [await self._serve(artefacts[0], session, kept)]
         try:
-            return await self._both(entrants, layout, deck, kept, lease, terms, mutates)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._interleaved(place, ends, artefact, session, into))
+                    for place, (artefact, ends, into) in enumerate(zip(artefacts, _pipes(), (kept, None), strict=True))
+                ]
+            return [task.result() for task in tasks]
         except BaseExceptionGroup as several:
-            # One's harness that broke ends the other one's session; what it said is what callers are promised.
+            # One side's broken harness ends the other's session; callers are promised its exception.
             raise several.exceptions[0] from several
 
-    async def _both(
-        self,
-        entrants: Sequence[Artefact],
-        layout: Layout,
-        deck: Kept,
-        kept: Kept | None,
-        lease: Lease,
-        terms: Terms,
-        mutates: tuple[int, ...],
-    ) -> list[Timed]:
-        first, second = _turns()
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._by_turns(place, ends, artefact, layout, deck, into, lease, terms, mutates))
-                for place, (artefact, ends, into) in enumerate(
-                    zip(entrants, (first, second), (kept, None), strict=True)
-                )
-            ]
-        return [task.result() for task in tasks]
-
-    async def _by_turns(
-        self,
-        place: int,
-        ends: tuple[int, int],
-        artefact: Artefact,
-        layout: Layout,
-        deck: Kept,
-        kept: Kept | None,
-        lease: Lease,
-        terms: Terms,
-        mutates: tuple[int, ...],
+    async def _interleaved(
+        self, place: int, ends: tuple[int, int], artefact: Artefact, session: Session, kept: Kept | None
     ) -> Timed:
-        """One of two; its ends of the pipes are closed with it, so that the other one hears that it is gone."""
+        """Run one side of an interleaved measurement; closing its pipe ends gives the other side EOF."""
         try:
-            return await self._serve(artefact, layout, deck, kept, lease, terms, mutates, place, ends)
+            return await self._serve(artefact, session, kept, place, ends)
         finally:
             for end in ends:
                 os.close(end)
 
     async def empty(self, layout: Layout, lease: Lease, calls: int) -> Timed:
-        """What calls cost in which nothing is computed."""
+        """Time calls in which nothing is computed."""
         job = {
             "api": "", "text": "", "filename": "", "entry": "", "grid": [], "settings": {},
             "arguments": [{"name": s.name, "shape": s.shape, "dtype": s.dtype} for s in layout.inputs],
             "outputs": [],
         }  # fmt: skip
-        deck = Kept("acceld-deck", layout.input_bytes * calls)
+        batches = Kept("acceld-batches", layout.input_bytes * calls)
         try:
-            terms = Terms(calls, calls, _EMPTY_S, _EMPTY_S)
-            return await self._serve(Artefact("", "", job), layout, deck, None, lease, terms, ())
+            session = Session(layout, batches, lease, Terms(calls, calls, _EMPTY_S, _EMPTY_S))
+            return await self._serve(Artefact("", "", job), session, None)
         finally:
-            deck.close()
+            batches.close()
 
     async def _serve(
         self,
         artefact: Artefact,
-        layout: Layout,
-        deck: Kept,
+        session: Session,
         kept: Kept | None,
-        lease: Lease,
-        terms: Terms,
-        mutates: tuple[int, ...],
         place: int | None = None,
-        turns: tuple[int, ...] = (),
+        pipes: tuple[int, ...] = (),
     ) -> Timed:
+        layout, terms, lease = session.layout, session.terms, session.lease
         plan = Plan(
-            layout, terms.calls, terms.least, terms.budget_s, terms.call_s, self._build_s, place, mutates,
+            layout, terms.calls, terms.least, terms.budget_s, terms.call_s, self._build_s, place, session.mutates,
             kept is not None,
         )  # fmt: skip
         empty = not artefact.path
@@ -386,7 +353,14 @@ class Bench:
                 jail,
                 referee="referee",
                 shared=[arena, ring_out, done_in],
-                private=[record, deck.descriptor, kept.descriptor if kept else nothing, ring_in, done_out, *turns],
+                private=[
+                    record,
+                    session.batches.descriptor,
+                    kept.descriptor if kept else nothing,
+                    ring_in,
+                    done_out,
+                    *pipes,
+                ],
             )
             with reply:
                 said = os.pread(record, _MOST_RECORD, 0)
@@ -446,8 +420,8 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
     )
 
 
-def _turns() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Two pipes between two referees: for each, what it hears from and what it tells to."""
+def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the ends of two pipes between two referees: for each, the one it reads and the one it writes."""
     first_hears, second_tells = os.pipe()
     second_hears, first_tells = os.pipe()
     return (first_hears, first_tells), (second_hears, second_tells)

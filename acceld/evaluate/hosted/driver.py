@@ -1,4 +1,4 @@
-"""What a backend must bring so that kernels which run with data on this machine can be judged.
+"""The interface of a backend whose kernels run with data on this machine.
 
 A *hosted* kernel (C and numpy on the host's processor, Triton on a GPU) runs in a worker process beside its data, so
 no artefact can be handed to a trusted runner. :mod:`acceld.evaluate.hosted` has the protocol that makes its times and
@@ -26,7 +26,7 @@ from acceld.model import Failure, Kernel
 from acceld.roofline import Peaks
 
 Job = Mapping[str, Any]
-"""What a child is told of kernel and workload: JSON-able; see :func:`job_of`."""
+"""A child's description of kernel and workload: JSON-able; see :func:`job_of`."""
 
 Call = Callable[[Sequence[Any], Sequence[Any]], float | None]
 """Runs the kernel once: ``call(inputs, outputs)``; inputs are arrays and Python numbers in the kernel's order."""
@@ -43,7 +43,7 @@ class BuildRefused(AcceldError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a builder made: the artefact's bytes, and what people may want to read (warnings, what it vectorized)."""
+    """A builder's result: the artefact's bytes, and a log for people (warnings, vectorized loops)."""
 
     artefact: bytes
     log: str = ""
@@ -52,7 +52,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a child of this backend may use besides computing on its own memory.
+    """Rights of a child of this backend besides computing on its own memory.
 
     ``read_paths`` are files and folders it may read and, with ``execute``, run or map as code. ``processes`` 1 means
     neither processes nor threads. ``device_paths`` are devices it may open for reading and writing.
@@ -82,7 +82,7 @@ is stopped. ``wall``: the judge's own clock. ``claimed``: the worker's device cl
 
 
 class Driver(Protocol):
-    """What a backend brings. Its methods run in the daemon (threads allowed, nothing of a candidate is touched)."""
+    """One backend. Its methods run in the daemon (threads allowed, nothing of a candidate is touched)."""
 
     backend: str
     clock: Clock
@@ -90,7 +90,7 @@ class Driver(Protocol):
     """``module:function`` of the builder."""
     worker: str
     """``module:function`` of the worker's ``prepare``."""
-    deck_bytes: int
+    batch_bytes: int
     """Room for inputs and outputs of all calls of one session together."""
     reference: str
     """``module:function`` that computes expected outputs; empty: the workload's own reference."""
@@ -104,7 +104,7 @@ class Driver(Protocol):
         ...
 
     def refuse(self, kernel: Kernel) -> Failure | None:
-        """What the policy for candidates says of the source; not asked for a person's own kernel."""
+        """Return the policy's complaint about a candidate's source; not asked for a person's own kernel."""
         ...
 
     def building(self, api: str) -> Rights:
@@ -120,7 +120,7 @@ class Driver(Protocol):
         ...
 
     def settings(self, api: str) -> Mapping[str, Any]:
-        """What builder and worker are told besides kernel and workload: compiler, flags. Part of the artefact's key."""
+        """Return settings of builder and worker, such as compiler and flags. Part of the artefact's key."""
         ...
 
     def learn(self, folder: Path) -> None:
@@ -136,7 +136,7 @@ class Driver(Protocol):
         ...
 
     def condition(self, lease: Lease) -> Mapping[str, Any]:
-        """What a device's speed hangs on, as it is now (clocks, throttling): read before and after each timing."""
+        """Read what a device's speed depends on (clocks, throttling), before and after each timing."""
         ...
 
     def sdk(self, api: str) -> str:

@@ -1,6 +1,6 @@
 """Inputs and verdicts of hosted kernels, in children that run the workload's code and never a candidate's.
 
-``deal`` makes the inputs of every call before the worker starts; ``check`` computes what the outputs should have been
+``generate`` makes the inputs of every call before the worker starts; ``check`` computes what the outputs should have been
 once the worker is dead, from the same seeds.
 """
 
@@ -24,12 +24,12 @@ from acceld.evaluate.hosted.worker import function
 from acceld.evaluate.sandbox.messages import send, unpack
 from acceld.workloads import Workload, kernel_inputs, load_workload, reference_outputs
 
-DECK, KEPT = 5, 5
-"""The descriptor of the inputs in ``deal``, and that of the outputs in ``check``."""
+BATCHES, KEPT = 5, 5
+"""The descriptor of the inputs in ``generate``, and that of the outputs in ``check``."""
 _LARGEST = 3e38
 
 
-def deal(request: bytes, reply: int) -> None:
+def generate(request: bytes, reply: int) -> None:
     """Write the inputs of every call, one after the other, in the kernel's layout; answer ``{}`` or ``{"error"}``."""
     raw, _ = unpack(request)
     layout = Layout.from_plain(raw["layout"])
@@ -43,7 +43,7 @@ def deal(request: bytes, reply: int) -> None:
                 if len(view) != slot.size_bytes:
                     raise WorkloadError(f"argument {slot.name} of {workload.name} has {len(view)} bytes of inputs")
                 while view:
-                    written = os.pwrite(DECK, view, cursor)
+                    written = os.pwrite(BATCHES, view, cursor)
                     view, cursor = view[written:], cursor + written
     except WorkloadError as error:
         send(reply, {"error": error.message, "hint": error.hint})

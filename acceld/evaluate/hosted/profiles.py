@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median as middle_of
 
+from acceld.evaluate.comparison import Estimate, Paired, median, paired, spread
+from acceld.evaluate.evaluator import below_floor
 from acceld.evaluate.hosted.bench import Timed
 from acceld.evaluate.hosted.driver import Clock
-from acceld.evaluate.hosted.statistics import Estimate, Paired, median, paired, spread
-from acceld.model import Failure, Source
+from acceld.model import Failure
 
 WARM_UPS = 2
 """First calls of a worker that are checked but not counted: its code and data come into caches and page tables. One
@@ -21,7 +22,7 @@ _MORE_THAN_ONE_CORE = 1.05
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What an empty call costs by either clock (medians), and how much that varies (distance between quartiles)."""
+    """Cost of an empty call by either clock: medians, and distances between quartiles."""
 
     wall_us: float
     processor_us: float
@@ -58,11 +59,10 @@ class Measured:
 
     latency: Estimate
     samples_us: tuple[float, ...]
-    clock: Clock
+    overhead: Overhead
     wall_us: float
     paired: Paired | None
     complaint: str
-    source: Source = Source.MEASURED
 
 
 def overhead_of(timed: Timed, clock: Clock) -> Overhead:
@@ -74,16 +74,16 @@ def overhead_of(timed: Timed, clock: Clock) -> Overhead:
     return Overhead(middle_of(wall), middle_of(processor), spread(wall), spread(processor), used)
 
 
-def measured(timed: Timed, rival: Timed | None, overhead: Overhead) -> Measured:
-    """The latency of a session in which every call was right."""
+def measured(timed: Timed, other: Timed | None, competitor_sha256: str, overhead: Overhead) -> Measured:
+    """Return the latency of a session in which every call was right, compared with the competitor's where there is one."""
     samples = _net(timed, overhead)
     latency = median(samples)
     wall_us = middle_of(_after(timed.wall_us, overhead)) - overhead.wall_us
-    duel = None
-    if rival is not None and rival.calls > overhead.warm_ups:
-        duel = paired(_net(rival, overhead), samples, overhead.resolution_us)
+    comparison = None
+    if other is not None and other.calls > overhead.warm_ups:
+        comparison = paired(samples, _net(other, overhead), overhead.resolution_us, competitor_sha256)
     return Measured(
-        latency, tuple(samples), overhead.clock, wall_us, duel, _complaint(timed, latency, wall_us, overhead)
+        latency, tuple(samples), overhead, wall_us, comparison, _complaint(timed, latency, wall_us, overhead)
     )
 
 
@@ -121,13 +121,9 @@ def _complaint(timed: Timed, latency: Estimate, wall_us: float, overhead: Overhe
 
 
 def suspicion(found: Measured, shortest_us: float | None) -> Failure | None:
-    """What is wrong with the times themselves; ``shortest_us`` is what the declared work takes at least, where known."""
+    """Return why the times can not be true; ``shortest_us`` is the least time of the declared work, where known."""
     if found.complaint:
         return Failure("clocks", found.complaint, hint="Time it again on an idle machine, or by another method.")
     if shortest_us is not None and found.latency.middle < shortest_us:
-        message = (
-            f"{found.latency.middle:.4g} us is less than the {shortest_us:.4g} us that its declared work takes at least"
-        )
-        hint = "Either work is missing, or the workload declares too much. Check it by another method."
-        return Failure("below_floor", message, hint=hint)
+        return below_floor(found.latency.middle, shortest_us, "its declared work takes")
     return None

@@ -15,7 +15,7 @@ going on after the answer all gain nothing. What an empty call costs is measured
 
 Two clocks are read: the wall's, and the time the worker spent on a processor as the kernel accounts it.
 
-Two referees (of a candidate and of its rival) alternate through a pair of pipes, ABBA, on one core.
+Two referees (of a candidate and of its competitor) alternate through a pair of pipes, ABBA, on one core.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ FIXUPS = 200
 TILE_BYTES = 4096
 _READY_MESSAGE, _TURN, _STOP = b"r", b"t", b"s"
 _HANDLING_S = 10.0
-"""What laying out inputs and keeping outputs may take around a call."""
+"""Time that laying out inputs and keeping outputs may take around a call."""
 FINISHED = "finished"
 """The outcome's cause where the referee ended the worker because all is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a referee is told: the calls to make, in order, and how long it may take.
+    """A referee's instructions: the calls to make, in order, and their time budget.
 
-    ``place`` is 0 for the one that begins, 1 for the other, None without a rival. After ``least`` calls it stops
+    ``place`` is 0 for the one that begins, 1 for the other, None without a competitor. After ``least`` calls it stops
     once ``budget_s`` is used up.
     """
 
@@ -100,7 +100,7 @@ class _Session:
     child: int
     plan: Plan
     arena: mmap.mmap
-    deck: mmap.mmap | None
+    batches: mmap.mmap | None
     doorbell: int
     done: int
     kept: int
@@ -120,22 +120,22 @@ class _Session:
 def referee(job: Job, child: int, started: float) -> dict[str, Any]:
     """Run the session that the job's private descriptors describe; the outcome, once the worker is gone.
 
-    Private descriptors: record (what is written at the end; before, it holds the plan), deck of inputs, kept outputs,
-    doorbell (write end), done (read end), and with a rival turn_in and turn_out.
+    Private descriptors: record (what is written at the end; before, it holds the plan), input batches, kept outputs,
+    doorbell (write end), done (read end), and with a competitor turn_in and turn_out.
     """
-    record_file, deck_file, kept, doorbell, done, *turns = job.private
+    record_file, batch_file, kept, doorbell, done, *turns = job.private
     raw = json.loads(os.pread(record_file, os.fstat(record_file).st_size, 0))
     plan = Plan.from_plain(raw)
     arena = mmap.mmap(job.shared[0], plan.layout.size_bytes)
-    deck_bytes = os.fstat(deck_file).st_size
-    deck = mmap.mmap(deck_file, deck_bytes, mmap.MAP_SHARED, mmap.PROT_READ) if deck_bytes else None
+    batch_bytes = os.fstat(batch_file).st_size
+    batches = mmap.mmap(batch_file, batch_bytes, mmap.MAP_SHARED, mmap.PROT_READ) if batch_bytes else None
     for descriptor in job.shared[1:]:
         os.close(descriptor)
     for descriptor in (job.request, job.reply):
         os.close(descriptor)
     turn_in, turn_out = turns if turns else (-1, -1)
     session = _Session(
-        job, child, plan, arena, deck, doorbell, done, kept, turn_in, turn_out,
+        job, child, plan, arena, batches, doorbell, done, kept, turn_in, turn_out,
         started + job.jail.wall_s, np.random.default_rng(),
     )  # fmt: skip
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -234,7 +234,7 @@ def _tell(session: _Session, message: bytes) -> None:
 
 
 def _hear(session: _Session, most_s: float) -> bytes:
-    """What the rival's referee says; nothing once it is gone, and then this session goes on alone."""
+    """Return the message of the competitor's referee; nothing once it is gone, and then this session goes on alone."""
     if session.alone:
         return b""
     _wait(session, session.turn_in, most_s, watch_child=False)
@@ -282,8 +282,8 @@ def _deliver(session: _Session, number: int) -> list[tuple[Any, Any, Any]]:
     fixes = []
     cursor = number * session.plan.layout.input_bytes
     for slot in session.plan.layout.inputs:
-        assert session.deck is not None
-        session.arena[slot.offset : slot.offset + slot.size_bytes] = session.deck[cursor : cursor + slot.size_bytes]
+        assert session.batches is not None
+        session.arena[slot.offset : slot.offset + slot.size_bytes] = session.batches[cursor : cursor + slot.size_bytes]
         cursor += slot.size_bytes
         view = slot.view(session.arena).reshape(-1)
         positions = session.rng.integers(0, view.size, min(FIXUPS, view.size))
@@ -329,8 +329,8 @@ def _nearest(layout: Layout, position: int) -> str:
 def _check_inputs(session: _Session, number: int) -> None:
     cursor = number * session.plan.layout.input_bytes
     for position, slot in enumerate(session.plan.layout.inputs):
-        assert session.deck is not None
-        given = session.deck[cursor : cursor + slot.size_bytes]
+        assert session.batches is not None
+        given = session.batches[cursor : cursor + slot.size_bytes]
         cursor += slot.size_bytes
         now = session.arena[slot.offset : slot.offset + slot.size_bytes]
         if position not in session.plan.mutates and now != given:

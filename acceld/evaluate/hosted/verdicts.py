@@ -1,51 +1,47 @@
-"""What became of one session of calls: each variant's worst call held against its tolerance."""
+"""Grade one session of calls: each variant's worst call against its tolerance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from acceld.errors import WorkloadError
-from acceld.evaluate.correctness.checks import WORST, bounded, correctness_of, worst_row
+from acceld.evaluate.case import Case, Failed
+from acceld.evaluate.correctness.checks import WORST, bounded, worst_row
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS
 from acceld.evaluate.correctness.gates import Trial, judge_errors
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.hosted.bench import Artefact, Checked, Draw, Timed
 from acceld.evaluate.hosted.driver import Lease
-from acceld.evaluate.interface import EvaluationRequest
-from acceld.model import Check, Correctness, Failure, Gate, Profile, Status
-from acceld.workloads import Workload
+from acceld.evaluate.hosted.profiles import Measured
+from acceld.model import Check, Failure, Gate, Status
 
 
-@dataclass(slots=True)
-class Case:
-    """One evaluation under way."""
+@dataclass(slots=True, kw_only=True)
+class HostedCase(Case):
+    """A case with the device it runs on and what was built for it."""
 
-    request: EvaluationRequest
-    workload: Workload
     lease: Lease
-    artefact: Artefact | None = None
-    profile: Profile | None = None
-    checks: list[Check] = field(default_factory=list)
-    worst_row: float = 0.0
-    seconds: dict[str, float] = field(default_factory=dict)
-    published: bool | None = None
+    built: Artefact | None = None
+    measured: Measured | None = None
 
-    def correctness(self, gate: Gate) -> Correctness:
-        """What the checks so far say."""
-        return correctness_of(gate, self.checks, self.worst_row, self.published)
+    @property
+    def artefact(self) -> Artefact:
+        """The built kernel; there is one from the stage after building."""
+        assert self.built is not None
+        return self.built
 
 
 def grade(
-    case: Case,
+    case: HostedCase,
     floors: Floors,
     timed: Timed,
     draws: Sequence[Draw],
     checked: Sequence[Checked],
     baseline: dict[str, Errors],
-) -> tuple[Status, Failure, Correctness | None] | None:
-    """Why the kernel does not pass this session; None where every call was right. Adds to the case's checks."""
+) -> Failed | None:
+    """Record each variant's worst call; return the first failure of the session. WorkloadError where nothing can be checked."""
     worst: dict[str, tuple[Check, int]] = {}
     failure: Failure | None = None
     for number, (draw, one) in enumerate(zip(draws, checked, strict=False)):
@@ -53,7 +49,7 @@ def grade(
         if one.refused:
             if draw.variant == OWN:
                 raise WorkloadError(f"workload {case.workload.name!r} can not be checked: {one.refused}")
-            case.checks.append(Check(f"{draw.variant} (not tried: {one.refused})", True))
+            case.refused(draw.variant, one.refused)
             continue
         numpy_floor = floors.of_numpy(case.workload, draw.variant)
         assert numpy_floor is not None, "checking learned it"
@@ -80,16 +76,16 @@ def grade(
         for name, (check, count) in worst.items()
     ]
     if timed.failed is not None:
-        return timed.failed.status, timed.failed.failure, None
+        return timed.failed
     if failure is not None:
-        return Status.INCORRECT_NUMERICAL, failure, case.correctness(Gate.SEARCH)
+        return Failed(Status.INCORRECT_NUMERICAL, failure, case.correctness(Gate.SEARCH))
     if not checked:
         raise WorkloadError(f"no call of a kernel for {case.workload.name} was made")
     return None
 
 
 def _steady(one: Checked, floors: Sequence[Errors]) -> Check:
-    """Whether the same inputs gave the same outputs, but for rounding."""
+    """Check that the same inputs gave the same outputs, but for rounding."""
     moved = max((errors.rel_l2 for errors in one.moved), default=0.0)
     limit = max((2 * floor.rel_l2 for floor in floors), default=0.0)
     detail = "" if moved <= limit else f"the same inputs gave outputs that differ by {moved:.3g}"

@@ -21,7 +21,7 @@ from acceld.evaluate.sandbox.messages import MAX_MESSAGE, send
 ARENA, DOORBELL, DONE = 5, 6, 7
 """Descriptors in the worker: shared memory, the pipe it waits on, the pipe it answers on."""
 ANSWER = struct.Struct("<qd")
-"""What it writes when ready (number -1) and after each call: the call's number, and what its own clock says or NaN."""
+"""Record written when ready (number -1) and after each call: the call's number, and its own clock's reading or NaN."""
 _NONE = float("nan")
 
 

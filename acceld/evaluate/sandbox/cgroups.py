@@ -63,7 +63,7 @@ def enter(path: str, pid: int) -> None:
 
 
 def ran_out_of_memory(path: str) -> bool:
-    """Whether the kernel ended a process of the cgroup for its memory limit."""
+    """Return True if the kernel ended a process of the cgroup for its memory limit."""
     with contextlib.suppress(OSError, ValueError), open(Path(path) / "memory.events", encoding="ascii") as file:
         return any(line.split()[0] == "oom_kill" and int(line.split()[1]) for line in file)
     return False
@@ -90,7 +90,7 @@ def remove(path: str, *, wait_s: float = 1.0) -> bool:
 
 
 def mounted() -> Path | None:
-    """Where cgroup v2 is mounted; None where it is not."""
+    """Return the mount point of cgroup v2; None where it is not mounted."""
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as file:
         for line in file:
             before, _, after = line.partition(" - ")

@@ -1,4 +1,4 @@
-"""What a judged process may use, and how it is locked in.
+"""Limits and rights of a judged process, and locking it in.
 
 The ladder: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing.
 Every level has all the layers of those below it that the kernel offers.
@@ -21,7 +21,7 @@ SLOTS = 430
 
 
 class Level(IntEnum):
-    """How well judged code is locked in."""
+    """Strength of the sandbox; each level has the layers of those below it."""
 
     L0 = 0
     L1 = 1

@@ -1,4 +1,4 @@
-"""Which level of the ladder holds here, found by trying it.
+"""Find the highest sandbox level that holds on this machine, by trying each.
 
 For each level from the top, a jailed child tries the twelve probes; the first level at which all are blocked is
 the one that is used. What the kernel merely claims to offer counts for nothing.
@@ -26,7 +26,7 @@ from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.probes import PROBES
 from acceld.evaluate.sandbox.process import SandboxError, Zygote
 
-TASKS = {"probe": "acceld.evaluate.sandbox.probes:attempt"}
+TASKS = {"probe": "acceld.evaluate.sandbox.probes:try_all"}
 REQUIRED: dict[Level, frozenset[str]] = {
     Level.L4: frozenset(PROBES),
     Level.L3: frozenset(PROBES),
@@ -67,7 +67,7 @@ class SandboxReport:
 
     @property
     def untrusted_allowed(self) -> bool:
-        """Whether code nobody vouches for may run at this level without being told so in words."""
+        """True if untrusted code may run at this level without explicit opt-in."""
         return self.level >= Level.L1
 
     def plain(self) -> dict[str, Any]:

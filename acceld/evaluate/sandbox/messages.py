@@ -7,13 +7,12 @@ and texts are stripped of control characters before anybody shows or stores them
 from __future__ import annotations
 
 import json
-import os
 import re
 import struct
 from typing import Any
 
 from acceld.errors import AcceldError
-from acceld.evaluate.sandbox.process import Reply
+from acceld.evaluate.sandbox.process import Reply, write_all
 from acceld.model import Failure, Status
 
 MAX_HEADER = 256 * 1024
@@ -43,9 +42,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], bytes]:
 def send(descriptor: int, header: dict[str, Any], payload: bytes = b"") -> None:
     """Write a message, from a child."""
     for part in (pack(header), payload):
-        view = memoryview(part)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        write_all(descriptor, part)
 
 
 def parse(reply: Reply) -> tuple[dict[str, Any], int]:
@@ -99,7 +96,7 @@ def failure_from(header: dict[str, Any]) -> tuple[Status, Failure]:
 
 
 def failure_record(error: BaseException) -> dict[str, Any]:
-    """What a child says of a kernel's failure."""
+    """Return the record of a kernel's failure that a child sends."""
     return {
         "failure": {
             "class": type(error).__name__,

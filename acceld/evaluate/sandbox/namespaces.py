@@ -62,7 +62,7 @@ def empty_root(*, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[s
 
 
 def _link(root: str, path: str) -> None:
-    """Where ``path`` itself is a symbolic link, such as ``/lib64``, it is one in the new root too."""
+    """Copy ``path`` into the new root if it is a symbolic link itself, such as ``/lib64``."""
     if os.path.islink(path) and not os.path.lexists(root + path):
         os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
         os.symlink(os.readlink(path), root + path)

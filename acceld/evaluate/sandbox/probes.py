@@ -23,7 +23,7 @@ _BLOCKED = "blocked"
 Scene = dict[str, Any]
 
 
-def attempt(request: bytes, reply: int) -> None:
+def try_all(request: bytes, reply: int) -> None:
     """Try every probe and write ``{probe: [state, what happened]}`` as JSON."""
     scene: Scene = json.loads(request)
     results = {}

@@ -23,7 +23,7 @@ from acceld.evaluate.sandbox.jail import SLOTS, Jail, Level
 log = logging.getLogger(__name__)
 
 _START_S = 60.0
-"""How long a zygote may take to load its modules, or to take up a job."""
+"""Seconds a zygote may take to load its modules, or to take up a job."""
 _KILL_S = 5.0
 _MAX_STATUS = 64_000
 TRIES = 5
@@ -79,7 +79,7 @@ def lost_in(error: BaseException) -> LostError | None:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a job's process tree ended.
+    """End of a job's process tree.
 
     ``cause`` is empty where it ended by itself, else ``deadline``, ``cpu``, ``memory``, ``processes`` or
     ``stopped``.
@@ -106,7 +106,7 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """How it ended, for people."""
+        """Words for people."""
         if self.cause == "deadline":
             return f"ended at its deadline after {self.wall_s:.1f} s"
         if self.cause:
@@ -328,7 +328,7 @@ class Zygote:
 
     async def _send(self, message: bytes, descriptors: list[int]) -> None:
         async with self._lock:
-            for attempt in (1, 2):
+            for first in (True, False):
                 if self._socket is None or self.pid is None:
                     await self._close()
                     await self._start()
@@ -341,7 +341,7 @@ class Zygote:
                 except (BrokenPipeError, ConnectionError) as error:
                     log.warning("the sandbox's zygote was lost; starting another")
                     await self._close()
-                    if attempt == 2:
+                    if not first:
                         raise LostError(f"the sandbox's zygote does not answer: {error}", hint=_LOST) from error
         raise LostError("the sandbox's zygote takes no jobs", hint=_LOST)
 
@@ -428,13 +428,14 @@ def _memory_file() -> int:
 
 
 def _fill(descriptor: int, data: bytes, attachment: Reply | None, offset: int) -> None:
+    write_all(descriptor, data)
+    while attachment is not None and (part := attachment.read(_COPY_BYTES, offset)):
+        offset += len(part)
+        write_all(descriptor, part)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes, however few a call takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-    if attachment is None:
-        return
-    while part := attachment.read(_COPY_BYTES, offset):
-        offset += len(part)
-        view = memoryview(part)
-        while view:
-            view = view[os.write(descriptor, view) :]

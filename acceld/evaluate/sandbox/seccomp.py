@@ -84,7 +84,7 @@ calls besides ioctl."""
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a judged process may do besides computing and using the files it is left.
+    """Rights of a judged process besides computing and using the files it is left.
 
     ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory
     executable. ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can
@@ -98,7 +98,7 @@ class Filter:
 
 
 def supported() -> bool:
-    """Whether there is a filter for this machine."""
+    """Return True if there is a filter for this machine."""
     return linux.machine() in _AUDIT_ARCH
 
 

@@ -36,7 +36,7 @@ from acceld.evaluate.sandbox.jail import Jail, Level, enter
 
 MAX_DATAGRAM = 60_000
 WATCH_S = 0.02
-"""How often the memory and process count of a tree are read."""
+"""Seconds between readings of a tree's memory and process count."""
 
 _ENTERED = b"entered"
 _MOST_DESCRIPTORS = 24

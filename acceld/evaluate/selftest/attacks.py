@@ -1,9 +1,11 @@
-"""Attacks and honest kernels for the self-test: what a file says of itself, and what is meant where it says nothing.
+"""Read attacks and honest kernels for the self-test, and guess what their files leave out.
 
 An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, or the bytes of a forged Program
 (``*.bin``)::
 
     # expect: reject          reject | policy | quarantine | truthful | pass
+    # caught by: rejected.import                    status and rule of the refusal, alternatives with | between them
+    # unpoliced: incorrect_numerical.tolerance      the same with the policy off, where it differs
     # workload: st_matmul     a workload's name, or a folder of the attacks' own ``workloads/``
     # api: nki_legacy
     # entry: kernel
@@ -11,7 +13,8 @@ An attack is one file: a kernel (``*.py``, ``*.c``) with a header of comments, o
 
 ``reject``: wrong, must not pass. ``policy``: refused as a candidate, and may pass only where it is right when the
 policy is off. ``quarantine``: must end ``suspect`` or worse. ``truthful``: may pass, with the latency of what it
-really does. ``pass``: an honest kernel, must pass.
+really does. ``pass``: an honest kernel, must pass. A refusal that the file does not name is a failure of the self-test: the
+attack no longer reaches what it attacks. Files of a ``further`` folder may leave that out, the suite's own may not.
 
 A folder is read with all folders below it; ``NAME.toml`` beside ``NAME.py`` or ``NAME.bin`` may hold the same keys.
 Where ``expect`` is missing, words of the path say it (``honest/``, ``controls/``, ``cheat_1.py``), or an id like those
@@ -32,7 +35,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acceld.errors import AcceldError, UsageError, did_you_mean
-from acceld.model import Kernel
+from acceld.model import Kernel, Status
 from acceld.resources import data_folder
 from acceld.targets import APIS, TARGETS
 from acceld.workloads import load_workload
@@ -52,9 +55,10 @@ _ALIASES = {word: meaning for meaning, words in _MEANINGS.items() for word in wo
 _HONEST = {"honest", "control", "controls", "legit", "legitimate"}
 _HOSTILE = {"attack", "attacks", "cheat", "cheats", "reject", "rejected", "exploit", "hostile", "malicious"}
 """Words of a path that say what is meant, wherever they stand in it."""
-_KEYS = ("expect", "workload", "api", "entry", "chip", "at_least")
+_KEYS = ("expect", "workload", "api", "entry", "chip", "at_least", "caught_by", "unpoliced")
 _HEADER = re.compile(
-    rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS)})\s*[:=]\s*[\"']?([^\s\"']+)", re.MULTILINE | re.IGNORECASE
+    rf"^\s*(?:#|//|/?\*)\s*({'|'.join(_KEYS).replace('_', '[_ ]')})\s*[:=]\s*[\"']?([^\s\"']+)",
+    re.MULTILINE | re.IGNORECASE,
 )
 _CONSTANT = re.compile(rf"^({'|'.join(_KEYS).upper()})\s*=\s*[\"']?([^\s\"'#]+)", re.MULTILINE)
 _ID = re.compile(r"([A-Z])\d\d_")
@@ -90,15 +94,19 @@ class Attack:
     """Share of the baseline's latency below which a pass is a lie: the kernel does the same work."""
     guessed: bool = False
     further: bool = False
+    caught_by: tuple[str, ...] = ()
+    """Refusals of a candidate that the file names, each ``status.rule``; empty where it names none."""
+    unpoliced: tuple[str, ...] = ()
+    """Refusals with the policy off."""
 
     @property
     def honest(self) -> bool:
-        """Whether it must pass."""
+        """True if it must pass."""
         return self.expect == "pass"
 
     @property
     def small(self) -> bool:
-        """Whether its workload is one of the suite's own, which need little time and memory."""
+        """True if its workload is one of the suite's own, which need little time and memory."""
         return self.workload_folder.parent == data_folder(FOLDER) / "workloads"
 
 
@@ -111,10 +119,11 @@ class Broken:
 
 
 def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], list[Broken]]:
-    """The attacks in a folder (of a ``further`` one, also in the folders below it) by name, and the files that are none.
+    """Return the attacks in a folder by name (of a ``further`` one, also in the folders below it), and the files that are none.
 
     UsageError where it holds no file that could be one.
     """
+    folder = folder.resolve()
     listed = [path for ending in ("py", "c", "bin") for path in folder.glob(f"{'**/' * further}*.{ending}")]
     files = sorted(path for path in listed if not _left_out(path.relative_to(folder)))
     if not files:
@@ -124,17 +133,19 @@ def load_attacks(folder: Path, *, further: bool = False) -> tuple[list[Attack], 
     for path in files:
         name = path.relative_to(folder).with_suffix("").as_posix()
         try:
-            found = _load(name, path, workloads)
+            found = replace(_load(name, path, workloads), further=further)
             if further:
                 load_workload(found.workload_folder)  # a broken one is the folder's fault, not the judge's
-            attacks.append(replace(found, further=further))
+            elif not found.caught_by and found.expect not in ("pass", "truthful"):
+                raise UsageError("it does not name the refusal that catches it", hint="add '# caught by: status.rule'")
+            attacks.append(found)
         except (AcceldError, OSError, ValueError) as error:
             broken.append(Broken(name, f"{path}: {error}"))
     return attacks, broken
 
 
 def _left_out(path: Path) -> bool:
-    """Whether a file below an attack folder is none: a workload's, a test, a helper that others import."""
+    """Return True for a file that is no attack: a workload's, a test, a helper that others import."""
     hidden = any(part.startswith((".", "_")) or part == "workloads" for part in path.parts)
     return hidden or path.name.startswith(("test_", "conftest"))
 
@@ -167,13 +178,34 @@ def _load(name: str, path: Path, workloads: Mapping[str, Path]) -> Attack:
     except ValueError as error:
         raise UsageError(f"at_least {given['at_least']!r} is no number") from error
     kernel = Kernel(text, api, entry=given.get("entry", ""), filename=f"{path.stem}.py" if forged else path.name)
-    return Attack(name, kernel, expect, workloads[workload], chip, at_least, guessed="workload" not in given)
+    caught_by = _refusals(given.get("caught_by", ""))
+    return Attack(
+        name,
+        kernel,
+        expect,
+        workloads[workload],
+        chip,
+        at_least,
+        guessed="workload" not in given,
+        caught_by=caught_by,
+        unpoliced=_refusals(given.get("unpoliced", "")) or caught_by,
+    )
+
+
+def _refusals(text: str) -> tuple[str, ...]:
+    """Split alternatives such as ``timeout.trace_deadline|compile_error.crash``. UsageError where one has no known status."""
+    refusals = tuple(text.split("|")) if text else ()
+    for refusal in refusals:
+        status, _, rule = refusal.partition(".")
+        if status not in set(Status) or not rule:
+            raise UsageError(f"caught by {refusal!r} is no status and rule", hint=did_you_mean(status, list(Status)))
+    return refusals
 
 
 def _header(text: str) -> dict[str, str]:
-    """What comments and module constants say; the first word on a thing counts."""
-    found = {key.lower(): value for key, value in reversed(_CONSTANT.findall(text))}
-    return found | {key.lower(): value for key, value in reversed(_HEADER.findall(text))}
+    """Return the keys that comments and module constants give; the first mention of a key counts."""
+    found = [*reversed(_CONSTANT.findall(text)), *reversed(_HEADER.findall(text))]
+    return {key.lower().replace(" ", "_"): value for key, value in found}
 
 
 def _sidecar(path: Path) -> dict[str, str]:
@@ -185,7 +217,7 @@ def _sidecar(path: Path) -> dict[str, str]:
 
 
 def _spoken(name: str) -> str:
-    """What a path says is expected: its nearest part that means something."""
+    """Return what a path says is expected: its nearest part that means something."""
     for part in reversed(Path(name).parts):
         whole, words = part.lower(), set(re.split(r"[^a-z]+", part.lower()))
         if whole in EXPECTATIONS or whole in _ALIASES:
@@ -208,7 +240,7 @@ def _api(path: Path, text: str) -> str:
 
 
 def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str:
-    """The workload an attack is for, where it does not say."""
+    """Return the name of the workload an attack is for, where its file does not say."""
     spoken = [workload for workload in workloads if workload in name]
     if spoken:
         return max(spoken, key=len)
@@ -223,7 +255,7 @@ def _meant(name: str, text: str, api: str, workloads: Mapping[str, Path]) -> str
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """Names of the arguments of the kernel that stands last in a file; () where none can be made out."""
+    """Return the argument names of the kernel that stands last in a file; () where none can be made out."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,6 +1,6 @@
-"""Tries every known attack, and honest kernels beside them, on the evaluator as it runs here.
+"""Try every known attack, and honest kernels beside them, on the evaluator as it runs here.
 
-What an attack's file says is read by :mod:`acceld.evaluate.selftest.attacks`. Each attack runs twice: as a candidate, and with the
+:mod:`acceld.evaluate.selftest.attacks` reads the files. Each attack runs twice: as a candidate, and with the
 policy off as a person's own kernel would, so that the walls behind the policy are tried too (from L2 on: below, files of
 the user would be in reach). Honest kernels run as candidates.
 
@@ -18,33 +18,46 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from acceld.config import EvaluateConfig
-from acceld.devices.cpu.driver import CpuDriver
+from acceld import plugins
+from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.errors import AcceldError, UsageError, did_you_mean
-from acceld.evaluate.hosted.evaluator import HostedJudge
-from acceld.evaluate.interface import EvaluationRequest, Priority
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, Workplace
 from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.evaluate.selftest.attacks import FOLDER, UNLABELED, Attack, Broken, load_attacks
 from acceld.evaluate.simulated.evaluator import Judge
 from acceld.model import Evaluation, Gate, Status
 from acceld.resources import data_folder
-from acceld.targets import SIMULATOR, TARGETS
+from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR, TARGETS
 from acceld.workloads import load_workload
 
-BACKENDS = {SIMULATOR: "", "cpu": "cpu"}
+BACKENDS = {SIMULATOR: ""} | {t.backend: d.attacks for d in ALL_DEVICES if d.attacks for t in d.targets}
 """Backends with a suite, and its folder below the simulator's."""
 _BUILD_S, _CHECK_S, _CALL_S, _MEMORY_GIB = 6.0, 30.0, 3.0, 2.0
 """The suite's workloads are small, and some attacks run until their deadline."""
 _QUEUE = 10_000
 
-AnyJudge = Judge | HostedJudge
+OTHER_RULE = "other_rule"
+"""The outcome of an attack that is refused, but not as its file says."""
+FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
+"""Outcomes that fail the self-test."""
+
+
+class Tested(Evaluator, Protocol):
+    """An evaluator that can be attacked: it judges a known program again, and says which sandbox it has."""
+
+    report: SandboxReport | None
+
+    def forget(self) -> None:
+        """Judge programs that were judged before once more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one attack in one mode. ``outcome`` is fooled, rejected, truthful, unlabeled, false_reject or death."""
+    """Outcome of one attack in one mode: ``rejected``, ``truthful``, ``unlabeled`` or one of :data:`FAILURES`."""
 
     id: str
     mode: str
@@ -57,9 +70,9 @@ class Result:
     seconds: float
     workload: str = ""
     guessed: bool = False
-    """Whether the workload stands nowhere in the attack's file."""
+    """True if the attack's file does not name its workload."""
     further: bool = False
-    """Whether the attack is one of the further folder's."""
+    """True if the attack is one of the further folder's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +87,13 @@ class SelftestReport:
     """Files that could not be tried at all."""
 
     def count(self, outcome: str) -> int:
-        """How many results had this outcome."""
+        """Return the number of results with this outcome."""
         return sum(result.outcome == outcome for result in self.results)
 
     @property
     def passed(self) -> bool:
-        """Nobody was fooled, nothing died, no honest kernel was refused."""
-        return not (self.count("fooled") or self.count("death") or self.count("false_reject"))
+        """True if nothing fooled, killed or surprised the judge, and no honest kernel was refused."""
+        return not any(map(self.count, FAILURES))
 
     def plain(self) -> dict[str, Any]:
         """As JSON-able data, version 1."""
@@ -89,6 +102,7 @@ class SelftestReport:
             "level": self.level,
             "fooled": self.count("fooled"),
             "rejected": self.count("rejected"),
+            "caught_by_another_rule": self.count(OTHER_RULE),
             "truthful": self.count("truthful"),
             "false_rejects": self.count("false_reject"),
             "judge_deaths": self.count("death"),
@@ -130,7 +144,7 @@ async def run_selftest(
 ) -> SelftestReport:
     """Run the suite of a backend (:data:`BACKENDS`), and the attacks of a further folder, at the active level.
 
-    ``only`` is a glob on ids. A file of the further folder that can not be tried is told of, not run. UsageError where a
+    ``only`` is a glob on ids. A file of the further folder that can not be tried is reported, not run. UsageError where a
     folder holds no attack; DeviceError where the backend can not work here.
     """
     started = time.monotonic()
@@ -150,7 +164,7 @@ async def run_selftest(
             judges.forget()
             for small in (True, False):
                 tasks = [
-                    asyncio.create_task(_attempt(await judges.of(attack), attack, mode, number, on_result))
+                    asyncio.create_task(_try(await judges.of(attack), attack, mode, number, on_result))
                     for attack in chosen
                     if attack.small is small
                     for mode in _modes(attack, judges.level)
@@ -172,7 +186,7 @@ class _Judges:
         )
         self._backend, self._highest = backend, highest
         self._configs = {True: bounded, False: replace(config, queue_size=_QUEUE)}
-        self._running: dict[bool, AnyJudge] = {}
+        self._running: dict[bool, Tested] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="acceld-selftest-")
         self.level = Level.L0
 
@@ -187,7 +201,7 @@ class _Judges:
         finally:
             await asyncio.to_thread(self._folder.cleanup)
 
-    async def of(self, attack: Attack) -> AnyJudge:
+    async def of(self, attack: Attack) -> Tested:
         """The judge for an attack."""
         return self._running.get(attack.small) or await self._start(small=attack.small)
 
@@ -196,7 +210,7 @@ class _Judges:
         for judge in self._running.values():
             judge.forget()
 
-    async def _start(self, *, small: bool) -> AnyJudge:
+    async def _start(self, *, small: bool) -> Tested:
         folder = Path(self._folder.name) / ("small" if small else "any")
         judge = _judge(self._backend, self._configs[small], folder, self._highest)
         await judge.start()
@@ -206,10 +220,12 @@ class _Judges:
         return judge
 
 
-def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> AnyJudge:
+def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> Tested:
     if backend == SIMULATOR:
         return Judge(config, folder, highest=highest, share_data=True)
-    return HostedJudge(config, folder, CpuDriver(), highest=highest)
+    workplace = Workplace(config, DevicesConfig(), folder, highest=highest)
+    made: Tested = plugins.named(DEVICE_OF[backend].evaluator)(workplace, backend)
+    return made
 
 
 def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
@@ -217,8 +233,8 @@ def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
     return ("candidate",) if attack.honest or level < Level.L2 else ("candidate", "unpoliced")
 
 
-async def _attempt(
-    judge: AnyJudge, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+async def _try(
+    judge: Tested, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
     started = time.monotonic()
     request = EvaluationRequest(
@@ -269,7 +285,7 @@ def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
     return attack.workload_folder.name, attack.guessed, attack.further
 
 
-async def _least_us(judge: AnyJudge, attack: Attack) -> float:
+async def _least_us(judge: Tested, attack: Attack) -> float:
     """Latency below which a pass is a lie; 0 where the attack does not say."""
     if not attack.at_least:
         return 0.0
@@ -288,7 +304,9 @@ def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float)
     if attack.honest:
         return "truthful" if passed else "false_reject"
     if not passed:
-        return "rejected"
+        named = attack.unpoliced if mode == "unpoliced" else attack.caught_by
+        refusal = f"{evaluation.status.value}.{evaluation.failure.rule if evaluation.failure else ''}"
+        return "rejected" if refusal in named or (attack.further and not named) else OTHER_RULE
     if attack.expect == UNLABELED:
         return UNLABELED
     allowed = attack.expect == "truthful" or (attack.expect == "policy" and mode == "unpoliced")

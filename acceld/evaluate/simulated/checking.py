@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from acceld.config import EvaluateConfig
-from acceld.errors import WorkloadError
-from acceld.evaluate.correctness.admission import Admissions
-from acceld.evaluate.correctness.checks import HINTS, bounded, near, placed, worst_row
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.case import Failed
+from acceld.evaluate.correctness.admission import Admit
+from acceld.evaluate.correctness.checks import HINTS, near, placed
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import (
     DEAR_S,
     Seeds,
     Trial,
+    first_failure,
     fresh_seed,
     judge_errors,
     published_trials,
@@ -26,13 +27,14 @@ from acceld.evaluate.correctness.gates import (
 )
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
-from acceld.evaluate.correctness.trials import first_failure
 from acceld.evaluate.interface import Priority
-from acceld.evaluate.simulated.case import Bad, Case
-from acceld.evaluate.simulated.children import Children, Failed, Refused
+from acceld.evaluate.simulated.case import TracedCase
+from acceld.evaluate.simulated.children import Children, Refused
 from acceld.evaluate.simulated.timer import Timer
-from acceld.model import Check, Failure, Gate, Status
+from acceld.model import Failure, Gate, Status
 from acceld.workloads import Workload, load_workload
+
+log = logging.getLogger(__name__)
 
 _LEAST_CHECK_S = 30.0
 _FIRST_CHECK_S = 600.0
@@ -46,8 +48,8 @@ _PUBLISHED_BELOW_S = 3.0
 class Checker:
     """Tries traced programs on data sets.
 
-    ``share_data``: the strict gate draws its data sets once a run, where it would for each candidate. ``idle`` tells
-    whether a second trial may run beside the first.
+    ``weakness`` answers what is wrong with the workload itself. ``share_data``: the strict gate draws its data sets once
+    a run, where it would for each candidate. ``idle`` tells whether a second trial may run beside the first.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Checker:
         children: Children,
         timer: Timer,
         floors: Floors,
-        admissions: Admissions,
+        weakness: Callable[[TracedCase, Admit], Awaitable[Failure | None]],
         *,
         share_data: bool,
         idle: Callable[[], bool],
@@ -65,132 +67,128 @@ class Checker:
         self._children = children
         self._timer = timer
         self._floors = floors
-        self._admissions = admissions
+        self._weakness = weakness
         self._share_data = share_data
         self._idle = idle
         self._own_seconds: dict[str, float] = {}
-        self._in_use: Counter[Path] = Counter()
-        self._spent: set[Path] = set()
 
-    async def pass_gate(self, case: Case, loaded: Workload, gate: Gate, seeds: Seeds) -> Bad | None:
+    async def pass_gate(self, case: TracedCase, gate: Gate, seeds: Seeds) -> Failed | None:
         """Every trial of one gate; None where all pass. WorkloadError where the workload can not be used."""
         case.checks, case.worst_row = [], 0.0
         if gate is Gate.SEARCH:
-            return await self._try(case, loaded, search_trial(seeds), gate)
+            return await self._try(case, search_trial(seeds), gate)
         return (
             await self._timer.confirm(case)
-            or await self._try_all(case, loaded, seeds)
-            or await self._try_hidden(case, loaded)
-            or await self._admit(case, loaded)
+            or await self._try_all(case, seeds)
+            or await self._try_hidden(case)
+            or await self._admit(case)
         )
 
-    async def published(self, case: Case, loaded: Workload) -> bool | None:
-        """What the published gate says; None where it is too dear to ask."""
+    async def published(self, case: TracedCase) -> bool | None:
+        """Return the verdict of the published gate; None where it is too dear to ask."""
+        loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
             return None
         trials = list(published_trials(loaded))
         for trial in trials:
-            data = await self._children.data_set(loaded, trial.variant, trial.seed)
-            if isinstance(data, Refused) or case.traced is None:
-                return None
-            tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
+            async with self._children.data_set(loaded, trial.variant, trial.seed) as data:
+                if isinstance(data, Refused) or case.traced is None:
+                    return None
+                tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
             if isinstance(tried, Failed):
                 return False
             if not judge_errors(loaded, trial, tried.errors, data.floors, None).check.passed:
                 return False
         return True if trials else None
 
-    async def _try_all(self, case: Case, loaded: Workload, seeds: Seeds) -> Bad | None:
+    async def _try_all(self, case: TracedCase, seeds: Seeds) -> Failed | None:
         """Every trial of the strict gate, its checks in the order of the trials."""
+        loaded = case.workload
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         dear = cost is not None and cost.seconds > DEAR_S
         trials = strict_trials(loaded, seeds, dear=dear, shared=self._share_data)
-        failed = await first_failure(trials, lambda trial: self._try(case, loaded, trial, Gate.STRICT), self._idle)
+        failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
         order = {trial.name: position for position, trial in enumerate(trials)}
         case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
         return failed
 
-    async def _try_hidden(self, case: Case, loaded: Workload) -> Bad | None:
+    async def _try_hidden(self, case: TracedCase) -> Failed | None:
         """The same source at the shapes it was not told of; None where it is right there too."""
-        for values in loaded.hidden:
-            if (failed := await self._elsewhere(case, loaded, values)) is not None:
+        for values in case.workload.hidden:
+            if (failed := await self._elsewhere(case, values)) is not None:
                 return failed
         return None
 
-    async def _elsewhere(self, case: Case, loaded: Workload, values: Mapping[str, int]) -> Bad | None:
-        shaped = await asyncio.to_thread(load_workload, loaded.folder, values)
-        there, where = Case(case.request, shaped), ", ".join(f"{name}={size}" for name, size in values.items())
+    async def _elsewhere(self, case: TracedCase, values: Mapping[str, int]) -> Failed | None:
+        shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
+        there, where = TracedCase(case.request, shaped), ", ".join(f"{name}={size}" for name, size in values.items())
         try:
             failed = await self._timer.time(there, shaped.kernel_arguments())
             if failed is not None:
-                return failed[0], placed(failed[1], where), None
-            failed = await self._try(there, shaped, Trial(OWN, fresh_seed()), Gate.STRICT)
+                return replace(failed, failure=placed(failed.failure, where))
+            failed = await self._try(there, Trial(OWN, fresh_seed()), Gate.STRICT)
         finally:
             there.close()
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
-        return failed and (failed[0], placed(failed[1], where), case.correctness(Gate.STRICT))
+        return failed and Failed(failed.status, placed(failed.failure, where), case.correctness(Gate.STRICT))
 
-    async def _admit(self, case: Case, loaded: Workload) -> Bad | None:
-        """What is wrong with the workload itself; asked only of what may be shown as a win."""
-        if not case.request.needs_proof:
-            return None
-        weak = await self._admissions.refuse(loaded, self._children.admit)
-        return None if weak is None else (Status.SUSPECT, weak, None)
+    async def _admit(self, case: TracedCase) -> Failed | None:
+        """Return the workload's own fault; asked only for kernels that may be shown as a win."""
+        weak = await self._weakness(case, self._children.admit)
+        return None if weak is None else Failed(Status.SUSPECT, weak)
 
-    async def _try(self, case: Case, loaded: Workload, trial: Trial, gate: Gate) -> Bad | None:
+    async def _try(self, case: TracedCase, trial: Trial, gate: Gate) -> Failed | None:
         """One data set; None where the program passes or the variant is refused."""
-        data = await self._children.data_set(loaded, trial.variant, trial.seed)
-        if isinstance(data, Refused):
-            if trial.variant == OWN:
-                raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
-            case.checks.append(Check(f"{trial.name} (not tried: {data.reason})", True))
-            return None
-        try:
-            self._in_use[data.folder] += 1
+        loaded = case.workload
+        async with self._children.data_for(case, trial) as data:
+            if data is None:
+                return None
             assert case.traced is not None
             case.spend({"reference": data.seconds})
             tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
             if isinstance(tried, Failed):
-                return tried.status, tried.failure, None
+                return tried
             case.spend(tried.seconds)
             if case.request.priority is Priority.BASELINE:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
             verdict = judge_errors(loaded, trial, tried.errors, data.floors, None)
             if not verdict.check.passed and verdict.errors.finite:
-                noise = await self._floors.of_baseline(self._children, loaded, case.request, data, trial)
+                noise = await self._noise_of_baseline(case, data, trial)
                 verdict = judge_errors(loaded, trial, tried.errors, data.floors, noise)
                 if near(verdict.check):
                     floors = await self._floors_here(loaded, trial)
                     verdict = judge_errors(loaded, trial, tried.errors, floors or data.floors, noise)
-        finally:
-            await self._leave(data, trial)
-        case.checks.append(bounded(verdict.check))
-        case.worst_row = max(case.worst_row, worst_row(verdict.errors))
-        if verdict.check.passed:
+        return case.judged(verdict, gate, HINTS.get(trial.variant, ""))
+
+    async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> Errors | None:
+        """Return the errors of the workload's baseline on a variant, measured on ``data`` the first time.
+
+        None where it has no baseline in this API, or one that does not run or is wrong.
+        """
+        request, loaded = case.request, case.workload
+        place = (loaded, request.kernel.api, request.chip, trial.variant)
+        stored = await asyncio.to_thread(self._floors.of_kernel, *place)
+        if stored is not None or request.kernel.api not in loaded.baselines:
+            return stored
+        kernel = baseline_kernel(loaded, request.kernel.api)
+        traced = await self._children.trace(kernel, loaded.kernel_arguments(), request.chip)
+        if isinstance(traced, Failed):
+            log.warning("the baseline of %s can not be traced: %s", loaded.name, traced.failure.message)
             return None
-        failure = Failure("tolerance", f"{trial.name}: {verdict.check.detail}", hint=HINTS.get(trial.variant, ""))
-        return Status.INCORRECT_NUMERICAL, failure, case.correctness(gate)
+        try:
+            tried = await self._children.attempt(traced, data, Trial(trial.variant, data.seed), _FIRST_CHECK_S)
+        finally:
+            traced.close()
+        if isinstance(tried, Failed):
+            return None
+        return await asyncio.to_thread(self._floors.learn_kernel, *place, tried.errors, data.floors)
 
     async def _floors_here(self, loaded: Workload, trial: Trial) -> tuple[Errors, ...]:
         """The noise of numpy's float32 arithmetic on a trial's very inputs; empty where there is none."""
-        data = await self._children.data_set(loaded, trial.variant, trial.seed, measured=True)
-        if isinstance(data, Refused):
-            return ()
-        await asyncio.to_thread(data.discard)
-        return data.floors
-
-    async def _leave(self, data: DataSet, trial: Trial) -> None:
-        """Remove a data set that no trial needs any more; two trials of one may be under way."""
-        self._in_use[data.folder] -= 1
-        if not trial.kept:
-            self._spent.add(data.folder)
-        if not self._in_use[data.folder]:
-            del self._in_use[data.folder]
-            if data.folder in self._spent:
-                self._spent.discard(data.folder)
-                await asyncio.to_thread(data.discard)
+        async with self._children.data_set(loaded, trial.variant, trial.seed, measured=True) as data:
+            return () if isinstance(data, Refused) else data.floors
 
     def _deadline_s(self, loaded: Workload) -> float:
         if self._config.check_s:

@@ -8,8 +8,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
+import os
 import secrets
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +21,11 @@ from typing import Any
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
 from acceld.evaluate.baselines import oracle_kernel
+from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.admission import Admission, answered
 from acceld.evaluate.correctness.datasets import DataSet
+from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors, NumpyFloor
@@ -40,17 +46,9 @@ PROGRAM_BYTES = 64 << 20
 _ORACLE_S = 900.0
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A stage that a kernel did not pass."""
-
-    status: Status
-    failure: Failure
-
-
 @dataclass(slots=True)
 class Traced:
-    """What a tracer answered: bytes that may be a Program. The caller closes it."""
+    """A tracer's answer: bytes that may be a Program. The caller closes it."""
 
     reply: Reply
     offset: int
@@ -63,7 +61,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What the judge found without running the program: hash, legality (it passed), timeline."""
+    """A legal program's hash and timeline, found without running it."""
 
     program_sha256: str
     profile: dict[str, Any]
@@ -105,10 +103,13 @@ class Children:
         self._judging = Zygote(JUDGING, level=level, cgroup_folder=cgroup_folder)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
+        self._coming_bytes = 0
+        """Size of the data sets that are being made."""
 
     async def start(self) -> None:
         """Start both zygotes. SandboxError if one does not start."""
         await asyncio.to_thread(self._root.mkdir, 0o700, True, True)
+        await self.trim()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tracing.start())
             group.create_task(self._judging.start())
@@ -188,65 +189,108 @@ class Children:
         errors = tuple(Errors(*(float("inf") if one is None else one for one in found)) for found in raw["errors"])
         return Tried(errors, raw["seconds"])
 
+    @asynccontextmanager
     async def data_set(
-        self, workload: Workload, variant: str, seed: int, *, measured: bool = False
-    ) -> DataSet | Refused:
-        """The data set, made now or found on disk. WorkloadError where the reference is at fault.
+        self, workload: Workload, variant: str, seed: int, *, kept: bool = True, measured: bool = False
+    ) -> AsyncIterator[DataSet | Refused]:
+        """Hold a data set, made now or found on disk, for the block. WorkloadError where the reference is at fault.
 
-        Its floors are those stored for the variant; where ``measured``, those of numpy on these very inputs (and of
-        products of bfloat16 parts, where those are allowed), in a data set that nobody else is given.
+        It is removed afterwards unless it is ``kept`` and there is room. Its floors are those stored for the variant;
+        where ``measured``, those of numpy on these very inputs (and of products of bfloat16 parts, where those are
+        allowed), in a data set that nobody else is given.
         """
         known = await asyncio.to_thread(self._floors.of_numpy, workload, variant)
         if known is not None and known.refused:
-            return Refused(variant, known.refused)
+            yield Refused(variant, known.refused)
+            return
         kind = f"{variant}\0{seed}" + (f"\0{secrets.token_hex(8)}" if measured else "")
         name = hashlib.sha256(f"{workload.hash}\0{kind}".encode()).hexdigest()[:32]
         folder = self._root / name
         async with self._locks[name]:
-            found = await asyncio.to_thread(datasets.describe, folder)
-            if found is not None:
-                await asyncio.to_thread(datasets.touch, folder)
-                return found
-            request = {
-                "workload": str(workload.folder),
-                "values": dict(workload.values) if workload.reshaped else None,
-                "seed": seed,
-                "variant": variant,
-                "folder": str(folder),
-                "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
-                "closely": measured,
-                "split": workload.precision is not Precision.FP32_STRICT,
-            }
-            jail = Jail(
-                memory_bytes=self._memory_bytes,
-                wall_s=_ORACLE_S,
-                cpu_s=int(_ORACLE_S),
-                output_bytes=1 << 36,
-                trusted=True,
-                write_paths=(str(self._root),),
-            )
+            found = datasets.hold(folder) or await self._write(workload, variant, seed, folder, known, measured)
+        if isinstance(found, Refused):
+            yield found
+            return
+        data, lock = found
+        try:
+            yield data
+        finally:
+            os.close(lock)
+            if measured or not kept:
+                await asyncio.to_thread(datasets.remove, folder)
+            await self.trim()
+
+    async def _write(
+        self, workload: Workload, variant: str, seed: int, folder: Path, known: NumpyFloor | None, measured: bool
+    ) -> tuple[DataSet, int] | Refused:
+        """Make a data set, once there is room for it; return it, held."""
+        request = {
+            "workload": str(workload.folder),
+            "values": dict(workload.values) if workload.reshaped else None,
+            "seed": seed,
+            "variant": variant,
+            "folder": str(folder),
+            "floors": None if known is None or measured else [floor.plain() for floor in known.floors],
+            "closely": measured,
+            "split": workload.precision is not Precision.FP32_STRICT,
+        }
+        jail = Jail(
+            memory_bytes=self._memory_bytes,
+            wall_s=_ORACLE_S,
+            cpu_s=int(_ORACLE_S),
+            output_bytes=1 << 36,
+            trusted=True,
+            write_paths=(str(self._root),),
+        )
+        coming_bytes = _disk_bytes(workload)
+        self._coming_bytes += coming_bytes
+        try:
+            await self.trim()
             outcome, reply = await self._make(workload, pack(request), jail)
-            with reply:
-                try:
-                    header, _ = parse(reply)
-                except BadMessage as error:
-                    raise WorkloadError(
-                        f"the reference of workload {workload.name!r} did not finish: it {outcome.text}",
-                        hint=f"See {workload.reference}.",
-                    ) from error
-            if "error" in header:
-                raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
-            if "refused" in header:
-                reason = clean(header["refused"])
-                await asyncio.to_thread(self._floors.learn_numpy, workload, variant, NumpyFloor(refused=reason))
-                return Refused(variant, reason)
-            found = await asyncio.to_thread(datasets.describe, folder)
-            if found is None:
-                raise SandboxError(f"the data set of workload {workload.name!r} was not written")
-            if known is None:
-                learned = NumpyFloor(found.floors, seconds=found.seconds)
+        finally:
+            self._coming_bytes -= coming_bytes
+        with reply:
+            try:
+                header, _ = parse(reply)
+            except BadMessage as error:
+                await self.trim()
+                raise WorkloadError(
+                    f"the reference of workload {workload.name!r} did not finish: it {outcome.text}",
+                    hint=f"See {workload.reference}.",
+                ) from error
+        if "error" in header:
+            raise WorkloadError(clean(header["error"]), hint=clean(header.get("hint")))
+        if "refused" in header:
+            reason = clean(header["refused"])
+            await asyncio.to_thread(self._floors.learn_numpy, workload, variant, NumpyFloor(refused=reason))
+            return Refused(variant, reason)
+        found = datasets.hold(folder)
+        if found is None:
+            raise SandboxError(f"the data set of workload {workload.name!r} was not written")
+        if known is None:
+            learned = NumpyFloor(found[0].floors, seconds=found[0].seconds)
+            try:
                 await asyncio.to_thread(self._floors.learn_numpy, workload, variant, learned)
-            return found
+            except BaseException:
+                os.close(found[1])
+                raise
+        return found
+
+    @asynccontextmanager
+    async def data_for(self, case: Case, trial: Trial) -> AsyncIterator[DataSet | None]:
+        """Hold a trial's data set for the block; None, with a note in the case, where the variant decides nothing.
+
+        WorkloadError where the workload's own distribution is refused, or the reference is at fault.
+        """
+        loaded = case.workload
+        async with self.data_set(loaded, trial.variant, trial.seed, kept=trial.kept) as data:
+            if not isinstance(data, Refused):
+                yield data
+                return
+        if trial.variant == OWN:
+            raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
+        case.refused(trial.name, data.reason)
+        yield None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
         """Run the oracle; without a reference it is given the program of the workload's own kernel."""
@@ -267,12 +311,13 @@ class Children:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
-        """Whether the workload can tell right from wrong. WorkloadError where its reference is at fault."""
+        """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed}
         return answered(workload, *await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
-    async def trim(self, most_bytes: int) -> None:
-        """Remove old data sets beyond a size."""
+    async def trim(self) -> None:
+        """Remove the data sets used longest ago, so that the others and those being made take what they may."""
+        most_bytes = self._config.cache_bytes - self._coming_bytes
         await asyncio.to_thread(datasets.trim, self._root, most_bytes)
 
     def _judge_jail(self, deadline_s: float) -> Jail:
@@ -284,6 +329,12 @@ class Children:
         )
 
 
+def _disk_bytes(workload: Workload) -> int:
+    """Return what a data set of a workload takes on disk, without its record."""
+    inputs = sum(one.size_bytes for one in workload.kernel_arguments() if isinstance(one, ArraySpec))
+    return inputs + sum(datasets.expected_bytes(math.prod(one.shape)) for one in workload.outputs)
+
+
 def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:
     if isinstance(argument, ArraySpec):
         return {"shape": argument.shape, "dtype": argument.dtype}
@@ -291,7 +342,7 @@ def _plain(argument: ArraySpec | float | bool) -> dict[str, Any]:
 
 
 def _tracer_answer(outcome: Outcome, reply: Reply) -> int | Failed:
-    """Where the program begins in the reply, or why there is none. Nothing in the reply is trusted."""
+    """Return the program's offset in the reply, or why there is none. Nothing in the reply is trusted."""
     if outcome.cause in ("deadline", "cpu"):
         return Failed(
             Status.TIMEOUT,

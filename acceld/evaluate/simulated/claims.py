@@ -1,4 +1,4 @@
-"""What a program claims about itself, held against what it is.
+"""Check a program's claims about itself against its content.
 
 Legality (:mod:`acceld.nki.verify.verifier`) asks whether a chip would run the program; here a forged one is caught that is
 legal word by word but claims what makes it look faster or the judge slower.

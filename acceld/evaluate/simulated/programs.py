@@ -6,8 +6,9 @@ from pathlib import Path
 
 from acceld.config import EvaluateConfig
 from acceld.errors import DeadlineError
+from acceld.evaluate.case import Failed
 from acceld.evaluate.sandbox.ladder import probe_level
-from acceld.evaluate.simulated.children import PROGRAM_BYTES, Children, Failed
+from acceld.evaluate.simulated.children import PROGRAM_BYTES, Children
 from acceld.model import Failure, Kernel, Status
 from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
 from acceld.nki.ir.codec import decode

@@ -24,7 +24,7 @@ from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim
 from acceld.model import Status
 from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
-from acceld.nki.ir.codec import decode
+from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.program import Program
 from acceld.nki.verify import output_coverage
 
@@ -38,7 +38,7 @@ def inspect(request: bytes, reply: int) -> None:
     try:
         started = time.monotonic()
         program = _readable(decode(payload))
-        digest = program.hash
+        digest = program_hash(program)
         _check_target(program, header)
         claim = false_claim(program)
         if claim is not None:
@@ -162,7 +162,7 @@ def _check_outputs(program: Program, header: dict[str, Any]) -> None:
 
 
 def _check_precision(program: Program, header: dict[str, Any]) -> None:
-    """Where the workload demands float32 throughout, no product may be made of narrower operands."""
+    """Refuse products of narrower operands where the workload demands float32 throughout."""
     if header["precision"] != "fp32_strict":
         return
     for instruction, _ in program.walk():

@@ -10,7 +10,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from acceld.evaluate.simulated.backend import Device
 from acceld.model import Profile, Source
 from acceld.nki.errors import LegalityError
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
@@ -19,7 +18,6 @@ from acceld.nki.timing.timeline import MOST_EVENTS, timeline
 from acceld.nki.verify import verifier as nki_verify
 from acceld.nki.verify.limits import rulebook
 
-NAME = "simulator"
 COUNTERS = (
     "hbm_read_bytes hbm_write_bytes sbuf_read_bytes sbuf_write_bytes psum_read_bytes psum_write_bytes spill_save_bytes "
     "spill_reload_bytes hardware_flops transpose_flops sbuf_peak_bytes_per_partition psum_peak_banks pe_passes "
@@ -28,14 +26,8 @@ COUNTERS = (
 """Figures of a timeline that become a profile's counters; those of :data:`DERIVED` are added."""
 DERIVED = {"instruction_count": "instructions", "dma_rows": "dma_descriptors", "short_dma_rows": "dma_descriptors"}
 """Counters that are sums over a figure of the timeline, with that figure."""
-APIS = frozenset({"nki_legacy", "nki"})
 SMALL_ROW_BYTES = 512
 """DMA rows below this cost as much as rows of it."""
-
-
-def devices(chip: str, slots: int) -> tuple[Device, ...]:
-    """The simulator's slots; each runs one evaluation at a time."""
-    return tuple(Device(NAME, index, chip, f"sim{index}") for index in range(slots))
 
 
 def verify(program: Program, *, strict: bool) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from acceld.config import EvaluateConfig
+from acceld.evaluate.case import Failed
 from acceld.evaluate.simulated import simulator
-from acceld.evaluate.simulated.case import Bad, Case
-from acceld.evaluate.simulated.children import Children, Failed, Inspected
+from acceld.evaluate.simulated.case import TracedCase
+from acceld.evaluate.simulated.children import Children, Inspected
 from acceld.model import Failure, Status
 from acceld.workloads import ArraySpec
 
@@ -26,26 +27,26 @@ class Timer:
         self._config = config
         self._children = children
 
-    async def time(self, case: Case, arguments: Arguments) -> Bad | None:
+    async def time(self, case: TracedCase, arguments: Arguments) -> Failed | None:
         """Trace, verify and time; the case gains its program and profile, or this says why there is none."""
         traced = await self._children.trace(case.request.kernel, arguments, case.request.chip)
         if isinstance(traced, Failed):
-            return traced.status, traced.failure, None
+            return traced
         case.traced = traced
         case.spend({"trace": traced.seconds})
         found = await self._children.inspect(traced, self._header(case, arguments))
         if isinstance(found, Failed):
-            return found.status, found.failure, None
-        case.inspected = found
+            return found
+        case.program_sha256 = found.program_sha256
         case.spend(found.seconds)
         case.profile = simulator.profile_from(found.profile)
         return None
 
-    async def confirm(self, case: Case) -> Bad | None:
+    async def confirm(self, case: TracedCase) -> Failed | None:
         """A latency that was extended from a program's first executions must hold for all of them; None where it does."""
         if case.profile is None or not case.profile.details.get("extrapolated") or not case.request.needs_proof:
             return None
-        assert case.traced is not None and case.workload is not None
+        assert case.traced is not None
         header = {**self._header(case, case.workload.kernel_arguments()), "exact": True}
         found = await self._children.inspect(case.traced, header, deadline_s=_IN_FULL * self._config.time_s)
         message = "it executes too many instructions to be timed in full"
@@ -57,11 +58,11 @@ class Timer:
                 return None
             message = f"timed in full it takes {latency:.4g} us, its first executions foretell {guessed:.4g} us"
         hint = "Give its loops fewer iterations that each do more."
-        return Status.SUSPECT, Failure("extrapolated", message, hint=hint), None
+        return Failed(Status.SUSPECT, Failure("extrapolated", message, hint=hint))
 
-    def _header(self, case: Case, arguments: Arguments) -> dict[str, Any]:
-        """What the judge is told that the bytes must be a program for."""
-        kernel, loaded = case.request.kernel, case.workload
+    def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
+        """Return the header that says what the bytes must be a program for."""
+        kernel, loaded = case.request.kernel, case.loaded
         outputs = None
         if loaded is not None:
             outputs = [

@@ -33,7 +33,7 @@ PRELOADED = (
     "warnings weakref ml_dtypes numpy.fft numpy.linalg numpy.lib numpy.ma numpy.polynomial numpy.random numpy.testing "
     "numpy.typing"
 ).split()
-"""What a kernel's file may import: a jail has no files to import from, so it is loaded before the fork."""
+"""Modules a kernel's file may import: a jail has no files to import from, so they are loaded before the fork."""
 
 
 def preload() -> None:
@@ -45,7 +45,7 @@ def preload() -> None:
 
 
 _ROOT = Path("/closure")
-"""Where a kernel's own modules seem to lie; there is no such folder."""
+"""Folder a kernel's own modules seem to lie in; it does not exist."""
 
 
 def run(request: bytes, reply: int) -> None:

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from acceld.llm.answer import finished
-from acceld.llm.client import Completion, CompletionRequest, Usage
+from acceld.llm.client import Completion, CompletionRequest, Received, Usage
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMError
-from acceld.llm.providers.translation import ANTHROPIC, refuse_page, translate
+from acceld.llm.providers.translation import ANTHROPIC, translate, unstreamed
 from acceld.llm.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class AnthropicClient:
         """The answer to one request. :raises LLMError: and nothing of the SDK's."""
         client = await self.sdk()
         answer = _Answer()
+        if request.progress is not None:
+            await request.progress.sending(answer)
         async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
                 async for visible in self._pieces(client, request, answer):
@@ -50,7 +52,7 @@ class AnthropicClient:
                     raise
                 translated.usage = answer.usage
                 raise translated from error
-        return answer.completion(request, watch, self.settings.name)
+        return finished(request, watch, self.settings.name, answer)
 
     async def close(self) -> None:
         """Close connections."""
@@ -100,7 +102,7 @@ class AnthropicClient:
         """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
         answer = _Answer()
         answer.message(data)
-        return answer.completion(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name)
+        return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
     async def _pieces(
         self, client: AsyncAnthropic, request: CompletionRequest, answer: _Answer
@@ -114,28 +116,26 @@ class AnthropicClient:
             return
         stream = await client.messages.create(stream=True, **settings)
         async with stream:
-            refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("request-id", "")
+            data = await unstreamed(stream.response, self.settings.name)
+            if data is not None:
+                yield answer.message(data)
+                return
             async for event in stream:
                 yield answer.event(event.model_dump())
 
 
-class _Answer:
-    """An answer as its pieces arrive."""
+_ENDS = {"refusal": "content_filter", "max_tokens": "length"}
 
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.reasoning: list[str] = []
-        self.model = ""
-        self.stop_reason = ""
-        self.request_id = ""
-        self.usage: Usage | None = None
+
+class _Answer(Received):
+    """An answer as its pieces arrive."""
 
     def message(self, data: Mapping[str, Any]) -> str:
         """A whole answer at once."""
         self.request_id = str(data.get("id") or "")
         self._start(data)
-        self.stop_reason = str(data.get("stop_reason") or "")
+        self._stop(data)
         for block in data.get("content") or ():
             self.text.append(str(block.get("text") or ""))
             self.reasoning.append(str(block.get("thinking") or ""))
@@ -147,7 +147,7 @@ class _Answer:
         if kind == "message_start":
             self._start(data.get("message") or {})
         elif kind == "message_delta":
-            self.stop_reason = str((data.get("delta") or {}).get("stop_reason") or "")
+            self._stop(data.get("delta") or {})
             self._count(data.get("usage") or {})
         elif kind == "content_block_delta":
             delta = data.get("delta") or {}
@@ -156,6 +156,10 @@ class _Answer:
             self.text.append(text)
             return text
         return None
+
+    def _stop(self, data: Mapping[str, Any]) -> None:
+        reason = str(data.get("stop_reason") or "")
+        self.stopped = _ENDS.get(reason, "stop" if reason else "")
 
     def _start(self, message: Mapping[str, Any]) -> None:
         self.model = str(message.get("model") or "")
@@ -178,20 +182,4 @@ class _Answer:
             cache_written_tokens=written,
             output_tokens=usage.get("output_tokens") or before.output_tokens,
             reasoning_tokens=details.get("thinking_tokens") or details.get("reasoning_tokens") or 0,
-        )
-
-    def completion(self, request: CompletionRequest, watch: Watch, name: str) -> Completion:
-        """The finished answer. :raises LLMError: where it has no text, was withheld or broke off."""
-        return finished(
-            request,
-            watch,
-            name,
-            text="".join(self.text),
-            reasoning="".join(self.reasoning),
-            stopped={"refusal": "content_filter", "max_tokens": "length"}.get(
-                self.stop_reason, "stop" if self.stop_reason else ""
-            ),
-            usage=self.usage,
-            model=self.model,
-            request_id=self.request_id,
         )

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from acceld.llm.answer import finished
-from acceld.llm.client import Completion, CompletionRequest, Usage
+from acceld.llm.client import Completion, CompletionRequest, Received, Usage
 from acceld.llm.deadlines import Watch
 from acceld.llm.errors import LLMError, LLMUnavailable
 from acceld.llm.errors import LLMUnsupportedParameter as Unsupported
-from acceld.llm.providers.translation import OPENAI, refuse_page, translate
+from acceld.llm.providers.translation import OPENAI, translate, unstreamed
 from acceld.llm.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ class OpenAIClient:
                     raise
                 self._refused.add(name)
 
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Settings that the endpoint refused and that are left out since."""
+        return tuple(sorted(self._refused))
+
     async def close(self) -> None:
         """Close connections."""
         if self._client is not None:
@@ -79,6 +84,8 @@ class OpenAIClient:
     async def _complete(self, request: CompletionRequest) -> Completion:
         client = await self.sdk()
         answer = _Answer()
+        if request.progress is not None:
+            await request.progress.sending(answer)
         async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
             try:
                 pieces = self._chat(client, request, answer)
@@ -98,7 +105,7 @@ class OpenAIClient:
                     raise
                 translated.usage = answer.usage
                 raise translated from error
-        return answer.completion(request, watch, self.settings.name)
+        return finished(request, watch, self.settings.name, answer)
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """What is sent for one request, apart from streaming: what is configured and has not been refused."""
@@ -129,19 +136,8 @@ class OpenAIClient:
     def whole(self, request: CompletionRequest, data: Mapping[str, Any]) -> Completion:
         """The completion in an answer that came as one piece. :raises LLMError: where it has none."""
         answer = _Answer()
-        answer.request_id = str(data.get("id") or "")
-        if self.settings.api == "responses":
-            answer.response(data)
-            answer.text += [
-                str(part.get("text") or "")
-                for entry in data.get("output") or ()
-                for part in entry.get("content") or ()
-                if part.get("type") == "output_text"
-            ]
-        else:
-            answer.chat_chunk(data)
-            answer.chat_delta("message", data)
-        return answer.completion(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name)
+        answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
+        return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
     async def _chat(
         self, client: AsyncOpenAI, request: CompletionRequest, answer: _Answer
@@ -149,16 +145,17 @@ class OpenAIClient:
         settings = self.body(request) | self._extra()
         if not self.settings.stream:
             whole = await client.chat.completions.create(stream=False, **settings)
-            answer.request_id = whole.id or ""
-            answer.chat_chunk(whole.model_dump())
-            yield answer.chat_delta("message", whole.model_dump())
+            yield answer.whole_chat(whole.model_dump())
             return
         if "stream_options" not in self._refused:
             settings["stream_options"] = {"include_usage": True}
         stream = await client.chat.completions.create(stream=True, **settings)
         async with stream:
-            refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("x-request-id", "")
+            data = await unstreamed(stream.response, self.settings.name)
+            if data is not None:
+                yield answer.whole_chat(data)
+                return
             async for chunk in stream:
                 data = chunk.model_dump()
                 answer.chat_chunk(data)
@@ -170,14 +167,15 @@ class OpenAIClient:
         settings = self.body(request) | self._extra()
         if not self.settings.stream:
             whole = await client.responses.create(stream=False, **settings)
-            answer.request_id = whole.id or ""
-            answer.response(whole.model_dump())
-            yield answer.visible(whole.output_text)
+            yield answer.whole_response(whole.model_dump())
             return
         stream = await client.responses.create(stream=True, **settings)
         async with stream:
-            refuse_page(stream.response.headers.get("content-type", ""), self.settings.name)
             answer.request_id = stream.response.headers.get("x-request-id", "")
+            data = await unstreamed(stream.response, self.settings.name)
+            if data is not None:
+                yield answer.whole_response(data)
+                return
             async for event in stream:
                 data = event.model_dump()
                 kind = str(data.get("type"))
@@ -196,20 +194,25 @@ class OpenAIClient:
         return {"extra_body": dict(self.settings.extra_body)} if self.settings.extra_body else {}
 
 
-class _Answer:
-    """An answer as its pieces arrive."""
-
-    def __init__(self) -> None:
-        self.text: list[str] = []
-        self.reasoning: list[str] = []
-        self.model = ""
-        self.finish_reason = ""
-        self.request_id = ""
-        self.usage: Usage | None = None
+class _Answer(Received):
+    """An answer of either API as its pieces arrive."""
 
     def visible(self, text: str) -> str:
         self.text.append(text)
         return text
+
+    def whole_chat(self, data: Mapping[str, Any]) -> str:
+        """The text of a chat answer that came in one piece."""
+        self.request_id = str(data.get("id") or self.request_id)
+        self.chat_chunk(data)
+        return self.chat_delta("message", data)
+
+    def whole_response(self, data: Mapping[str, Any]) -> str:
+        """The text of a response that came in one piece."""
+        self.request_id = str(data.get("id") or self.request_id)
+        self.response(data)
+        parts = [part for entry in data.get("output") or () for part in entry.get("content") or ()]
+        return self.visible("".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text"))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
         """What is not text in a chat chunk (or a whole chat answer)."""
@@ -229,7 +232,7 @@ class _Answer:
         """The visible text of a chat chunk's first choice; its reasoning and end are kept."""
         choices = data.get("choices") or [{}]
         delta = choices[0].get(field) or {}
-        self.finish_reason = choices[0].get("finish_reason") or self.finish_reason
+        self.stopped = choices[0].get("finish_reason") or self.stopped
         self.reasoning.append(str(delta.get("reasoning_content") or delta.get("reasoning") or ""))
         return self.visible(str(delta.get("content") or delta.get("refusal") or ""))
 
@@ -251,20 +254,4 @@ class _Answer:
             problem = data.get("error") or {}
             raise LLMUnavailable(f"the provider gave up: {problem.get('message') or problem.get('code')}")
         reason = (data.get("incomplete_details") or {}).get("reason")
-        self.finish_reason = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(
-            str(reason), "stop"
-        )
-
-    def completion(self, request: CompletionRequest, watch: Watch, name: str) -> Completion:
-        """The finished answer. :raises LLMError: where it has no text, was withheld or broke off."""
-        return finished(
-            request,
-            watch,
-            name,
-            text="".join(self.text),
-            reasoning="".join(self.reasoning),
-            stopped=self.finish_reason,
-            usage=self.usage,
-            model=self.model,
-            request_id=self.request_id,
-        )
+        self.stopped = {"max_output_tokens": "length", "content_filter": "content_filter"}.get(str(reason), "stop")

@@ -6,6 +6,7 @@ and a subclass that an SDK adds later falls to its parent's row.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -126,7 +127,8 @@ _CONTEXT = re.compile(
     r"context (length|size|window)|maximum context|prompt is too long|too many (input )?tokens", re.IGNORECASE
 )
 _PARAMETER = re.compile(
-    r"unsupported|not support|unrecognized|unknown (parameter|field|argument)|extra inputs", re.IGNORECASE
+    r"unsupported|not support|not permitted|not allowed|deprecated|unrecognized|unknown (parameter|field|argument)|extra inputs",
+    re.IGNORECASE,
 )
 
 HINTS: Mapping[type[LLMError], str] = {
@@ -163,14 +165,13 @@ def translate(
     text = f"model {model!r}: {_clean(body.get('message') or str(error) or type(error).__name__, secret)}"
     if status is not None and status >= 400:
         text += f" (HTTP {status})"
-    parameter = body.get("param", "")
-    if kind is LLMBadRequest and parameter and _PARAMETER.search(f"{body.get('code')} {body.get('message')}"):
+    parameter = _refused_parameter(error, body) if kind is LLMBadRequest else ""
+    if parameter:
         return LLMUnsupportedParameter(text, parameter=parameter, status=status)
     if (partial or started) and kind in (LLMUnavailable, LLMRateLimited, LLMEmpty, LLMTimedOut):
         kind = LLMInterrupted
     if kind is LLMTimedOut:
-        connecting = any(_is(cause, "ConnectTimeout", "PoolTimeout") for cause in (error, error.__cause__))
-        return LLMTimedOut(text, deadline="connect_s" if connecting else "idle_s")
+        return LLMTimedOut(text, deadline="connect_s" if _unconnected(error) else "idle_s")
     headers = getattr(getattr(error, "response", None), "headers", None)
     translated = kind(
         text,
@@ -181,6 +182,7 @@ def translate(
         partial=partial,
     )
     translated.started = started or bool(partial)
+    translated.sent = kind is LLMUnavailable and status is None and not _unconnected(error)
     return translated
 
 
@@ -207,12 +209,30 @@ def told(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
     return kind(text, hint=HINTS.get(kind, ""), status=status)
 
 
-def refuse_page(content_type: str, model: str) -> None:
-    """:raises LLMBadRequest: for a web page (a proxy's, mostly) where a stream should be."""
-    if content_type.startswith("text/html"):
+async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
+    """Return the whole answer of a gateway that does not stream although it was asked to; None for a stream.
+
+    :raises LLMError: a web page (a proxy's, mostly), an error or bytes that are no answer came instead.
+    """
+    kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
+    if kind == "text/html":
         raise LLMBadRequest(
             f"model {model!r}: a web page came instead of an answer", hint="Check base_url.", status=200
         )
+    if kind != "application/json":
+        return None
+    data = json.loads(await response.aread())
+    if not isinstance(data, Mapping):
+        raise LLMEmpty(f"model {model!r}: the answer is not a JSON object")
+    if data.get("error"):
+        raise told(None, data, model)
+    return data
+
+
+def _unconnected(error: BaseException) -> bool:
+    """True where no connection was made, so that nothing can have been sent."""
+    names = ("ConnectTimeout", "PoolTimeout", "ConnectError", "UnsupportedProtocol", "InvalidURL")
+    return any(_is(cause, *names) for cause in (error, error.__cause__, error.__context__))
 
 
 def _is(error: BaseException | None, *names: str) -> bool:
@@ -250,6 +270,26 @@ def _body(error: BaseException) -> dict[str, str]:
     if not isinstance(body, Mapping):
         return {}
     return {name: str(body[name]) for name in ("message", "code", "type", "param") if body.get(name) is not None}
+
+
+def _refused_parameter(error: BaseException, body: Mapping[str, str]) -> str:
+    """Return the setting that a 400 or 422 complains of, by whatever field the provider names it in; else ``""``.
+
+    OpenAI has ``param``; Azure leaves it null and quotes the name in the message; Mistral and others built on FastAPI
+    list ``detail`` entries with a location such as ``["body", "seed"]``.
+    """
+    raw = getattr(error, "body", None)
+    detail = raw.get("detail") if isinstance(raw, Mapping) else None
+    for entry in detail if isinstance(detail, list) else ():
+        place = entry.get("loc") if isinstance(entry, Mapping) else None
+        if isinstance(place, list | tuple) and len(place) > 1 and place[0] == "body":
+            return str(place[1])
+    text = f"{body.get('code')} {body.get('type')} {body.get('message')}"
+    if not _PARAMETER.search(text):
+        return ""
+    quoted = re.search(r"['\"`]([a-z_]+(?:\.[a-z_]+)*)['\"`]", body.get("message", ""))
+    named = re.search(r"(?:parameter|field|argument|inputs?)s?:? +([a-z]+_[a-z_]+|seed|temperature)\b", text)
+    return body.get("param") or (quoted or named or ["", ""])[1]
 
 
 def _clean(text: str, secret: str) -> str:

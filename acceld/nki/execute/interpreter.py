@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from acceld.chips import chip_spec
 from acceld.errors import UsageError
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.execute.blas import one_thread
@@ -100,6 +101,7 @@ class _Execution:
         deadline = math.inf if options.deadline_s is None else time.monotonic() + options.deadline_s
         self.machine = Machine(
             stores=self.stores,
+            partitions=chip_spec(program.chip).partitions,
             slots={number: slot for slot, number in enumerate(self.loops)},
             float64=options.float64,
             check_onezero=options.check_onezero,

@@ -15,8 +15,6 @@ from acceld.nki.execute.buffers import Store
 from acceld.nki.ir.numerics import REAL, Array
 from acceld.nki.ir.program import Affine, Pattern
 
-PARTITIONS = 128
-
 Env = list[int]
 """Iteration of each loop, by slot."""
 
@@ -30,6 +28,7 @@ class Machine:
     """
 
     stores: Sequence[Store]
+    partitions: int
     slots: dict[int, int]
     float64: bool
     check_onezero: bool

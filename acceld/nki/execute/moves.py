@@ -20,7 +20,14 @@ def copier(src: Tile, dst: Tile) -> Step:
     """dst = src: the bits where both have one type, else through reals."""
     bits = src.dtype == dst.dtype and src.numpy_dtype == dst.numpy_dtype
     whole = is_integer(src.dtype) and is_integer(dst.dtype)
-    simple = bits and not src.scattered and not dst.scattered and src.reshaped is None and dst.reshaped is None
+    simple = (
+        bits
+        and not src.rounds
+        and not src.scattered
+        and not dst.scattered
+        and src.reshaped is None
+        and dst.reshaped is None
+    )
 
     def run(env: Env, window: Window) -> None:
         if simple and not isinstance(window, Mask):
@@ -71,7 +78,7 @@ def _skipping(src: Tile, dst: Tile) -> Step:
 
     def run(env: Env, window: Window) -> None:
         memory, flat, inside = src.scatter_raw(env, window)
-        values = memory[flat] if memory.size else np.zeros(flat.shape, src.numpy_dtype)
+        values = src.read(memory[flat]) if memory.size else np.zeros(flat.shape, src.numpy_dtype)
         if inside is not None:
             before = np.broadcast_to(dst.raw(env, window), values.shape)
             values = np.where(inside, values.astype(before.dtype), before)

@@ -311,7 +311,7 @@ class _Stack:
             offset,
             (*self.steps, *self.tile.strides),
         )
-        rows = stacked.reshape(-1, shape[-1])
+        rows = self.tile.read(stacked.reshape(-1, shape[-1]))
         return rows if rows.dtype == self.real else rows.astype(self.real)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.execute.context import Context, Step, write_result
-from acceld.nki.execute.machine import PARTITIONS, Env, crash
+from acceld.nki.execute.machine import Env, crash
 from acceld.nki.execute.windows import Mask, Window
 from acceld.nki.ir.def_use import reduce_loops
 from acceld.nki.ir.numerics import ALU, BITWISE, FOLD_IDENTITY, Array, combine, fold, negated
@@ -59,7 +59,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
             start = first_value if result is None or first_value is not None else result.load(env, window)
             folded = combine(op, np.asarray(start, folded.dtype), folded)
         if window is None:
-            held = registers(min(count, PARTITIONS))
+            held = registers(min(count, context.machine.partitions))
             if command == "reset":
                 held[...] = identity
                 return
@@ -75,7 +75,7 @@ def fold_sink(context: Context, default_op: str = "add") -> Sink | None:
 def folding_registers(context: Context, identity: float) -> Callable[[int], Array]:
     """The accumulators of the instruction's engine, one a partition; of the first partitions."""
     folds, key, real = context.machine.folds, context.instruction.engine.value, context.machine.real
-    return lambda count: folds.setdefault(key, np.full(PARTITIONS, identity, real))[:count]
+    return lambda count: folds.setdefault(key, np.full(context.machine.partitions, identity, real))[:count]
 
 
 def tensor_reduce(context: Context) -> Step:

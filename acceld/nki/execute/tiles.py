@@ -71,6 +71,7 @@ class Tile:
         self.proved = not self.scattered and self._proved(trips, mask, axes)
         self.real = machine.real
         self.integer = is_integer(self.dtype)
+        self.rounds = self.dtype == "tfloat32" and not machine.float64
         self.plain = (
             not self.scattered
             and self.numpy_dtype == machine.real
@@ -112,20 +113,26 @@ class Tile:
         return offset, tuple(shape)
 
     def raw(self, env: Env, window: Window) -> Array:
-        """The elements in their storage type; do not write to the result."""
+        """The elements in their storage type, as an engine reads them; do not write to the result."""
         if self.scattered or isinstance(window, Mask):
             values = self._gather(env, window)
         else:
             values = self.view(env, window)
+        values = self.read(values)
         if self.reshaped is not None:
             return values.reshape(self.reshaped)
         return values
 
+    def read(self, stored: Array) -> Array:
+        """Return what an engine reads where the storage holds ``stored``: values of the access's dtype.
+
+        A dtype narrower than its storage is rounded to each time, since the bits may have been written as another.
+        """
+        return round_tfloat32(stored) if self.rounds else stored
+
     def load(self, env: Env, window: Window) -> Array:
         """The elements as reals; do not write to the result."""
         values = self.raw(env, window)
-        if self.dtype == "tfloat32" and self.layout.buffer.dtype != "tfloat32" and not self.machine.float64:
-            return round_tfloat32(values)
         return values if values.dtype == self.real else values.astype(self.real)
 
     def target(self, env: Env, window: Window) -> Array | None:

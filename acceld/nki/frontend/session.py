@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from acceld.nki.errors import LimitExceeded
+from acceld.nki.errors import KernelFailure, LimitExceeded
 from acceld.nki.ir.builder import ProgramBuilder
 from acceld.nki.ir.program import MAX_INSTRUCTIONS
 
@@ -99,6 +99,16 @@ def caller() -> FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
     return frame
+
+
+def is_ours(error: Exception) -> bool:
+    """Return True for an error of the simulator's own code: raised there, and no typed failure of the kernel."""
+    if isinstance(error, KernelFailure):
+        return False
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(PACKAGE)
 
 
 def call_site() -> Site:

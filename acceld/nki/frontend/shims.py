@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from acceld.errors import did_you_mean
-from acceld.nki.errors import UnsupportedCall
+from acceld.nki.errors import LegalityError, UnsupportedCall
 from acceld.nki.frontend.session import Session
 
 FRAMEWORKS = frozenset(
@@ -94,18 +96,27 @@ class StubModule(ModuleType):
 
 
 class ApiModule(ModuleType):
-    """A module of the API: its names, and a clear refusal of any other."""
+    """A module of the API: its names, and a clear refusal of any other.
 
-    def __init__(self, name: str, session: Session, names: Mapping[str, object]) -> None:
+    ``documented`` are the functions that the API has; None where that is not known. A documented function that is not
+    among ``names`` is the simulator's lack. A lower-case name that is not documented is the kernel's mistake.
+    """
+
+    def __init__(
+        self, name: str, session: Session, names: Mapping[str, object], documented: frozenset[str] | None = None
+    ) -> None:
         super().__init__(name)
         self.__path__: list[str] = []
         self._session = session
+        self._documented = documented
         self.__dict__.update(names)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         known = [key for key in self.__dict__ if not key.startswith("_")]
+        if self._documented is not None and name not in self._documented and name.islower():
+            return self._invented(name, sorted({*known, *self._documented}))
         if self._session.running:
             raise UnsupportedCall(
                 f"{self.__name__}.{name} is not simulated",
@@ -113,6 +124,53 @@ class ApiModule(ModuleType):
                 hint=did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}",
             )
         return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {did_you_mean(name, known)}".strip())
+
+    def _invented(self, name: str, known: Sequence[str]) -> Stub:
+        """Refuse a function that NKI does not have, now or when it is used, with the nearest ones and their arguments."""
+        near = get_close_matches(name, known, n=3, cutoff=0.5)
+        shown = [f"{one}({arguments_of(self.__dict__[one])})" if one in self.__dict__ else one for one in near]
+        message = f"{self.__name__}.{name} does not exist in NKI"
+        hint = f"The nearest: {'; '.join(shown)}." if shown else f"it has {', '.join(known)[:600]}"
+        if self._session.running:
+            raise LegalityError(message, rule="unknown_call", line=self._session.line(), hint=hint)
+        return _Invented(self._session, message, hint)
+
+
+class _Invented(Stub):
+    """Stands for an imported name that NKI does not have, until a running kernel uses it."""
+
+    def _use(self) -> None:
+        session: Session = self.__dict__["_session"]
+        if session.running:
+            hint: str = self.__dict__["_why"]
+            raise LegalityError(self.__dict__["_name"], rule="unknown_call", line=session.line(), hint=hint)
+
+
+def arguments_of(function: object) -> str:
+    """Return a function's arguments as a call lists them; ``...`` where they are not known."""
+    try:
+        return shown_arguments(inspect.signature(function)) if callable(function) else "..."
+    except ValueError:
+        return "..."
+
+
+def shown_arguments(signature: inspect.Signature) -> str:
+    """Return the parameters as a call lists them: names, ``*`` before those only by name, numbers of defaults."""
+    shown, star = [], False
+    for one in signature.parameters.values():
+        if one.kind is inspect.Parameter.VAR_KEYWORD:
+            continue
+        if one.kind is inspect.Parameter.VAR_POSITIONAL:
+            shown.append(f"*{one.name}")
+            star = True
+            continue
+        if one.kind is inspect.Parameter.KEYWORD_ONLY and not star:
+            shown.append("*")
+            star = True
+        default = one.default
+        text = getattr(default, "__name__", repr(default))
+        shown.append(one.name if default is inspect.Parameter.empty else f"{one.name}={text}")
+    return ", ".join(shown)
 
 
 class _Loader(importlib.abc.Loader):

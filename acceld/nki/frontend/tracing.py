@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
+from acceld.chips import API_CHIPS, chip_spec
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
 from acceld.nki.frontend.protocol import FrontEnd
@@ -28,8 +29,6 @@ from acceld.nki.frontend.tracing_types import Argument, TensorSpec
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Notice, Program
 
-CHIPS: dict[str, tuple[str, ...]] = {"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")}
-"""Chips each API compiles for."""
 MAX_SOURCE_BYTES = 2 * 2**20
 MODULE_NAME = "acceld_traced_kernel"
 
@@ -102,17 +101,17 @@ def _traced(
 
 def check_target(api: str, chip: str, lnc: int) -> None:
     """UsageError for an API, a chip or a core count that do not go together."""
-    if api not in CHIPS:
+    if api not in API_CHIPS:
         raise UsageError(
-            f"unknown API {api!r}", hint=f"use one of {', '.join(CHIPS)}. {did_you_mean(api, CHIPS)}".strip()
+            f"unknown API {api!r}", hint=f"use one of {', '.join(API_CHIPS)}. {did_you_mean(api, API_CHIPS)}".strip()
         )
-    if chip not in CHIPS[api]:
-        others = [name for name, chips in CHIPS.items() if chip in chips]
+    if chip not in API_CHIPS[api]:
+        others = [name for name, chips in API_CHIPS.items() if chip in chips]
         hint = f"{chip} is compiled for by {' and '.join(others)}" if others else ""
         raise UsageError(
-            f"API {api} does not compile for chip {chip}; it does for {' and '.join(CHIPS[api])}", hint=hint
+            f"API {api} does not compile for chip {chip}; it does for {' and '.join(API_CHIPS[api])}", hint=hint
         )
-    if lnc not in (1, 2) or (lnc == 2 and chip == "trn1"):
+    if lnc not in (1, 2) or (lnc == 2 and chip_spec(chip).generation < 3):
         raise UsageError(f"lnc {lnc} is not possible on {chip}", hint="trn1 has lnc 1, later chips 1 or 2")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 import math
 from typing import Any, NoReturn, cast
@@ -51,9 +52,13 @@ def encode(program: Program) -> bytes:
     return json.dumps(_plain(program, canonical=False), separators=(",", ":"), allow_nan=True).encode()
 
 
-def canonical_bytes(program: Program) -> bytes:
-    """The encoding that is hashed: without names, lines and notices."""
-    return json.dumps(_plain(program, canonical=True), separators=(",", ":"), allow_nan=True).encode()
+def program_hash(program: Program) -> str:
+    """Return the SHA-256 (hex) of the encoding without names, lines and notices.
+
+    Two sources that differ in comments, names or formatting have the same hash.
+    """
+    plain = json.dumps(_plain(program, canonical=True), separators=(",", ":"), allow_nan=True)
+    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def decode(data: bytes) -> Program:
@@ -314,9 +319,9 @@ class _Decoder:
             _refuse(f"unknown operation {op!r}")
         dsts = tuple(self.access(a) for a in _list(raw["w"], len(spec.dsts)))
         srcs = tuple(self.operand(a) for a in _list(raw.get("r", []), len(spec.srcs)))
-        if len(dsts) < sum(not name.endswith("?") for name in spec.dsts):
+        if len(dsts) < sum(not one.optional for one in spec.dsts):
             _refuse(f"{op} lacks a destination")
-        if len(srcs) < sum(not name.endswith("?") for name in spec.srcs):
+        if len(srcs) < sum(not one.optional for one in spec.srcs):
             _refuse(f"{op} lacks an operand")
         attrs = raw.get("a", {})
         if not isinstance(attrs, dict) or not attrs.keys() <= spec.attrs:

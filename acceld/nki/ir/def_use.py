@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from acceld.nki.ir.operations import OPS, Trait, having
 from acceld.nki.ir.program import Access, Indirect, Instruction, Loop, LoopKind, Program
 from acceld.nki.ir.regions import Box, box
 
 _BOXES_KEPT = 64
 _COMPARISONS = 2_000_000
-
-_WHOLE_WRITES = frozenset(
-    "dma_copy dma_compute dma_transpose copy bitcast memset broadcast_partition matmul transpose activation activate2 "
-    "tensor_tensor tensor_scalar tensor_scalar_cumulative scalar_tensor_tensor reciprocal exponential select "
-    "dropout tensor_reduce loop_reduce partition_reduce scan iota affine_select range_select random "
-    "register_store".split()
-)
-"""Operations that write every element of their first destination, unless masked or told otherwise."""
+_WHOLE_WRITES, _PRODUCTS = having(Trait.WHOLE), frozenset(op for op, entry in OPS.items() if entry.is_product)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +36,13 @@ class Use:
         return bool(self.access.indirect)
 
 
+def is_product(instruction: Instruction) -> bool:
+    """Return True for a matrix product, which may add to what its destination holds."""
+    return instruction.op in _PRODUCTS
+
+
 def accumulation(instruction: Instruction) -> str:
-    """A matmul's ``accumulate`` as 'yes', 'no' or 'auto'."""
+    """Return a matrix product's ``accumulate`` as 'yes', 'no' or 'auto'."""
     value = instruction.attr("accumulate", "auto")
     if value in ("yes", True):
         return "yes"
@@ -53,7 +52,7 @@ def accumulation(instruction: Instruction) -> str:
 def reads_destination(instruction: Instruction, number: int) -> bool:
     """Whether what destination ``number`` held before decides what it holds afterwards."""
     op = instruction.op
-    if op in ("matmul", "matmul_mx"):
+    if is_product(instruction):
         return accumulation(instruction) != "no"
     if op == "dma_copy":
         return instruction.attr("rmw") is not None

@@ -13,6 +13,11 @@ Arithmetic is in float32 whatever the operand types, rounded once when written t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Flag, StrEnum, auto
+from functools import reduce
+from operator import or_
+
+from acceld.nki.ir.program import Engine
 
 ALU_OPS = frozenset(
     "add subtract multiply divide max min power mod fmod abs_max abs_min "
@@ -33,206 +38,372 @@ ACTIVATION_FUNCTIONS = frozenset(
 """Functions of one value; ``func(data * scale + bias)`` on the scalar engine."""
 
 
+class Kind(StrEnum):
+    """What an operand may be."""
+
+    TILE = "tile"
+    SCALAR = "scalar"
+    """A number, or a tile with one element a partition."""
+    NUMBER = "number"
+    """An immediate."""
+    ANY = "any"
+    """A tile of the operation's shape, or a number."""
+
+
+class Memory(StrEnum):
+    """Where an operation's tiles may lie."""
+
+    CHIP = "chip"
+    """SBUF or PSUM."""
+    SBUF = "sbuf"
+    PRODUCT = "product"
+    """Operands in SBUF, the result in PSUM."""
+    DMA = "dma"
+    """SBUF or HBM."""
+    ANY = "any"
+
+
+class Trait(Flag):
+    """What else the rules of verification, execution and coverage ask of an operation."""
+
+    WHOLE = auto()
+    """Writes every element of its first destination, unless masked or told otherwise."""
+    ELEMENTWISE = auto()
+    """Operands that are no scalars have the elements of the destination."""
+    ACROSS = auto()
+    """Carries values from one partition to another."""
+    TWO_TILES = auto()
+    """Reads two tiles in step: from one start partition, at most one of them in PSUM."""
+    ROUNDS = auto()
+    """Computes in float32 and rounds once, whatever the destination's type."""
+    IN_PLACE = auto()
+    """May write where it reads, position by position."""
+    PACKED = auto()
+    """Takes formats of four values an element."""
+    BY_ROW = auto()
+    """Free axes of the destinations and of later operands do not move with the iteration space."""
+    GATHERS = auto()
+    """Free axes of the first operand do not move with the iteration space."""
+    CONTROL = auto()
+    """No engine streams its tiles."""
+
+
 @dataclass(frozen=True, slots=True)
-class OpSpec:
-    """What an operation takes. A name ending in ``?`` may be absent; trailing operands only."""
+class Operand:
+    """A place for a tile or a number. Only trailing operands are ``optional``."""
 
-    dsts: tuple[str, ...]
-    srcs: tuple[str, ...]
-    attrs: frozenset[str]
-    space: str
+    name: str
+    kind: Kind
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What an operation takes, and what may be asked of it.
+
+    ``engines`` have the operation (isa reference); empty where none or any of them may be named. ``generation`` is
+    the first NeuronCore that has it.
+    """
+
     meaning: str
+    dsts: tuple[Operand, ...]
+    srcs: tuple[Operand, ...]
+    attrs: frozenset[str]
+    required: frozenset[str]
+    space: str
+    engines: frozenset[Engine]
+    memory: Memory
+    traits: Trait
+    generation: int
+
+    @property
+    def is_product(self) -> bool:
+        """True for a matrix product, which may add to what its destination holds."""
+        return self.memory is Memory.PRODUCT
+
+    def sources_of(self, kind: Kind) -> tuple[int, ...]:
+        """Return the numbers of the sources of ``kind``."""
+        return tuple(number for number, one in enumerate(self.srcs) if one.kind is kind)
 
 
-def _op(dsts: str, srcs: str, attrs: str, space: str, meaning: str) -> OpSpec:
-    return OpSpec(tuple(dsts.split()), tuple(srcs.split()), frozenset(attrs.split()), space, meaning)
+_ENGINES = {"T": Engine.TENSOR, "V": Engine.VECTOR, "S": Engine.SCALAR, "G": Engine.GPSIMD, "D": Engine.DMA, "Y": Engine.SYNC}  # fmt: skip
 
 
-OPS: dict[str, OpSpec] = {
+def _operands(text: str) -> tuple[Operand, ...]:
+    found = []
+    for word in text.split():
+        name, _, kind = word.partition(":")
+        found.append(Operand(name.rstrip("?"), Kind(kind or "any"), name.endswith("?")))
+    return tuple(found)
+
+
+def _op(
+    meaning: str,
+    dsts: str,
+    srcs: str,
+    *,
+    attrs: str = "",
+    space: str = "dst",
+    engines: str = "",
+    memory: str = "chip",
+    traits: str = "",
+    generation: int = 2,
+) -> Operation:
+    """Read an entry: ``name?`` may be absent, ``name:kind`` is an operand's kind, ``name!`` a required attribute."""
+    words = attrs.split()
+    return Operation(
+        meaning,
+        _operands(dsts),
+        _operands(srcs),
+        frozenset(word.rstrip("!") for word in words),
+        frozenset(word[:-1] for word in words if word.endswith("!")),
+        space,
+        frozenset(_ENGINES[letter] for letter in engines),
+        Memory(memory),
+        reduce(or_, (Trait[word.upper()] for word in traits.split()), Trait(0)),
+        generation,
+    )
+
+
+# fmt: off
+OPS: dict[str, Operation] = {
     # data movement
     "dma_copy": _op(
-        "dst",
-        "src",
-        "rmw oob dge",
-        "dst",
-        "dst = src between HBM and SBUF, cast through float32; with rmw, dst = dst <rmw> src in float32. "
-        "oob 'error' raises for an index outside the buffer, 'skip' leaves that element alone",
+        "dst = src between HBM and SBUF, cast through float32; with rmw, dst = dst <rmw> src in float32. oob 'error' "
+        "raises for an index outside the buffer, 'skip' leaves that element alone",
+        "dst", "src:tile", attrs="rmw oob dge", engines="SGDY", memory="dma",
+        traits="whole elementwise across packed",
     ),
     "dma_compute": _op(
-        "dst",
-        "src0 " + " ".join(f"src{k}?" for k in range(1, 16)),
-        "op",
-        "dst",
         "dst = srcs folded with op in float32 by the DMA engines",
+        "dst", "src0 " + " ".join(f"src{k}?" for k in range(1, 16)), attrs="op", engines="SGDY", memory="dma",
+        traits="whole elementwise across",
     ),
-    "dma_transpose": _op("dst", "src", "axes", "dst", "dst = transpose(src, axes) during the transfer"),
-    "copy": _op("dst", "src", "", "dst", "dst = src on chip"),
-    "copy_predicated": _op("dst", "src predicate", "reverse", "dst", "dst[p] = src[p] where predicate (not) holds"),
+    "dma_transpose": _op(
+        "dst = transpose(src, axes) during the transfer",
+        "dst", "src:tile", attrs="axes", engines="SGDY", memory="dma", traits="whole across packed",
+    ),
+    "copy": _op(
+        "dst = src on chip",
+        "dst", "src:tile", engines="VSG", traits="whole elementwise in_place packed",
+    ),
+    "copy_predicated": _op(
+        "dst[p] = src[p] where predicate (not) holds",
+        "dst", "src:tile predicate:tile", attrs="reverse", engines="VG", traits="elementwise",
+    ),
     "bitcast": _op(
-        "dst",
-        "src",
-        "",
-        "dst",
         "dst = the bits of src as a type of another width: the last axis is longer or shorter by as much. No "
         "instruction on the chip",
+        "dst", "src:tile", traits="whole packed gathers",
     ),
     "memset": _op(
-        "dst", "value", "lazy", "dst", "dst = value; lazy: no instruction on the chip, the first write initialises"
+        "dst = value; lazy: no instruction on the chip, the first write initialises",
+        "dst", "value:number", attrs="lazy", engines="VSGD", memory="any", traits="whole rounds packed",
     ),
     "shuffle": _op(
-        "dst", "src", "lanes", "dst", "partition q*32+i of dst = partition q*32+lanes[i] of src; 255 leaves dst alone"
+        "partition q*32+i of dst = partition q*32+lanes[i] of src; 255 leaves dst alone",
+        "dst", "src:tile", attrs="lanes!", engines="V",
     ),
-    "broadcast_partition": _op("dst", "src", "", "dst", "every partition of dst = the one partition of src"),
+    "broadcast_partition": _op(
+        "every partition of dst = the one partition of src",
+        "dst", "src:tile", engines="TVSG", traits="whole elementwise across",
+    ),
     # tensor engine
     "matmul": _op(
-        "dst",
-        "stationary moving",
-        "accumulate transpose stationary_onezero moving_onezero perf_mode tile_position tile_size hidden",
-        "kmn",
         "dst[M, N] = stationary[K, M].T @ moving[K, N]. accumulate 'yes' adds to dst, 'no' overwrites, 'auto' "
-        "overwrites where the accumulation group has no value yet. transpose: a transpose through the array. "
-        "hidden: inserted by the front end, not written in the kernel",
+        "overwrites where the accumulation group has no value yet. transpose: a transpose through the array. hidden: "
+        "inserted by the front end, not written in the kernel",
+        "dst", "stationary:tile moving:tile",
+        attrs="accumulate transpose stationary_onezero moving_onezero perf_mode tile_position tile_size hidden",
+        space="kmn", engines="T", memory="product", traits="whole",
     ),
     "matmul_mx": _op(
-        "dst",
-        "stationary moving stationary_scale moving_scale",
-        "accumulate tile_position tile_size",
-        "kmn",
         "matrix product of microscaled operands",
+        "dst", "stationary:tile moving:tile stationary_scale:tile moving_scale:tile",
+        attrs="accumulate tile_position tile_size", space="kmn", engines="T", memory="product", traits="packed",
+        generation=4,
     ),
-    "transpose": _op("dst", "src", "hidden", "dst", "dst[F, P] = src[P, F]"),
+    "transpose": _op(
+        "dst[F, P] = src[P, F]",
+        "dst", "src:tile", attrs="hidden", engines="TV", traits="whole packed",
+    ),
     # element-wise
     "activation": _op(
-        "dst reduce_res?",
-        "data bias scale",
-        "func reduce_op reduce_cmd",
-        "dst",
-        "dst = func(data * scale + bias), bias and scale immediates or (P, 1) tiles; with reduce_op the values "
-        "are also folded along the free axes into reduce_res",
+        "dst = func(data * scale + bias), bias and scale immediates or (P, 1) tiles; with reduce_op the values are "
+        "also folded along the free axes into reduce_res",
+        "dst reduce_res?", "data:tile bias:scalar scale:scalar", attrs="func! reduce_op reduce_cmd", engines="S",
+        traits="whole elementwise rounds in_place",
     ),
     "activate2": _op(
-        "dst reduce_res?",
-        "data operand0 operand1",
-        "func op0 op1 reverse0 reverse1 relu_param reduce_op reduce_cmd",
-        "dst",
         "dst = func((data op0 operand0) op1 operand1)",
+        "dst reduce_res?", "data:tile operand0:scalar operand1:scalar",
+        attrs="func! op0 op1 reverse0 reverse1 relu_param reduce_op reduce_cmd", engines="S",
+        traits="whole elementwise rounds", generation=4,
     ),
-    "tensor_tensor": _op("dst", "data1 data2", "op", "dst", "dst = data1 op data2; axes of count 1 broadcast"),
+    "tensor_tensor": _op(
+        "dst = data1 op data2; axes of count 1 broadcast",
+        "dst", "data1:tile data2:tile", attrs="op!", engines="VG",
+        traits="whole elementwise two_tiles rounds in_place",
+    ),
     "tensor_scalar": _op(
-        "dst reduce_res?",
-        "data operand0 operand1?",
-        "op0 reverse0 op1 reverse1 reduce_op reduce_cmd reduce_init negate",
-        "dst",
         "dst = (data op0 operand0) op1 operand1, operands immediates or (P, 1) tiles; reverse swaps the operands",
+        "dst reduce_res?", "data:tile operand0:scalar operand1?:scalar",
+        attrs="op0! reverse0 op1 reverse1 reduce_op reduce_cmd reduce_init negate", engines="VSG",
+        traits="whole elementwise rounds in_place",
     ),
     "tensor_scalar_cumulative": _op(
-        "dst",
-        "data operand0 operand1?",
-        "op0 op1 reduce_cmd",
-        "dst",
-        "running fold r[i] = (data[i] op0 operand0) op1 r[i-1] along the free axis; r[-1] is the operation's identity, "
-        "with reduce_cmd 'load_reduce' operand1, with 'reduce' what the engine's register holds",
+        "running fold r[i] = (data[i] op0 operand0) op1 r[i-1] along the free axis; r[-1] is the operation's "
+        "identity, with reduce_cmd 'load_reduce' operand1, with 'reduce' what the engine's register holds",
+        "dst", "data:tile operand0:scalar operand1?:scalar", attrs="op0! op1! reduce_cmd", engines="V",
+        traits="whole elementwise",
     ),
     "scalar_tensor_tensor": _op(
-        "dst",
-        "data operand0 operand1",
-        "op0 reverse0 op1 reverse1",
-        "dst",
         "dst = (data op0 operand0) op1 operand1, operand0 a scalar, operand1 a tile",
+        "dst", "data:tile operand0:scalar operand1:tile", attrs="op0! reverse0 op1! reverse1", engines="VG",
+        traits="whole elementwise two_tiles rounds in_place",
     ),
-    "reciprocal": _op("dst", "data", "", "dst", "dst = 1 / data"),
-    "exponential": _op("dst reduce_res?", "data max_value", "reduce_cmd reduce_init", "dst", "dst = exp(data - max)"),
+    "reciprocal": _op(
+        "dst = 1 / data",
+        "dst", "data:tile", engines="VS", traits="whole elementwise rounds in_place",
+    ),
+    "exponential": _op(
+        "dst = exp(data - max)",
+        "dst reduce_res?", "data:tile max_value:scalar", attrs="reduce_cmd reduce_init", engines="V",
+        traits="whole elementwise", generation=4,
+    ),
     "select": _op(
-        "dst reduce_res?",
-        "predicate on_true on_false",
-        "reverse reduce_op reduce_cmd",
-        "dst",
         "dst = on_true where predicate else on_false (a tile or an immediate)",
+        "dst reduce_res?", "predicate:tile on_true on_false", attrs="reverse reduce_op reduce_cmd", engines="VG",
+        traits="whole elementwise rounds in_place",
     ),
-    "dropout": _op("dst", "data probability", "", "dst", "zeroes elements at random"),
+    "dropout": _op(
+        "zeroes elements at random",
+        "dst", "data:tile probability", engines="V", traits="whole elementwise",
+    ),
     # reductions and scans
     "tensor_reduce": _op(
-        "dst",
-        "data",
-        "op axes negate",
-        "src",
-        "folds tile axes `axes` of data with op, in order; negate multiplies the result by -1. "
-        "dst has the remaining axes, or counts of 1 in their place",
+        "folds tile axes `axes` of data with op, in order; negate multiplies the result by -1. dst has the remaining "
+        "axes, or counts of 1 in their place",
+        "dst", "data:tile", attrs="op! axes! negate", space="src", engines="VG", traits="whole rounds",
     ),
     "loop_reduce": _op(
-        "dst", "data", "op loops", "dst", "dst = data in the first iteration of all of `loops`, else dst op data"
+        "dst = data in the first iteration of all of `loops`, else dst op data",
+        "dst", "data:tile", attrs="op! loops!", engines="VG", traits="whole elementwise",
     ),
-    "partition_reduce": _op("dst", "data", "op", "src", "folds the partition axis; dst has one partition"),
+    "partition_reduce": _op(
+        "folds the partition axis; dst has one partition",
+        "dst", "data:tile", attrs="op!", space="src", engines="VG", traits="whole",
+    ),
     "scan": _op(
-        "dst",
-        "data0 data1 initial",
-        "op0 op1 reverse0 reverse1",
-        "dst",
         "r[i] = (data0[i] op0 r[i-1]) op1 data1[i] along the free axis, r[-1] = initial",
+        "dst", "data0:tile data1:tile initial:scalar", attrs="op0! op1! reverse0 reverse1", engines="V",
+        traits="whole elementwise two_tiles rounds",
     ),
     "bn_stats": _op(
-        "dst",
-        "data",
-        "",
-        "src",
         "per partition: count, mean, variance*count of the even elements, then of the odd ones",
+        "dst", "data:tile", space="src", engines="V", traits="by_row",
     ),
-    "bn_aggr": _op("dst", "data", "", "src", "mean and variance from (count, mean, variance*count) triples"),
+    "bn_aggr": _op(
+        "mean and variance from (count, mean, variance*count) triples",
+        "dst", "data:tile", space="src", engines="V", traits="by_row",
+    ),
     # positions, search, gathers
-    "iota": _op("dst", "", "", "dst", "dst = pattern, as integers cast to dst's type"),
+    "iota": _op(
+        "dst = pattern, as integers cast to dst's type",
+        "dst", "", engines="G", traits="whole",
+    ),
     "affine_select": _op(
-        "dst",
-        "on_true on_false",
-        "cmp",
-        "dst",
         "dst = on_true where pattern cmp 0 (cmp an ALU comparison) else on_false",
+        "dst", "on_true:tile on_false", attrs="cmp!", engines="G", traits="whole elementwise",
     ),
     "range_select": _op(
-        "dst reduce_res?",
-        "on_true bound0 bound1",
-        "cmp0 cmp1 range_start on_false reduce_op reduce_cmd",
-        "dst",
         "dst = on_true where (i + range_start) cmp0 bound0 and cmp1 bound1 for free index i",
+        "dst reduce_res?", "on_true:tile bound0:scalar bound1:scalar",
+        attrs="cmp0! cmp1! range_start on_false reduce_op reduce_cmd", engines="V", traits="whole elementwise",
+        generation=3,
     ),
-    "max8": _op("dst", "data", "", "src", "the eight greatest of each partition, descending"),
-    "find_index8": _op("dst", "data values", "", "src", "first position of each of eight values"),
-    "match_replace8": _op("dst index?", "data values", "imm", "src", "replaces the first match of eight values"),
+    "max8": _op(
+        "the eight greatest of each partition, descending",
+        "dst", "data:tile", space="src", engines="V", traits="by_row",
+    ),
+    "find_index8": _op(
+        "first position of each of eight values",
+        "dst", "data:tile values:tile", space="src", engines="V", traits="by_row",
+    ),
+    "match_replace8": _op(
+        "replaces the first match of eight values",
+        "dst index?", "data:tile values:tile", attrs="imm", space="src", engines="V", traits="by_row",
+    ),
     "local_gather": _op(
-        "dst",
-        "data index",
-        "elements_per_index valid",
-        "dst",
         "gather along the free axis inside groups of sixteen partitions",
+        "dst", "data:tile index:tile", attrs="elements_per_index valid", engines="G", memory="sbuf",
+        traits="gathers",
     ),
-    "gather": _op("dst", "data index", "", "dst", "dst[p, i] = data[p, index[p, i]]"),
+    "gather": _op(
+        "dst[p, i] = data[p, index[p, i]]",
+        "dst", "data:tile index:tile", engines="G", memory="sbuf", traits="gathers",
+    ),
     "topk": _op(
-        "values index",
-        "data",
-        "n",
-        "src",
-        "the greatest of the first n elements of each sixteen partitions, ascending, and their positions, in all sixteen rows",
+        "the greatest of the first n elements of each sixteen partitions, ascending, and their positions, in all "
+        "sixteen rows",
+        "values index", "data:tile", attrs="n", space="src", engines="G", memory="sbuf", traits="by_row",
     ),
-    "nonzero_with_count": _op("dst", "data", "index_offset padding", "src", "positions of non-zeros, then their count"),
-    "sequence_bounds": _op("dst", "data", "", "dst", "start and end of each segment id"),
+    "nonzero_with_count": _op(
+        "positions of non-zeros, then their count",
+        "dst", "data:tile", attrs="index_offset padding", space="src", engines="G", memory="sbuf", traits="by_row",
+        generation=3,
+    ),
+    "sequence_bounds": _op(
+        "start and end of each segment id",
+        "dst", "data:tile", engines="G", memory="sbuf", traits="gathers",
+    ),
     # random numbers
-    "random_seed": _op("", "seed", "", "src", "seeds the generator"),
-    "random": _op("dst", "low? high?", "", "dst", "uniform values in [low, high)"),
-    # microscaling
-    "quantize_mx": _op("dst dst_scale", "data", "", "dst", "to MXFP8 data and their exponents"),
-    # registers and control
-    "register_move": _op("", "value", "register source", "src", "register = immediate or another register"),
-    "register_load": _op("", "data", "register", "src", "register = the one element of data"),
-    "register_store": _op("dst", "", "register", "dst", "the one element of dst = register"),
-    "register_alu": _op(
-        "",
-        "value",
-        "register source op operand",
-        "src",
-        "register = source op value, or op the register that operand names",
+    "random_seed": _op(
+        "seeds the generator",
+        "", "seed", space="src", memory="any", traits="control",
     ),
-    "barrier": _op("", "data?", "", "src", "all engines (or both cores) wait for each other"),
-    "print": _op("", "data", "text", "src", "prints a tile; no effect on values"),
+    "random": _op(
+        "uniform values in [low, high)",
+        "dst", "low? high?", memory="any", traits="whole",
+    ),
+    # microscaling
+    "quantize_mx": _op(
+        "to MXFP8 data and their exponents",
+        "dst dst_scale", "data:tile", traits="packed", generation=4,
+    ),
+    # registers and control
+    "register_move": _op(
+        "register = immediate or another register",
+        "", "value", attrs="register! source", space="src", traits="control",
+    ),
+    "register_load": _op(
+        "register = the one element of data",
+        "", "data:tile", attrs="register!", space="src", memory="any", traits="control",
+    ),
+    "register_store": _op(
+        "the one element of dst = register",
+        "dst", "", attrs="register!", memory="any", traits="whole control",
+    ),
+    "register_alu": _op(
+        "register = source op value, or op the register that operand names",
+        "", "value", attrs="register! source op! operand", space="src", traits="control",
+    ),
+    "barrier": _op(
+        "all engines (or both cores) wait for each other",
+        "", "data?", space="src", memory="any", traits="packed control",
+    ),
+    "print": _op(
+        "prints a tile; no effect on values",
+        "", "data", attrs="text", space="src", memory="any", traits="packed control",
+    ),
 }
+# fmt: on
+
+
+def having(trait: Trait) -> frozenset[str]:
+    """Return the names of the operations with ``trait``."""
+    return frozenset(name for name, operation in OPS.items() if trait in operation.traits)
+
 
 FLOAT_DTYPES = frozenset(
     "float32 tfloat32 bfloat16 float16 float8_e4m3 float8_e4m3fn float8_e5m2 float8_e8m0fnu".split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Access, Affine, Loop, Node, Operand, Pattern, Program, Space
 
 
@@ -14,7 +15,7 @@ def program_text(program: Program) -> str:
 
 def _lines(program: Program) -> Iterator[str]:
     grid = f" grid {program.grid}" if program.grid else ""
-    yield f"program {program.entry} ({program.api}, {program.chip}{grid}), schema {program.schema}, {program.hash[:12]}"
+    yield f"program {program.entry} ({program.api}, {program.chip}{grid}), schema {program.schema}, {program_hash(program)[:12]}"
     for buffer in program.buffers:
         shape = ", ".join(
             f"par {n}" if axis == buffer.partition_axis else str(n) for axis, n in enumerate(buffer.shape)

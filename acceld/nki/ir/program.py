@@ -17,7 +17,6 @@ Conventions
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -308,16 +307,6 @@ class Program:
     def loops(self) -> dict[int, Loop]:
         """Every loop by id."""
         return {loop.id: loop for loop in _loops(self.body)}
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 (hex) of the canonical encoding without names, lines and warnings.
-
-        Two sources that differ in comments, names or formatting have the same hash.
-        """
-        from acceld.nki.ir.codec import canonical_bytes
-
-        return hashlib.sha256(canonical_bytes(self)).hexdigest()
 
 
 def _walk(body: tuple[Node, ...], outer: tuple[Loop, ...]) -> Iterator[tuple[Instruction, tuple[Loop, ...]]]:

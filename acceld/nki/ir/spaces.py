@@ -1,6 +1,6 @@
 """How an instruction's tiles line up with its iteration space.
 
-The iteration space of an operation (:class:`acceld.nki.ir.operations.OpSpec`) is what masks and patterns speak of. A *map*
+The iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`) is what masks and patterns speak of. A *map*
 gives, for each axis of a tile, the axis of the space it runs along, or -1 where it does not move with the space.
 ``None`` stands for a tile of another shape with the same elements, taken in row-major order.
 """
@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from acceld.nki.ir.operations import OPS
+from acceld.nki.ir.operations import OPS, Trait, having
 from acceld.nki.ir.program import Access, Instruction
 
 AxisMap = tuple[int, ...]
 
-_FREE_UNMAPPED = frozenset("bn_stats bn_aggr max8 find_index8 match_replace8 topk nonzero_with_count".split())
-_DATA_FREE_UNMAPPED = frozenset("bitcast gather local_gather sequence_bounds".split())
+_BY_ROW, _GATHERS = having(Trait.BY_ROW), having(Trait.GATHERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def _source_map(instruction: Instruction, number: int, src: tuple[int, ...], sha
             return None
         where = {axis: position for position, axis in enumerate(axes)}
         return tuple(where[axis] for axis in range(len(src))) if len(src) == len(shape) else None
-    if instruction.op in _DATA_FREE_UNMAPPED and number == 0:
+    if instruction.op in _GATHERS and number == 0:
         return (0 if src and shape and src[0] == shape[0] else -1, *(-1 for _ in src[1:]))
     if instruction.op == "local_gather" and number == 1:
         return (0, *(-1 for _ in src[1:]))
@@ -125,7 +124,7 @@ def _source_maps(
         return sources, tuple(_kept_map(dst, shape, kept) for dst in dsts)
     if instruction.op == "partition_reduce":
         return sources, tuple((-1, *range(1, len(dst))) for dst in dsts)
-    if instruction.op in _FREE_UNMAPPED:
+    if instruction.op in _BY_ROW:
         sources = tuple(
             found if number == 0 or src is None else (0, *(-1 for _ in src[1:]))
             for number, (src, found) in enumerate(zip(srcs, sources, strict=True))

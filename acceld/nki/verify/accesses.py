@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from math import gcd, prod
 
-from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.chips import FREE_AXES
+from acceld.nki.ir.operations import DTYPE_BYTES, OPS, Memory, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Instruction, Loop, Operand, Pattern, Space
 from acceld.nki.ir.regions import index_bounds
 from acceld.nki.ir.spaces import AxisMap, iteration_space
@@ -16,8 +17,7 @@ from acceld.nki.verify.limits import RuleBook
 _ENUMERATED = 4096
 _ENUMERATED_MASKED = 100_000
 _ENUMERATED_IN_ALL = 1_000_000
-_MOVES = frozenset("dma_copy dma_compute dma_transpose".split())
-_NO_ENGINE = frozenset("print barrier register_move register_load register_store register_alu random_seed".split())
+_CONTROL = having(Trait.CONTROL)
 
 
 class Accesses:
@@ -37,11 +37,11 @@ class Accesses:
             if buffer.space is Space.HBM:
                 continue
             partitions = buffer.shape[buffer.partition_axis]
-            if partitions > self.rules.partitions:
+            if partitions > self.rules.chip.partitions:
                 self.report.add(
                     "partition_limit",
                     buffer.line,
-                    f"number of partitions {partitions} exceed architecture limitation of {self.rules.partitions}",
+                    f"number of partitions {partitions} exceed architecture limitation of {self.rules.chip.partitions}",
                     "tile the first dimension by 128",
                 )
             if buffer.partition_axis > 0 and not self.rules.block_dimensions:
@@ -57,13 +57,13 @@ class Accesses:
         """Whether the tensors in HBM, one instance of each, fit a core's share of it (of two cores with LNC 2)."""
         inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
         total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
-        limit = self.rules.hbm_bytes * max(1, self.report.program.lnc)
+        limit = self.rules.chip.hbm_capacity_bytes * max(1, self.report.program.lnc)
         if total > limit:
             largest = max(inside, key=lambda buffer: buffer.elements * DTYPE_BYTES[buffer.dtype])
             self.report.add(
                 "hbm_capacity",
                 largest.line,
-                f"the tensors in HBM take {total >> 20} MiB; a core of {self.rules.chip} has {limit >> 20} MiB",
+                f"the tensors in HBM take {total >> 20} MiB; a core of {self.rules.chip.name} has {limit >> 20} MiB",
                 "use smaller tensors",
             )
 
@@ -73,31 +73,37 @@ class Accesses:
         partition, offset = buffer.address
         size = free_bytes(buffer)
         capacity = self.capacity(buffer.space)
-        if partition < 0 or partition + partitions > self.rules.partitions or offset < 0 or offset + size > capacity:
+        if (
+            partition < 0
+            or partition + partitions > self.rules.chip.partitions
+            or offset < 0
+            or offset + size > capacity
+        ):
             self.report.add(
                 f"{buffer.space.value}_capacity",
                 buffer.line,
                 f"Allocated memory out of bound: {buffer.name or f'buffer {buffer.id}'} at partition {partition}, "
                 f"byte {offset}, with {partitions} partitions of {size} bytes; {buffer.space.value.upper()} has "
-                f"{self.rules.partitions} of {capacity}",
+                f"{self.rules.chip.partitions} of {capacity}",
                 "choose a lower address or a smaller tensor",
             )
         elif buffer.space is Space.PSUM:
             self._bank(buffer, offset, size)
 
     def _bank(self, buffer: Buffer, offset: int, size: int) -> None:
-        bank = 2048
+        bank = self.rules.chip.psum_bank_bytes
         if self.rules.psum_starts_on_bank and offset % bank:
             message = f"a PSUM tensor starts at byte {offset}"
         elif size <= bank < offset % bank + size:
             message = f"a PSUM tensor of {size} bytes at byte {offset} lies in two banks"
         else:
             return
-        self.report.add("psum_bank", buffer.line, message, "start on a multiple of 2048 bytes")
+        self.report.add("psum_bank", buffer.line, message, f"start on a multiple of {bank} bytes")
 
     def capacity(self, space: Space) -> int:
         """Bytes of a partition."""
-        return self.rules.psum_bytes if space is Space.PSUM else self.rules.sbuf_bytes
+        chip = self.rules.chip
+        return chip.psum_bytes_per_partition if space is Space.PSUM else chip.sbuf_bytes_per_partition
 
     def check(self, instruction: Instruction) -> None:
         """All tiles of one instruction."""
@@ -117,18 +123,18 @@ class Accesses:
         yield from zip(instruction.dsts, dsts, strict=True)
 
     def _tile(self, instruction: Instruction, access: Access, axes: AxisMap | None, lazy: bool) -> None:
-        engine = instruction.op not in _MOVES and instruction.op not in _NO_ENGINE
+        engine = OPS[instruction.op].memory is not Memory.DMA and instruction.op not in _CONTROL
         key = (access, instruction.mask, axes, engine and not lazy)
         if key in self._fine:
             return
-        before = len(self.report.findings)
+        before = self.report.noted
         self._bounds(instruction, access, axes)
         for one in access.indirect:
             if one.index is not None:
                 self._bounds(instruction, one.index, None)
         if self.report.buffer(access).space is not Space.HBM and not lazy:
             self._partitions(instruction, access, engine)
-        if len(self.report.findings) == before:
+        if self.report.noted == before:
             self._fine.add(key)
 
     def _bounds(self, instruction: Instruction, access: Access, axes: AxisMap | None) -> None:
@@ -210,11 +216,11 @@ class Accesses:
         axis = buffer.partition_axis
         first = access.dims[0] if access.dims else None
         count = first.count if first is not None else 1
-        if count > self.rules.partitions:
+        if count > self.rules.chip.partitions:
             self.report.add(
                 "partition_limit",
                 line,
-                f"number of partitions {count} exceed architecture limitation of {self.rules.partitions}",
+                f"number of partitions {count} exceed architecture limitation of {self.rules.chip.partitions}",
                 "tile the first dimension by 128",
             )
             return
@@ -243,11 +249,11 @@ class Accesses:
         self._start_partition(instruction, access, buffer, count)
         if self.rules.strict:
             axes = len([dim for dim in access.dims[1:] if dim.count > 1])
-            if axes > self.rules.free_axes:
+            if axes > FREE_AXES:
                 self.report.add(
                     "access_pattern",
                     line,
-                    f"{self.report.name(access)} has {axes} free axes; an engine takes {self.rules.free_axes}",
+                    f"{self.report.name(access)} has {axes} free axes; an engine takes {FREE_AXES}",
                     "merge axes, or split the instruction",
                 )
 
@@ -282,7 +288,7 @@ class Accesses:
 
     def _together(self, instruction: Instruction) -> None:
         """One instruction's operands fit on the chip."""
-        if instruction.op in _NO_ENGINE:
+        if instruction.op in _CONTROL:
             return
         for space in (Space.SBUF, Space.PSUM):
             tiles = {

@@ -17,14 +17,19 @@ class TooMany(Exception):
 
 @dataclass
 class Report:
-    """Findings of one verification, one for each rule, line and message."""
+    """Findings of one verification, one for each rule, line and message.
+
+    ``noted`` counts all of them, equal ones too: a check that finds what was found before has found something.
+    """
 
     program: Program
     deadline: float
     findings: dict[tuple[str, int, str], LegalityError] = field(default_factory=dict)
+    noted: int = 0
 
     def add(self, rule: str, line: int, message: str, hint: str = "") -> None:
         """Note a finding. TooMany once there are enough of them."""
+        self.noted += 1
         self.findings.setdefault((rule, line, message), LegalityError(message, rule=rule, line=line, hint=hint))
         if len(self.findings) >= MAX_FINDINGS:
             raise TooMany

@@ -6,98 +6,15 @@ from math import prod
 
 from acceld.nki.ir.def_use import reduce_loops
 from acceld.nki.ir.numerics import BITWISE, PACKED_DTYPES
-from acceld.nki.ir.operations import INTEGER_DTYPES, OPS
+from acceld.nki.ir.operations import INTEGER_DTYPES, OPS, Kind, Memory, Trait, having
 from acceld.nki.ir.program import Access, Engine, Instruction, Loop, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space
 from acceld.nki.verify.findings import Report
 from acceld.nki.verify.limits import RuleBook
 from acceld.nki.verify.operations import Checker, Operations
 
-_T, _V, _S, _G, _D, _Y = (
-    Engine.TENSOR,
-    Engine.VECTOR,
-    Engine.SCALAR,
-    Engine.GPSIMD,
-    Engine.DMA,
-    Engine.SYNC,
-)
-_ENGINES: dict[str, frozenset[Engine]] = {
-    "dma_copy": frozenset((_D, _G, _S, _Y)),
-    "dma_compute": frozenset((_D, _G, _S, _Y)),
-    "dma_transpose": frozenset((_D, _G, _S, _Y)),
-    "copy": frozenset((_V, _S, _G)),
-    "copy_predicated": frozenset((_V, _G)),
-    "memset": frozenset((_V, _G, _S, _D)),
-    "shuffle": frozenset((_V,)),
-    "broadcast_partition": frozenset((_T, _V, _G, _S)),
-    "matmul": frozenset((_T,)),
-    "matmul_mx": frozenset((_T,)),
-    "transpose": frozenset((_T, _V)),
-    "activation": frozenset((_S,)),
-    "activate2": frozenset((_S,)),
-    "tensor_tensor": frozenset((_V, _G)),
-    "tensor_scalar": frozenset((_V, _S, _G)),
-    "tensor_scalar_cumulative": frozenset((_V,)),
-    "scalar_tensor_tensor": frozenset((_V, _G)),
-    "reciprocal": frozenset((_V, _S)),
-    "exponential": frozenset((_V,)),
-    "select": frozenset((_V, _G)),
-    "dropout": frozenset((_V,)),
-    "tensor_reduce": frozenset((_V, _G)),
-    "loop_reduce": frozenset((_V, _G)),
-    "partition_reduce": frozenset((_G, _V)),
-    "scan": frozenset((_V,)),
-    "bn_stats": frozenset((_V,)),
-    "bn_aggr": frozenset((_V,)),
-    "iota": frozenset((_G,)),
-    "affine_select": frozenset((_G,)),
-    "range_select": frozenset((_V,)),
-    "max8": frozenset((_V,)),
-    "find_index8": frozenset((_V,)),
-    "match_replace8": frozenset((_V,)),
-    "local_gather": frozenset((_G,)),
-    "gather": frozenset((_G,)),
-    "topk": frozenset((_G,)),
-    "nonzero_with_count": frozenset((_G,)),
-    "sequence_bounds": frozenset((_G,)),
-}
-"""Engines that have the operation (isa reference); any may be named for one that is not listed."""
-
-_FIRST_GENERATION: dict[str, int] = {
-    "range_select": 3,
-    "nonzero_with_count": 3,
-    "activate2": 4,
-    "exponential": 4,
-    "quantize_mx": 4,
-    "matmul_mx": 4,
-}
-_DMA_OPS = frozenset("dma_copy dma_compute dma_transpose".split())
-_ANYWHERE = frozenset("print barrier register_load register_store random_seed memset random".split())
-_SBUF_ONLY = frozenset("local_gather gather topk nonzero_with_count sequence_bounds".split())
-_FULL_TILES: dict[str, tuple[int, ...]] = {
-    "tensor_tensor": (0, 1),
-    "scan": (0, 1),
-    "scalar_tensor_tensor": (0, 2),
-}
-_SCALARS: dict[str, tuple[int, ...]] = {
-    "tensor_scalar": (1, 2),
-    "scalar_tensor_tensor": (1,),
-    "tensor_scalar_cumulative": (1, 2),
-    "activation": (1, 2),
-    "activate2": (1, 2),
-    "scan": (2,),
-    "range_select": (1, 2),
-    "exponential": (1,),
-}
-"""Operands that are numbers or have one element a partition."""
-
-_ELEMENTWISE = frozenset(
-    "dma_copy dma_compute copy copy_predicated broadcast_partition activation activate2 tensor_tensor tensor_scalar "
-    "tensor_scalar_cumulative scalar_tensor_tensor reciprocal exponential select dropout loop_reduce scan "
-    "affine_select range_select".split()
-)
-_ACROSS = _DMA_OPS | {"broadcast_partition"}
-"""Element-wise operations that carry values from one partition to another."""
+_TWO_TILES, _ELEMENTWISE, _PACKED = having(Trait.TWO_TILES), having(Trait.ELEMENTWISE), having(Trait.PACKED)
+_ACROSS = having(Trait.ACROSS)
 
 
 class Operands(Checker):
@@ -116,14 +33,14 @@ class Operands(Checker):
         key = self._signature(instruction)
         if key in self._fine:
             return
-        before = len(self.report.findings)
+        before = self.report.noted
         self._engine(instruction)
         self._memories(instruction)
         self._scalars(instruction)
         self._shapes(instruction)
         self._types(instruction)
         self._operations.check(instruction)
-        if len(self.report.findings) == before:
+        if self.report.noted == before:
             self._fine.add(key)
 
     def _signature(self, instruction: Instruction) -> object:
@@ -143,9 +60,9 @@ class Operands(Checker):
 
     def _same_base(self, instruction: Instruction) -> None:
         """Two tiles of one SBUF tensor start at one partition; tensors of their own are placed by the compiler."""
-        if self.rules.api != "nki_legacy" or instruction.op not in _FULL_TILES:
+        if not self.rules.legacy or instruction.op not in _TWO_TILES:
             return
-        tiles = [instruction.srcs[number] for number in _FULL_TILES[instruction.op]]
+        tiles = [instruction.srcs[number] for number in OPS[instruction.op].sources_of(Kind.TILE)]
         left, right = (tile if isinstance(tile, Access) else None for tile in tiles)
         if left is None or right is None or left.buffer != right.buffer or self._space(left) is not Space.SBUF:
             return
@@ -160,27 +77,27 @@ class Operands(Checker):
 
     def _engine(self, instruction: Instruction) -> None:
         op, engine = instruction.op, instruction.engine
-        allowed = _ENGINES.get(op)
-        if allowed is not None and engine is not Engine.UNKNOWN and engine not in allowed:
+        allowed = OPS[op].engines
+        if allowed and engine is not Engine.UNKNOWN and engine not in allowed:
             self._add(
                 "engine",
                 instruction,
                 f"{op} does not run on the {engine.value} engine",
                 f"it runs on {', '.join(sorted(one.value for one in allowed))}",
             )
-        first = _FIRST_GENERATION.get(op, 0)
-        if self.rules.generation < first:
+        first = OPS[op].generation
+        if self.rules.chip.generation < first:
             self._add(
                 "chip",
                 instruction,
-                f"{op} needs NeuronCore-v{first}; {self.rules.chip} has an older one",
+                f"{op} needs NeuronCore-v{first}; {self.rules.chip.name} has an older one",
                 "trace it for a later chip, or write it with other instructions",
             )
-        if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.generation < 3:
+        if op == "tensor_scalar" and engine is Engine.SCALAR and self.rules.chip.generation < 3:
             self._add(
                 "engine",
                 instruction,
-                f"the scalar engine of {self.rules.chip} has no tensor_scalar",
+                f"the scalar engine of {self.rules.chip.name} has no tensor_scalar",
                 "use nisa.activation, or leave the engine open",
             )
         names = [str(instruction.attr(key)) for key in ("op", "op0", "op1") if instruction.attr(key) is not None]
@@ -188,7 +105,7 @@ class Operands(Checker):
             self._add("engine", instruction, f"{names[0]} runs on the vector engine only", "use the vector engine")
         if engine is Engine.VECTOR and "power" in names:
             self._add("engine", instruction, "power runs on GpSimd only", "use engine=nisa.gpsimd_engine")
-        if op == "activation" and self.rules.generation == 2:
+        if op == "activation" and self.rules.chip.generation == 2:
             reduce_op = instruction.attr("reduce_op")
             if reduce_op not in (None, "add"):
                 self._add(
@@ -197,29 +114,28 @@ class Operands(Checker):
 
     def _memories(self, instruction: Instruction) -> None:
         op = instruction.op
-        if op in _ANYWHERE:
+        spec = OPS[op]
+        if spec.memory is Memory.ANY:
             if instruction.engine is Engine.GPSIMD:
                 self._no_psum(instruction)
             return
-        spec = OPS[op]
-        for names, accesses in ((spec.srcs, instruction.srcs), (spec.dsts, instruction.dsts)):
-            for name, operand in zip(names, accesses, strict=False):
+        for places, accesses in ((spec.srcs, instruction.srcs), (spec.dsts, instruction.dsts)):
+            for place, operand in zip(places, accesses, strict=False):
                 if not isinstance(operand, Access):
                     continue
                 space = self._space(operand)
-                allowed = self._allowed(instruction, name.rstrip("?"))
+                allowed = self._allowed(instruction, place.name)
                 if space not in allowed:
                     self._add(
                         "address_space",
                         instruction,
-                        f"Expected operand '{name.rstrip('?')}' of '{op}' to be in address space "
+                        f"Expected operand '{place.name}' of '{op}' to be in address space "
                         f"'{' or '.join(one.value for one in allowed)}', but got a tile in '{space.value}' instead.",
                         _WAY.get((space, allowed[0]), ""),
                     )
-        if instruction.engine is Engine.GPSIMD and op not in _DMA_OPS:
+        if instruction.engine is Engine.GPSIMD and spec.memory is not Memory.DMA:
             self._no_psum(instruction)
-        full = _FULL_TILES.get(op, ())
-        tiles = [instruction.srcs[number] for number in full]
+        tiles = [instruction.srcs[number] for number in spec.sources_of(Kind.TILE)] if op in _TWO_TILES else []
         if len(tiles) == 2 and all(isinstance(tile, Access) and self._space(tile) is Space.PSUM for tile in tiles):
             self._add("psum_operands", instruction, f"both tiles of {op} are in PSUM", "copy one of them to SBUF first")
 
@@ -230,22 +146,17 @@ class Operands(Checker):
             )
 
     def _allowed(self, instruction: Instruction, name: str) -> tuple[Space, ...]:
-        op = instruction.op
-        if op in _DMA_OPS:
-            return (Space.SBUF, Space.HBM)
-        if op in ("matmul", "matmul_mx"):
+        memory = OPS[instruction.op].memory
+        tensor = instruction.op == "transpose" and instruction.engine is Engine.TENSOR
+        if memory is Memory.PRODUCT or tensor:
             return (Space.PSUM,) if name == "dst" else (Space.SBUF,)
-        if op == "transpose" and instruction.engine is Engine.TENSOR:
-            return (Space.PSUM,) if name == "dst" else (Space.SBUF,)
-        if op in _SBUF_ONLY:
-            return (Space.SBUF,)
-        return (Space.SBUF, Space.PSUM)
+        return {Memory.DMA: (Space.SBUF, Space.HBM), Memory.SBUF: (Space.SBUF,)}.get(memory, (Space.SBUF, Space.PSUM))
 
     def _scalars(self, instruction: Instruction) -> None:
         data = instruction.srcs[0] if instruction.srcs else None
         if not isinstance(data, Access):
             return
-        for number in _SCALARS.get(instruction.op, ()):
+        for number in OPS[instruction.op].sources_of(Kind.SCALAR):
             if number >= len(instruction.srcs):
                 continue
             operand = instruction.srcs[number]
@@ -269,7 +180,7 @@ class Operands(Checker):
         if not instruction.dsts or instruction.op not in _ELEMENTWISE:
             self._masks(instruction, all(found is not None for found in space.dsts))
             return
-        scalars = _SCALARS.get(instruction.op, ())
+        scalars = OPS[instruction.op].sources_of(Kind.SCALAR)
         target = instruction.dsts[0]
         aligned = True
         for number, (operand, found) in enumerate(zip(instruction.srcs, space.srcs, strict=True)):
@@ -333,14 +244,11 @@ class Operands(Checker):
                     "dtype", instruction, f"{bits[0]} needs integers, {self.report.name(access)} is {dtype}", "cast it"
                 )
                 break
-            if dtype in PACKED_DTYPES and op not in _PACKED_OPS:
+            if dtype in PACKED_DTYPES and op not in _PACKED:
                 self._add("dtype", instruction, f"{op} can not compute on {dtype}")
                 break
 
 
-_PACKED_OPS = frozenset(
-    "dma_copy copy bitcast matmul_mx quantize_mx memset transpose dma_transpose print barrier".split()
-)
 _WAY: dict[tuple[Space, Space], str] = {
     (Space.HBM, Space.SBUF): "load it to SBUF first",
     (Space.PSUM, Space.SBUF): "copy it from PSUM to SBUF first",

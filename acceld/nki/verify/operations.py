@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
+from acceld.chips import BN_STATS_ELEMENTS, MAX8_ELEMENTS, STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space, reduced_axes
@@ -99,8 +100,8 @@ class Operations(Checker):
                 "both operands hold the contraction dimension on the partitions",
             )
         for size, limit, name in (
-            (k, self.rules.partitions, "the contraction dimension"),
-            (m, self.rules.stationary_free, "the stationary operand's free size"),
+            (k, self.rules.chip.partitions, "the contraction dimension"),
+            (m, STATIONARY_COLUMNS, "the stationary operand's free size"),
             (n, self._moving_limit(dst), "the moving operand's free size"),
         ):
             if size > limit:
@@ -122,13 +123,13 @@ class Operations(Checker):
         self._array_tiles(instruction, k, m)
 
     def _moving_limit(self, dst: Access) -> int:
-        if self.rules.generation < 4:
-            return self.rules.moving_free
-        return self.rules.moving_free * (4 // DTYPE_BYTES[self._dtype(dst)])
+        if self.rules.chip.generation < 4:
+            return self.rules.chip.moving_columns
+        return self.rules.chip.moving_columns * (4 // DTYPE_BYTES[self._dtype(dst)])
 
     def _bank(self, instruction: Instruction, dst: Access, n: int) -> None:
         size = n * DTYPE_BYTES[self._dtype(dst)]
-        bank = self.rules.psum_bank_bytes
+        bank = self.rules.chip.product_row_bytes
         if size > bank:
             self._add(
                 "psum_bank",
@@ -151,7 +152,7 @@ class Operations(Checker):
                     "psum_bank",
                     instruction,
                     f"{self.report.name(dst)} lies in two PSUM banks",
-                    "start the tile on a multiple of 2048 bytes",
+                    f"start the tile on a multiple of {bank} bytes",
                 )
 
     def _product_types(self, instruction: Instruction, stationary: Access, moving: Access, dst: Access) -> None:
@@ -174,14 +175,14 @@ class Operations(Checker):
             )
         result = self._dtype(dst)
         narrow = instruction.attr("transpose") and result == kinds[0]
-        if result != "float32" and not narrow and not (self.rules.generation >= 4 and result == "bfloat16"):
+        if result != "float32" and not narrow and not (self.rules.chip.generation >= 4 and result == "bfloat16"):
             self._add("dtype", instruction, f"a product's result in PSUM is float32, not {result}", "cast when copying")
 
     def _performance_mode(self, instruction: Instruction, kinds: list[str]) -> None:
         """isa nc_matmul: double rows multiply float8 from NeuronCore-v3 on, and not in column tiles."""
         size = instruction.attr("tile_size")
-        if instruction.attr("perf_mode") != "double_row" or self.rules.generation < 3:
-            self._add("perf_mode", instruction, f"{instruction.attr('perf_mode')} is no mode of {self.rules.chip}")
+        if instruction.attr("perf_mode") != "double_row" or self.rules.chip.generation < 3:
+            self._add("perf_mode", instruction, f"{instruction.attr('perf_mode')} is no mode of {self.rules.chip.name}")
         elif any(not kind.startswith("float8") for kind in kinds):
             self._add("perf_mode", instruction, f"double_row multiplies float8, not {kinds[0]} and {kinds[1]}", "cast")
         elif isinstance(size, tuple) and len(size) == 2 and size[1] != 128:
@@ -204,7 +205,7 @@ class Operations(Checker):
                     or not 0 <= start < 128
                 ):
                     wrong = f"position {position} and size {size} do not tile the array"
-            if not wrong and self.rules.generation == 2 and size == (32, 32):
+            if not wrong and self.rules.chip.generation == 2 and size == (32, 32):
                 wrong = "row and column size can not both be 32 on trn1"
             if not wrong and (k > int(size[0]) or m > int(size[1])):
                 wrong = f"operands of {k} rows and {m} columns do not fit a tile of {size}"
@@ -215,7 +216,7 @@ class Operations(Checker):
         src, dst = instruction.srcs[0], instruction.dsts[0]
         if not isinstance(src, Access):
             return
-        limit = self.rules.vector_transpose if instruction.engine is Engine.VECTOR else self.rules.tensor_transpose
+        limit = VECTOR_TRANSPOSE if instruction.engine is Engine.VECTOR else TENSOR_TRANSPOSE
         rows, columns = src.shape[0] if src.shape else 0, free_elements(src.shape)
         if len(src.shape) != 2 or len(dst.shape) != 2 or dst.shape != (columns, rows):
             self._add(
@@ -287,7 +288,7 @@ class Operations(Checker):
             )
 
     def _bn_stats(self, instruction: Instruction) -> None:
-        self._free(instruction, 1, self.rules.bn_stats_free)
+        self._free(instruction, 1, BN_STATS_ELEMENTS)
         self._result(instruction, 6)
 
     def _bn_aggr(self, instruction: Instruction) -> None:
@@ -297,7 +298,7 @@ class Operations(Checker):
         self._result(instruction, 2)
 
     def _eight(self, instruction: Instruction) -> None:
-        self._free(instruction, *self.rules.max8_free)
+        self._free(instruction, *MAX8_ELEMENTS)
         if instruction.op != "max8":
             values = instruction.srcs[1]
             if isinstance(values, Access) and free_elements(values.shape) != 8:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from acceld.nki.ir.def_use import Use, accumulation, reads_destination, reduce_loops
+from acceld.nki.ir.def_use import Use, accumulation, is_product, reads_destination, reduce_loops
 from acceld.nki.ir.numerics import COMMUTATIVE_OPS
 from acceld.nki.ir.operations import REDUCE_OPS
 from acceld.nki.ir.program import Access, Buffer, Instruction, Loop, LoopKind, Role, Space
@@ -130,9 +130,9 @@ class State:
     def _accumulation_starts(self, uses: Sequence[Use]) -> None:
         """An accumulation group starts with a product that overwrites, not with a fill or a copy."""
         writes = [use for use in uses if use.writes]
-        adding = [use for use in writes if _needs_value(use) and use.instruction.op in ("matmul", "matmul_mx")]
-        started = any(use.instruction.op in ("matmul", "matmul_mx") and not _needs_value(use) for use in writes)
-        filled = any(use.instruction.op not in ("matmul", "matmul_mx") for use in writes)
+        adding = [use for use in writes if _needs_value(use) and is_product(use.instruction)]
+        started = any(is_product(use.instruction) and not _needs_value(use) for use in writes)
+        filled = any(not is_product(use.instruction) for use in writes)
         if adding and filled and not started:
             self.report.add(
                 "psum_accumulate",
@@ -245,14 +245,14 @@ def _needs_value(use: Use) -> bool:
     """Whether the use needs what was there before; an 'auto' product starts its group itself."""
     if not use.reads:
         return False
-    if use.writes and use.instruction.op in ("matmul", "matmul_mx"):
+    if use.writes and is_product(use.instruction):
         return accumulation(use.instruction) == "yes"
     return True
 
 
 def _accumulates(instruction: Instruction, dst: Access) -> bool:
     """Whether the write folds into what was there, in any order."""
-    if instruction.op in ("matmul", "matmul_mx"):
+    if is_product(instruction):
         return accumulation(instruction) != "no"
     if any(reads_destination(instruction, number) for number, one in enumerate(instruction.dsts) if one == dst):
         return True

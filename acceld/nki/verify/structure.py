@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, DTYPE_BYTES, OPS, REDUCE_OPS
+from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, DTYPE_BYTES, OPS, REDUCE_OPS, Kind
 from acceld.nki.ir.program import (
     Access,
     Affine,
@@ -107,67 +107,7 @@ _ATTRIBUTES: dict[str, Check] = {
     "operand": lambda value: value is None or _whole(value),
     "text": _text,
 }
-_REQUIRED: dict[str, tuple[str, ...]] = {
-    "tensor_tensor": ("op",),
-    "tensor_scalar": ("op0",),
-    "scalar_tensor_tensor": ("op0", "op1"),
-    "tensor_scalar_cumulative": ("op0", "op1"),
-    "activation": ("func",),
-    "activate2": ("func",),
-    "tensor_reduce": ("op", "axes"),
-    "loop_reduce": ("op", "loops"),
-    "partition_reduce": ("op",),
-    "scan": ("op0", "op1"),
-    "affine_select": ("cmp",),
-    "range_select": ("cmp0", "cmp1"),
-    "shuffle": ("lanes",),
-    "register_move": ("register",),
-    "register_load": ("register",),
-    "register_store": ("register",),
-    "register_alu": ("register", "op"),
-}
 _REDUCING = frozenset(("tensor_reduce", "loop_reduce", "partition_reduce"))
-_TILES_ONLY: dict[str, tuple[int, ...]] = {
-    "dma_copy": (0,),
-    "dma_transpose": (0,),
-    "copy": (0,),
-    "bitcast": (0,),
-    "copy_predicated": (0, 1),
-    "shuffle": (0,),
-    "broadcast_partition": (0,),
-    "matmul": (0, 1),
-    "matmul_mx": (0, 1, 2, 3),
-    "transpose": (0,),
-    "activation": (0,),
-    "activate2": (0,),
-    "tensor_tensor": (0, 1),
-    "tensor_scalar": (0,),
-    "tensor_scalar_cumulative": (0,),
-    "scalar_tensor_tensor": (0, 2),
-    "reciprocal": (0,),
-    "exponential": (0,),
-    "select": (0,),
-    "dropout": (0,),
-    "tensor_reduce": (0,),
-    "loop_reduce": (0,),
-    "partition_reduce": (0,),
-    "scan": (0, 1),
-    "bn_stats": (0,),
-    "bn_aggr": (0,),
-    "affine_select": (0,),
-    "range_select": (0,),
-    "max8": (0,),
-    "find_index8": (0, 1),
-    "match_replace8": (0, 1),
-    "local_gather": (0, 1),
-    "gather": (0, 1),
-    "topk": (0,),
-    "nonzero_with_count": (0,),
-    "sequence_bounds": (0,),
-    "quantize_mx": (0,),
-    "register_load": (0,),
-}
-_NUMBERS_ONLY: dict[str, tuple[int, ...]] = {"memset": (0,)}
 
 
 class Structure:
@@ -183,7 +123,7 @@ class Structure:
     def check(self) -> bool:
         """Whether buffers, loops and references hold together; instructions are judged one by one."""
         program = self.program
-        before = len(self.report.findings)
+        before = self.report.noted
         for number, buffer in enumerate(program.buffers):
             self._buffer(number, buffer)
         for number in (*program.inputs, *program.outputs):
@@ -193,7 +133,7 @@ class Structure:
                 self._bad(0, f"buffer {number} is no argument: it is not in HBM")
         if program.registers < 0:
             self._bad(0, "a negative number of registers")
-        if len(self.report.findings) > before:
+        if self.report.noted > before:
             return False
         self._body(program.body, ())
         if self._too_deep:
@@ -254,9 +194,9 @@ class Structure:
                 self._loops.add(node.id)
                 self._body(node.body, (*outer, node.id))
                 continue
-            before = len(self.report.findings)
+            before = self.report.noted
             self._instruction(node, frozenset(outer))
-            if len(self.report.findings) == before:
+            if self.report.noted == before:
                 self.sound.add(id(node))
 
     def _instruction(self, instruction: Instruction, loops: frozenset[int]) -> None:
@@ -265,12 +205,12 @@ class Structure:
         if spec is None:
             self._bad(line, f"unknown operation {op!r}")
             return
-        for given, names, what in (
+        for given, places, what in (
             (len(instruction.dsts), spec.dsts, "destinations"),
             (len(instruction.srcs), spec.srcs, "operands"),
         ):
-            least = sum(not name.endswith("?") for name in names)
-            if not least <= given <= len(names):
+            least = sum(not one.optional for one in places)
+            if not least <= given <= len(places):
                 self._bad(line, f"{op} has {given} {what}")
                 return
         for operand in (*instruction.srcs, *instruction.dsts):
@@ -300,12 +240,11 @@ class Structure:
 
     def _kinds(self, instruction: Instruction) -> bool:
         op, line = instruction.op, instruction.line
-        for number in _TILES_ONLY.get(op, ()):
-            if number < len(instruction.srcs) and not isinstance(instruction.srcs[number], Access):
+        for number, (place, operand) in enumerate(zip(OPS[op].srcs, instruction.srcs, strict=False)):
+            if place.kind is Kind.TILE and not isinstance(operand, Access):
                 self._bad(line, f"operand {number} of {op} must be a tile")
                 return False
-        for number in _NUMBERS_ONLY.get(op, ()):
-            if isinstance(instruction.srcs[number], Access | Pattern):
+            if place.kind is Kind.NUMBER and isinstance(operand, Access | Pattern):
                 self._bad(line, f"operand {number} of {op} must be a number")
                 return False
         if any(not access.dims for access in instruction.accesses):
@@ -328,7 +267,7 @@ class Structure:
             if key not in spec.attrs or not valid:
                 self._bad(line, f"{op}: attribute {key} is {str(value)[:40]!r}")
                 return False
-        for key in _REQUIRED.get(op, ()):
+        for key in sorted(spec.required):
             if instruction.attr(key) is None:
                 self._bad(line, f"{op} lacks its attribute {key}")
                 return False

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from acceld.errors import CredentialError
@@ -23,7 +25,7 @@ from acceld.llm.errors import (
     LLMUnavailable,
     LLMUnknownModel,
 )
-from acceld.model import Attempt, Insight, InsightKind, Kernel, Plan
+from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, Plan
 from acceld.proposers.interface import (
     NO_PLAN,
     AttemptRequest,
@@ -50,7 +52,7 @@ WARM_S: Final = 5.0
 """How long calls wait for the first with the same prompt; by then the provider has read it."""
 
 HOPELESS: Final = 6
-"""So many failed calls in a row without a single answer end the run: something is set up wrongly."""
+"""So many failed calls of a role in a row without a single answer end the run: something is set up wrongly."""
 
 SEED_BITS: Final = 0x7FFF_FFFF
 
@@ -66,8 +68,7 @@ class LLMProposer:
     """
 
     name = "llm"
-    repairs = True
-    teaches = True
+    abilities = PROPOSERS[name]
 
     def __init__(
         self,
@@ -78,8 +79,13 @@ class LLMProposer:
         plans: int,
         fixer_steps: int = 0,
         planner: bool = True,
+        accuracy: Callable[[], str] = lambda: "",
     ) -> None:
-        """``plans`` is N; without ``planner`` the executor works straight from the kernel."""
+        """``plans`` is N; without ``planner`` the executor works straight from the kernel.
+
+        ``accuracy`` says what the gate asks of a result, once that is known; empty before.
+        """
+        self._accuracy = accuracy
         self._client = client
         self._roles = roles
         self._prompts = prompts
@@ -87,8 +93,8 @@ class LLMProposer:
         self._fixer_steps = fixer_steps
         self._planner = planner
         self._warming: dict[str, asyncio.Event] = {}
-        self._failed_in_a_row = 0
-        self._answered = False
+        self._failed_in_a_row: Counter[Role] = Counter()
+        self._answered: set[Role] = set()
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """One plan; None where the models gave none."""
@@ -225,6 +231,7 @@ class LLMProposer:
         """What the prompts of planner, executor and fixer say first."""
         language = self._prompts.language(problem.api)
         limit = "float32 rounding" if problem.tolerance is None else f"{problem.tolerance:g}"
+        published = f"its relative L2 error against a float64 evaluation is at most {limit}"
         return {
             "language_name": language.settings["name"],
             "language": language.system,
@@ -232,7 +239,7 @@ class LLMProposer:
             "chip": problem.chip,
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(problem.arguments), NOTE_CHARS),
-            "tolerance": f"its relative L2 error against a float64 evaluation is at most {limit}",
+            "tolerance": self._accuracy() or published,
             "parent": Data("kernel", kernel.text),
         }
 
@@ -249,22 +256,37 @@ class LLMProposer:
         found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length")
         if found.text is not None or "reask" in tags:
             return found.text, found.reason
-        again: Values = {
+        complaint: Values = {
             "fence": str(values["fence"]),
             "problem_with_answer": found.reason,
             "answer": Data("answer", answer.text),
         }
-        second = await self._ask(role, api, again, seed, tags | {"reask": 1}, name="reask")
+        second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, complaint=complaint)
         if isinstance(second, LLMError):
             return None, found.reason
         found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length")
         return found.text, found.reason
 
     async def _ask(
-        self, role: Role, api: str, values: Values, seed: int, tags: Tags, *, name: str = ""
+        self,
+        role: Role,
+        api: str,
+        values: Values,
+        seed: int,
+        tags: Tags,
+        *,
+        name: str = "",
+        complaint: Values | None = None,
     ) -> Completion | LLMError:
-        """One answer, from the model the seed draws or, where that one is down, from another of the role."""
-        prompt = self._prompts.get(api, name or role).render(values, str(tags["run"]).encode())
+        """Return one answer, from the model the seed draws or, where that one is down, from another of the role.
+
+        With a ``complaint`` the same question is asked again, with the answer it got and what was wrong with it behind.
+        """
+        salt = str(tags["run"]).encode()
+        prompt = self._prompts.get(api, name or role).render(values, salt)
+        if complaint is not None:
+            again = self._prompts.get(api, "reask").render(complaint, salt)
+            prompt = Prompt(prompt.system, f"{prompt.user}\n\n{again.system}\n\n{again.user}")
         models = self._roles.of(role)
         failure: LLMError = LLMUnavailable(f"the {role} has no model")
         for model in models.order(seed):
@@ -285,18 +307,26 @@ class LLMProposer:
                 raise
             except LLMError as error:
                 failure = error
-                self._count(error)
+                self._count(role, model, error)
                 if not isinstance(error, LLMUnavailable | LLMRateLimited | LLMTimedOut):
                     break
             else:
-                self._answered, self._failed_in_a_row = True, 0
+                self._answered.add(role)
+                del self._failed_in_a_row[role]
                 return completion
         return failure
 
-    def _count(self, error: LLMError) -> None:
-        """:raises LLMError: nothing has ever worked, so going on would only look like a search."""
-        self._failed_in_a_row += 1
-        if not self._answered and self._failed_in_a_row >= HOPELESS:
+    def _count(self, role: Role, model: str, error: LLMError) -> None:
+        """Count a failed call of a role.
+
+        :raises LLMError: the role has never been answered, so going on would only look like a search.
+        """
+        self._failed_in_a_row[role] += 1
+        failed = self._failed_in_a_row[role]
+        if role not in self._answered and failed >= HOPELESS:
+            error.message = (
+                f"the {role} was never answered: {failed} calls failed, the last by {model}: {error.message}"
+            )
             raise error
 
     async def _warmed(self, request: CompletionRequest, prompt: Prompt) -> Completion:

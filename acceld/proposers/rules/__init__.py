@@ -5,12 +5,17 @@ One rule a module; :func:`all_rules` lists them. Importing this package imports 
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from acceld import plugins
+from acceld.targets import ALL_DEVICES
 
 if TYPE_CHECKING:
     from acceld.proposers.rules.records import Rule
 
+NKI = "acceld.proposers.rules.nki"
 MODULES = (
     "composite",
     "fuse_nests",
@@ -26,16 +31,27 @@ MODULES = (
     "fold_scalars",
     "place_engine",
 )
-"""Modules of this package that hold a rule, as ``RULE``."""
+"""Modules of :data:`NKI` that hold a rule, as ``RULE``."""
 
 
+@cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule: those for NKI in the order of MODULES, then those for Triton and for C."""
-    nki = "acceld.proposers.rules.nki"
-    listed = [f"{nki}.{module}" for module in MODULES]
-    for device in ("acceld.devices.cuda.rules", "acceld.devices.cpu.rules"):
-        listed += [f"{device}.{module}" for module in import_module(device).MODULES]
-    return tuple(import_module(module).RULE for module in listed)
+    """Return every rule: those for NKI in the order of MODULES, those of the devices, those of installed packages."""
+    listed = [f"{NKI}.{module}" for module in MODULES]
+    for device in ALL_DEVICES:
+        listed += [f"{device.rules}.{module}" for module in import_module(device.rules).MODULES] if device.rules else []
+    own = [import_module(module).RULE for module in listed]
+    names = {rule.name for rule in own}
+
+    def fault(value: Any) -> str:
+        missing = [
+            name for name in ("name", "reason", "source", "apis", "change_class", "find") if not hasattr(value, name)
+        ]
+        if missing:
+            return f"{value!r} is no rewrite rule: it has no {missing[0]}"
+        return f"there is a rule {value.name!r} already" if value.name in names else ""
+
+    return (*own, *(plugin.value for plugin in plugins.accepted("acceld.rules", fault)))
 
 
 def rule_named(name: str) -> Rule:

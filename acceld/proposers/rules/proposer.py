@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from acceld.devices.cpu.rules.reading import CModule
-from acceld.devices.cuda.rules.reading import TritonModule
-from acceld.model import Attempt, Insight, Plan, Profile
+from acceld import plugins
+from acceld.model import PROPOSERS, Attempt, Insight, Plan, Profile
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
+from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
 
@@ -66,10 +66,9 @@ def _findings(
 
 @lru_cache(maxsize=64)
 def _read(source: str, api: str, shapes: Shapes) -> Source:
-    if api == "triton":
-        return TritonModule(source, api, shapes)
-    if api == "c":
-        return CModule(source)
+    for device in ALL_DEVICES:
+        if api in device.readers:
+            return plugins.named(device.readers[api])(source, api, shapes)
     return KernelModule(source, api, shapes)
 
 
@@ -77,8 +76,7 @@ class RulesProposer:
     """Fills the planner's and executor's roles with rules. Deterministic: the same parent has the same plans."""
 
     name = "rules"
-    repairs = False
-    teaches = False
+    abilities = PROPOSERS[name]
 
     def __init__(
         self, shapes: Sequence[tuple[int, ...] | None] | None = None, *, order_seed: int | None = None

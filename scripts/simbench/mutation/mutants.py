@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
 from scripts.simbench.mutation import order, places, values
 from scripts.simbench.mutation.editing import Maker
@@ -53,7 +54,7 @@ def mutants(program: Program, seed: int = 0, limit: int | None = None) -> Iterat
         for name, changes in lanes:
             while changes:
                 change = changes.pop()()
-                if change is not None and change[1].hash != program.hash:
+                if change is not None and program_hash(change[1]) != program_hash(program):
                     yield Mutant(name, *change)
                     made += 1
                     break

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.def_use import uses_of
 from acceld.nki.ir.program import Affine, Instruction, Loop, LoopKind, Node, Program
 from scripts.simbench.mutation.editing import Change, Maker, instructions, mapped, with_instruction
@@ -23,7 +24,7 @@ def rewrites(program: Program, seed: int = 0) -> Iterator[Mutant]:
         source.shuffle(makers)
         for maker in makers:
             change = maker()
-            if change is not None and change[1].hash != program.hash:
+            if change is not None and program_hash(change[1]) != program_hash(program):
                 yield Mutant(name, *change)
                 break
 

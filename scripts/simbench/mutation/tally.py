@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from acceld.evaluate.correctness.gates import Trial
+from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
 from scripts.simbench.kernels import Kernel
 from scripts.simbench.mutation.gate import Bench, Preparation, illegal
@@ -90,7 +91,7 @@ class _Tally:
         """What became of it all."""
         return Report(
             kernel=self.label,
-            program=self.whole.hash,
+            program=program_hash(self.whole),
             cut="; ".join(self.small.loops),
             trials=self.tried,
             mutants=tuple(map(self._settled, self.wrong)),

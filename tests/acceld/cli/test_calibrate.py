@@ -14,6 +14,7 @@ from acceld.devices.neuron.calibration import isolation_of, keep_isolation
 from acceld.devices.neuron.interference import isolation_from
 from acceld.devices.neuron.runtime.cores import Isolation
 from acceld.model import Correctness, Evaluation, Gate, Profile, Source, Status
+from acceld.store.changes.tree import keep_evaluation
 from acceld.store.database import Store
 
 PROFILE = Profile(
@@ -51,8 +52,13 @@ def test_the_models_error_is_told_by_method_from_measured_pairs_only(
             ("d", stand_in),
             ("e", unpredicted),
         ):
-            await store.keep_evaluation(
-                _evaluation(sha, profile), workload="silu", backend="neuron_legacy", chip="trn1", key=sha
+            await store.change(
+                keep_evaluation,
+                _evaluation(sha, profile),
+                workload="silu",
+                backend="neuron_legacy",
+                chip="trn1",
+                key=sha,
             )
         await store.close()
 

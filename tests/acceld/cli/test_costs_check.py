@@ -24,6 +24,7 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
+from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 from tests.acceld.search.llm_victim import ROOT, Judge, Model
 
@@ -32,7 +33,7 @@ async def search(folder: Path, price: Price | None, judge: Judge | None = None, 
     store = Store.open(folder / "acceld.db")
     sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 2, "patience": 0} | more
     parameters = SearchParameters(**sizes)  # type: ignore[arg-type]  # by name
-    run = await store.create_run(RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
+    run = await store.change(create_run, RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=price)
     calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=2)

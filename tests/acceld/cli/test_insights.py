@@ -9,6 +9,7 @@ import pytest
 
 from acceld.cli.main import main
 from acceld.model import Insight, InsightKind
+from acceld.store.changes.insights import write_insight
 from acceld.store.database import Store
 from tests.acceld.daemon.conftest import begun_store
 
@@ -20,7 +21,7 @@ async def taught(folder: Path) -> Path:
     home.mkdir(mode=0o700)
     async with begun_store(home) as store:
         assert isinstance(store, Store)
-        await store.write_insight(Insight("Wide rows", "Load more.", "slow", "fast", 1.3, InsightKind.POSITIVE))
+        await store.change(write_insight, Insight("Wide rows", "Load more.", "slow", "fast", 1.3, InsightKind.POSITIVE))
     return home
 
 

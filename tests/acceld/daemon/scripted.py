@@ -20,6 +20,7 @@ from acceld.errors import WorkloadError
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.home import Home
 from acceld.model import (
+    PROPOSERS,
     Attempt,
     Check,
     Correctness,
@@ -91,8 +92,7 @@ class TenthFaster:
     """Each plan makes a kernel a tenth faster, by another text; every third is no kernel."""
 
     name = "rules"
-    repairs = False
-    teaches = False
+    abilities = PROPOSERS[name]
 
     async def first(self, request: FirstRequest) -> str | None:
         """Nothing."""

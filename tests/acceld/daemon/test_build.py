@@ -15,7 +15,7 @@ from acceld.daemon.build import Builder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.errors import AcceldError, BudgetError, ConfigError, DeviceError, UsageError, WorkloadError
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.events import EventKind
+from acceld.events import BudgetLevel
 from acceld.home import Home
 from acceld.llm.client import Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
@@ -24,7 +24,9 @@ from acceld.model import RunSpec, SearchParameters
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.rules.proposer import RulesProposer
 from acceld.search.control import RunControl
+from acceld.store.changes.runs import create_run, settle_steering, write_steering
 from acceld.store.database import Store
+from acceld.store.reads.records import load_events, spent_usd
 from acceld.workloads import workload
 from tests.acceld.daemon.conftest import begun_store
 from tests.store import records
@@ -68,7 +70,7 @@ async def test_what_can_not_begin_is_refused(store: Store) -> None:
 
 async def test_a_search_by_rules_starts_from_the_workloads_baseline(store: Store) -> None:
     made = await builder(store)
-    run = await store.create_run(RunSpec("silu"))
+    run = await store.change(create_run, RunSpec("silu"))
     search = await made.search(run, RunControl())
     assert isinstance(search.parts.proposer, RulesProposer)
     assert search.parts.teacher is None
@@ -81,13 +83,15 @@ async def test_a_search_by_rules_starts_from_the_workloads_baseline(store: Store
 async def test_a_search_by_models_has_memory_and_money(store: Store) -> None:
     made = await builder(store, LOCAL)
     spec = RunSpec("silu", proposer="llm", search=SearchParameters(memory="fifo", budget_usd=None))
-    run = await store.create_run(spec)
+    run = await store.change(create_run, spec)
     search = await made.search(run, RunControl())
     assert isinstance(search.parts.proposer, LLMProposer)
     assert search.parts.teacher is not None
     with pytest.raises(BudgetError, match=r"r\d+"):
         await made.budget.reserve(run.id, Decimal("1.5"))
-    await store.steered(await store.steer(run.id, "budget", {"usd": 2.0}, "me"), "the cap is 2 USD")
+    await store.change(
+        settle_steering, await store.change(write_steering, run.id, "budget", {"usd": 2.0}, "me"), "the cap is 2 USD"
+    )
     await made.search(run, RunControl())
     await made.budget.reserve(run.id, Decimal("1.5"))
     await made.close()
@@ -99,8 +103,8 @@ async def test_budget_levels_become_events(store: Store) -> None:
     made.budget.open_run(run.id, 1.0)
     (await made.budget.reserve(run.id, Decimal("0.9"))).settle(Decimal("0.9"))
     await made.close()
-    told = [event.data for event in await store.events() if event.kind is EventKind.BUDGET_LEVEL]
-    assert [level["percent"] for level in told] == [50, 80]
+    told = [event.data for event in await store.read(load_events) if isinstance(event.data, BudgetLevel)]
+    assert [level.percent for level in told] == [50, 80]
 
 
 async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:
@@ -116,8 +120,8 @@ async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:
     stored = await ledger.answer("question")
     assert stored is not None
     assert (stored.text, stored.model, stored.usage) == ("plan", "tiny", usage)
-    assert await store.spent_usd(run.id) == 0.25
-    assert await store.spent_usd(since=time.time() + 60) == 0
+    assert await store.read(spent_usd, run.id) == 0.25
+    assert await store.read(spent_usd, since=time.time() + 60) == 0
     with pytest.raises(AcceldError, match="not under way"):
         await ledger.settle(call, CallOutcome("answered", usage, 0.25))
 

@@ -6,13 +6,22 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from acceld.config import HooksConfig
 from acceld.daemon import hooks
-from acceld.events import Event, EventKind
+from acceld.events import (
+    BestChanged,
+    BudgetLevel,
+    CandidateEvaluated,
+    DeviceState,
+    Event,
+    EventData,
+    Notice,
+    RunStateChanged,
+)
+from acceld.model import RunState, Status
 from acceld.store.database import Store
 from tests.store import records
 
@@ -20,21 +29,21 @@ ALL = HooksConfig(on_best="best", on_end="end", on_alarm="alarm")
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "command"),
+    ("data", "command"),
     [
-        (EventKind.BEST_CHANGED, {"speedup": 1.2, "source": "simulated"}, "best"),
-        (EventKind.BEST_CHANGED, {"speedup": 1.0}, ""),
-        (EventKind.RUN_STATE, {"state": "failed"}, "end"),
-        (EventKind.RUN_STATE, {"state": "running"}, ""),
-        (EventKind.BUDGET_LEVEL, {"percent": 80}, "alarm"),
-        (EventKind.CANDIDATE_EVALUATED, {"status": "suspect"}, "alarm"),
-        (EventKind.CANDIDATE_EVALUATED, {"status": "passed"}, ""),
-        (EventKind.DEVICE_STATE, {"state": "sick"}, "alarm"),
-        (EventKind.NOTICE, {}, ""),
+        (BestChanged(1, 80.0, 1.2, source="simulated"), "best"),
+        (BestChanged(1, 100.0, 1.0), ""),
+        (RunStateChanged(RunState.FAILED), "end"),
+        (RunStateChanged(RunState.RUNNING), ""),
+        (BudgetLevel("run", 4.0, 5.0, 80), "alarm"),
+        (CandidateEvaluated(1, 1, Status.SUSPECT), "alarm"),
+        (CandidateEvaluated(1, 1, Status.PASSED), ""),
+        (DeviceState("nc0", "sick"), "alarm"),
+        (Notice("info", "hello"), ""),
     ],
 )
-def test_each_event_calls_its_hook(kind: EventKind, data: dict[str, Any], command: str) -> None:
-    assert hooks.hook_for(Event(kind, 1, data), ALL)[1] == command
+def test_each_event_calls_its_hook(data: EventData, command: str) -> None:
+    assert hooks.hook_for(Event(data, 1), ALL)[1] == command
 
 
 async def test_commands_are_told_what_happened(tmp_path: Path) -> None:
@@ -48,8 +57,8 @@ async def test_commands_are_told_what_happened(tmp_path: Path) -> None:
     run = await records.small_run(store)
     async with asyncio.timeout(30):
         async for event in store.subscribe(0):
-            if event.kind is EventKind.NOTICE:
-                assert "hook on_end ended with 127" in event.data["text"]
+            if isinstance(event.data, Notice):
+                assert "hook on_end ended with 127" in event.data.text
                 break
     running.cancel()
     (line,) = (await asyncio.to_thread((tmp_path / "told").read_text)).splitlines()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
+import shutil
 import time
 from dataclasses import replace
 from typing import Any
@@ -12,9 +14,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from acceld.cli.commands.status import lines
 from acceld.errors import AcceldError, StoreError, UsageError
+from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
 from acceld.http.client import HttpClient
+from acceld.store.changes.insights import write_insight
+from acceld.store.changes.runs import write_notice
 from tests.acceld.daemon.conftest import serving
 from tests.store import records
 
@@ -26,7 +32,7 @@ async def ended(client: HttpClient, run: int) -> dict[str, Any]:
     async with asyncio.timeout(30):
         async for batch in client.events(0, run):
             for event in batch:
-                if event.kind == "run_state" and event.data["state"] in ("finished", "failed", "cancelled"):
+                if isinstance(event.data, RunStateChanged) and event.data.state.ended:
                     row: dict[str, Any] = await client.get(f"/v1/runs/{run}")
                     return row
     raise AssertionError("the run did not end")
@@ -170,6 +176,40 @@ async def test_an_idle_daemon_ends_itself(home: Home) -> None:
             await daemon._stop.wait()
 
 
+async def test_a_daemon_whose_state_folder_is_deleted_ends_itself(home: Home) -> None:
+    async with serving(home) as (daemon, client):
+        await client.get("/v1/hello")
+        await asyncio.to_thread(shutil.rmtree, home.path)
+        async with asyncio.timeout(10):
+            await daemon._stop.wait()
+        assert "was deleted" in daemon._stop_reason
+    assert not home.path.exists()
+
+
+async def test_a_server_that_stops_leaves_the_socket_of_the_next_one(home: Home) -> None:
+    async with contextlib.AsyncExitStack() as both:
+        async with serving(home) as (old, _):
+            await asyncio.to_thread(home.path.rename, home.path.with_name("moved"))
+            await asyncio.to_thread(home.prepare)
+            _, client = await both.enter_async_context(serving(home))
+            async with asyncio.timeout(10):
+                await old._stop.wait()
+        assert (await client.get("/v1/status"))["state"] == "running"
+        await client.close()
+        assert (await client.get("/v1/status"))["state"] == "running"  # over a new connection
+
+
+async def test_the_state_counts_data_sets(home: Home) -> None:
+    folder = home.datasets / "one"
+    await asyncio.to_thread(folder.mkdir, parents=True)
+    await asyncio.to_thread((folder / "input0.bin").write_bytes, bytes(4096))
+    async with serving(home) as (_, client):
+        told = await client.get("/v1/status")
+        assert told["storage"]["data_bytes"] == 4096
+        assert told["storage"]["data_cap_bytes"] == 4 << 30
+        assert any("4.0 KiB of 4.0 GiB" in line for line in lines(told))
+
+
 async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(home: Home) -> None:
     text = "latency 100\nvoid kernel(const float *x, float *out) { }\n"
     target, other = home.path / "kernel.c", home.path / "other.c"
@@ -260,7 +300,7 @@ async def test_a_key_that_turns_up_in_texts_is_stored_nowhere(home: Home) -> Non
         await client.send("POST", path, {"action": "note", "text": f"401 for {canary}"})
         with pytest.raises(AcceldError):
             await client.send("POST", path, {"action": "hint", "text": canary})
-        await daemon.store.notice(run["id"], "error", f"refused: Bearer {canary}", canary)
+        await daemon.store.change(write_notice, run["id"], "error", f"refused: Bearer {canary}", canary)
         assert "[key " in (await client.get(f"/v1/runs/{run['id']}"))["name"]
 
     def found() -> list[str]:
@@ -277,10 +317,10 @@ async def test_a_candidate_is_measured_again_when_asked(home: Home) -> None:
         await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": row["best"]})
         async with asyncio.timeout(20):
             async for batch in client.events(last, run["id"]):
-                told = [event.data for event in batch if event.kind == "candidate_evaluated"]
+                told = [event.data for event in batch if isinstance(event.data, CandidateEvaluated)]
                 if told:
                     break
-        assert (told[0]["candidate"], told[0]["gate"], told[0]["latency_us"]) == (row["best"], "strict", 81)
+        assert (told[0].candidate, told[0].gate, told[0].latency_us) == (row["best"], "strict", 81)
 
 
 async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> None:
@@ -289,20 +329,20 @@ async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> Non
         await ended(client, run["id"])
         listed = (await client.get(f"/v1/runs/{run['id']}/candidates", limit=500))["candidates"]
         broken = next(one["id"] for one in listed if one["status"] == "compile_error")
-        lesson = await daemon.store.write_insight(replace(records.insight(), fast_candidate=broken))
+        lesson = await daemon.store.change(write_insight, replace(records.insight(), fast_candidate=broken))
         last = daemon.store.hub.last_seq
         await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": broken})
         async with asyncio.timeout(20):
             async for batch in client.events(last):
-                told = [event.data for event in batch if event.kind == "insight_changed"]
+                told = [event.data for event in batch if isinstance(event.data, InsightChanged)]
                 if told:
                     break
-        assert told == [{"insight": lesson.id, "what": "withdrawn"}]
+        assert told == [InsightChanged(lesson.id, "withdrawn")]
 
 
 async def test_insights_are_pinned_edited_and_forgotten(home: Home) -> None:
     async with serving(home) as (daemon, client):
-        lesson = await daemon.store.write_insight(records.insight())
+        lesson = await daemon.store.change(write_insight, records.insight())
         path = f"/v1/insights/i{lesson.id}"
         changed = await client.send("PATCH", path, {"pinned": True, "title": "Load once", "tags": ["dma"]})
         assert (changed["pinned"], changed["title"], changed["tags"]) == (True, "Load once", ["dma"])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from acceld.evaluate.correctness.admission import Admission, Admissions, examine
+from acceld.errors import WorkloadError
+from acceld.evaluate.correctness import admission
+from acceld.evaluate.correctness.admission import Admission, Admissions, answered, examine
+from acceld.evaluate.sandbox.messages import pack
+from acceld.evaluate.sandbox.process import Outcome, Reply
 from acceld.workloads import Workload, load_workload
 
 TOML = """
@@ -104,3 +109,55 @@ async def test_what_could_not_be_tried_here_is_tried_again_elsewhere(tmp_path: P
         assert (await here.of(loaded, admit)).untried
     assert here.known(loaded) is None
     assert (await Admissions(tmp_path / "floors").of(loaded, admit)).complaint == "weak"
+
+
+def test_inputs_on_which_the_reference_is_not_finite_tell_nothing(tmp_path: Path) -> None:
+    workload(tmp_path, "x + y * np.inf")
+    found = examine(load_workload(tmp_path), 7)
+    assert (found.untried, found.complaint, found.variants) == ("its reference is finite on no inputs", "", ())
+
+
+def test_an_array_is_one_region_where_the_reference_is_expensive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "FINE_S", 0.0)
+    assert workload(tmp_path, "x + np.where(np.arange(32)[:, None] < 16, y, 0)") == ""
+    assert workload(tmp_path, "x + 0 * y") == "outputs do not react to argument 'y': a kernel may ignore it"
+
+
+async def test_an_answer_that_can_not_be_read_back_is_found_anew(tmp_path: Path) -> None:
+    workload(tmp_path, "x + y")
+    loaded = load_workload(tmp_path)
+
+    async def admit(loaded: Workload, seed: int) -> Admission:
+        return Admission("weak", 4, ("own",), ("x",), 0.5)
+
+    admissions = Admissions(tmp_path / "floors")
+    stored = await admissions.of(loaded, admit)
+    assert admissions.known(loaded) == stored
+    (path,) = (tmp_path / "floors").iterdir()
+    for text in ("{", "{}", '{"complaint": ""}', "[]"):
+        path.write_text(text)
+        assert admissions.known(loaded) is None
+        assert await admissions.of(loaded, admit) == stored
+
+
+@pytest.mark.parametrize("cause", ["deadline", "cpu"])
+def test_a_reference_that_takes_too_long_is_left_open(tmp_path: Path, cause: str) -> None:
+    workload(tmp_path, "x + y")
+    reply = Reply(os.memfd_create("reply"))
+    found = answered(load_workload(tmp_path), Outcome(None, 9, cause, 60.0), reply)
+    assert found.untried.startswith("its reference is too dear here") and reply.descriptor == -1
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [(b"", "did not end: it exited with status 1"), (pack({"error": "no\x1b[2J reference"}), "^no.*reference$")],
+)
+def test_a_reference_that_fails_is_the_workloads_fault(tmp_path: Path, written: bytes, words: str) -> None:
+    workload(tmp_path, "x + y")
+    reply = Reply(os.memfd_create("reply"))
+    os.write(reply.descriptor, written)
+    with pytest.raises(WorkloadError, match=words) as caught:
+        answered(load_workload(tmp_path), Outcome(1, None, ""), reply)
+    assert "\x1b" not in caught.value.message

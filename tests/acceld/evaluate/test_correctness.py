@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acceld.evaluate.correctness.gates import splits
+from acceld.evaluate.correctness.distributions import OWN
+from acceld.evaluate.correctness.gates import Trial, accuracy, judge_errors, splits
 from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare
-from acceld.evaluate.correctness.tolerance import tolerance_from
+from acceld.evaluate.correctness.tolerance import Tolerance, floor_of_parts, tolerance_from
 from acceld.workloads import workload
 
 RNG = np.random.default_rng(5)
@@ -83,6 +85,38 @@ def test_the_tolerance_is_at_least_two_floors() -> None:
     assert tolerance_from(Errors(3e-5, 3e-5, 1e-5), 2e-5).rel_l2 == pytest.approx(6e-5)
 
 
+def test_the_tolerance_has_a_least_and_a_greatest_value() -> None:
+    least = tolerance_from(NONE, 1.0)
+    assert (least.rel_l2, least.worst_row, least.element) == (2e-7, 1e-6, 1e-3)
+    greatest = tolerance_from(Errors(1e-4, 1e-3, 1e-3), 1.0)
+    assert (greatest.rel_l2, greatest.worst_row) == (1e-3, 1e-2)
+    assert greatest.element == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("rel_l2", "relative L2 error"),
+        ("worst_row", "worst row's relative L2 error"),
+        ("element", "worst element's relative error"),
+    ],
+)
+def test_each_of_the_three_errors_decides_alone_and_a_limit_itself_passes(field: str, words: str) -> None:
+    limit, at = Tolerance(1e-6, 1e-5, 1e-3), Errors(1e-6, 1e-5, 1e-3)
+    assert limit.admits(at) and limit.complaint(at) == ""
+    for error in (1.01 * getattr(at, field), math.nan, math.inf):
+        found = replace(at, **{field: error})
+        assert not limit.admits(found) and limit.complaint(found).startswith(words)
+
+
+def test_parts_may_be_wrong_by_four_times_what_rounded_inputs_are() -> None:
+    rounded = Errors(1e-4, 2e-4, 1e-3)
+    tolerance = tolerance_from(floor_of_parts(rounded), 1.0, split=True)
+    assert tolerance.rel_l2 == pytest.approx(4e-4)
+    assert tolerance.worst_row == pytest.approx(8e-4)
+    assert tolerance.element == pytest.approx(4e-3)
+
+
 def test_a_split_product_is_given_room() -> None:
     floor = Errors(4e-8, 4e-8, 1e-6)
     assert tolerance_from(floor, 2e-5).rel_l2 < 4.5e-6 < tolerance_from(floor, 2e-5, split=True).rel_l2
@@ -113,3 +147,17 @@ def test_whole_numbers_forgive_no_parts_unless_something_makes_them_other_number
     name: str, variant: str, floor: float, allowed: bool
 ) -> None:
     assert splits(workload(name), variant, Errors(floor, floor, floor)) is allowed
+
+
+def test_prompts_are_told_the_very_limits_that_the_gate_decides_by() -> None:
+    for name in ("silu", "rmsnorm_matmul", "adamw"):
+        found = workload(name)
+        floors = [Errors(4e-8, 6e-8, 2e-6)] * len(found.outputs)
+        said = accuracy(found, floors)
+        limit = tolerance_from(floors[0], found.tolerance, split=splits(found, OWN, floors[0]))
+        for figure in (limit.rel_l2, limit.worst_row, limit.element):
+            assert f"{figure:.2g}" in said
+        just_wrong = [Errors(1.02 * limit.rel_l2, 0.0, 0.0)] * len(floors)
+        assert not judge_errors(found, Trial(OWN, 7), just_wrong, floors, None).check.passed
+        just_right = [Errors(0.98 * limit.rel_l2, 0.98 * limit.worst_row, 0.98 * limit.element)] * len(floors)
+        assert judge_errors(found, Trial(OWN, 7), just_right, floors, None).check.passed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from acceld.config import EvaluateConfig
 from acceld.errors import UsageError
 from acceld.evaluate.policy import check
 from acceld.evaluate.selftest.attacks import FOLDER, load_attacks
-from acceld.evaluate.selftest.runner import run_selftest
+from acceld.evaluate.selftest.runner import FAILURES, run_selftest
 from acceld.resources import data_folder
 
 CONFIG = EvaluateConfig(slots=2)
@@ -33,7 +34,7 @@ def test_no_honest_kernel_offends_the_policy() -> None:
 @pytest.mark.parametrize("only", ["R05*", "N02*", "F28*", "O02*"])
 async def test_a_sample_of_the_suite_fools_nobody(only: str) -> None:
     report = await run_selftest(CONFIG, only=only)
-    assert report.passed, [result for result in report.results if result.outcome in ("fooled", "death", "false_reject")]
+    assert report.passed, [result for result in report.results if result.outcome in FAILURES]
 
 
 async def test_a_folder_of_further_attacks_is_tried(tmp_path: Path) -> None:
@@ -43,6 +44,47 @@ async def test_a_folder_of_further_attacks_is_tried(tmp_path: Path) -> None:
     data = report.plain()
     assert (data["fooled"], data["rejected"], data["judge_deaths"], data["false_rejects"]) == (0, 2, 0, 0)
     assert data["level"].startswith("L")
+
+
+@pytest.mark.parametrize(
+    ("named", "outcomes"),
+    [
+        ("", {"rejected"}),
+        ("# caught by: compile_error.entry\n", {"rejected"}),
+        ("# caught by: timeout.trace_deadline|compile_error.entry\n", {"rejected"}),
+        ("# caught by: compile_error.crash\n", {"other_rule"}),
+        ("# caught by: timeout.entry\n", {"other_rule"}),
+        ("# caught by: compile_error.entry\n# unpoliced: rejected.import\n", {"rejected", "other_rule"}),
+    ],
+)
+async def test_an_attack_that_another_rule_catches_fails_the_self_test(
+    tmp_path: Path, named: str, outcomes: set[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(f"# expect: reject\n{named}# workload: st_silu\nraise SystemExit(0)\n")
+    report = await run_selftest(CONFIG, attacks=tmp_path, only="mine")
+    assert {result.outcome for result in report.results} == outcomes
+    assert report.passed is ("other_rule" not in outcomes)
+    assert report.plain()["caught_by_another_rule"] == report.count("other_rule")
+
+
+def test_an_attack_of_the_suite_names_the_refusal_that_catches_it(tmp_path: Path) -> None:
+    (tmp_path / "silent.py").write_text("# expect: reject\n# workload: st_silu\n")
+    (tmp_path / "honest.py").write_text("# expect: pass\n# workload: st_silu\n")
+    attacks, broken = load_attacks(tmp_path)
+    assert [attack.id for attack in attacks] == ["honest"]
+    assert "does not name the refusal" in broken[0].message
+    assert len(load_attacks(tmp_path, further=True)[0]) == 2
+
+
+async def test_a_relative_folder_brings_workloads_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(data_folder(FOLDER) / "workloads" / "st_silu", tmp_path / "attacks" / "workloads" / "mine")
+    declared = tmp_path / "attacks" / "workloads" / "mine" / "workload.toml"
+    declared.write_text(declared.read_text().replace("st_silu", "mine"))
+    text = (data_folder(FOLDER) / "H15_silu_function.py").read_text().replace("st_silu", "mine")
+    (tmp_path / "attacks" / "right.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    report = await run_selftest(CONFIG, attacks=Path("attacks"), only="right")
+    assert [(one.workload, one.outcome, one.message) for one in report.results] == [("mine", "truthful", "")]
 
 
 @pytest.mark.slow
@@ -94,6 +136,8 @@ async def test_a_kernel_without_a_label_that_passes_is_told_apart(tmp_path: Path
         ("# at_least: soon\n", "soon"),
         ("# api: nki_legacyy\n", "nki_legacyy"),
         ("# api: nki\n# chip: trn1\n", "trn1"),
+        ("# caught by: rejectd.import\n", "rejectd.import"),
+        ("# unpoliced: rejected\n", "no status and rule"),
     ],
 )
 async def test_a_file_that_can_not_be_tried_is_told_of_and_the_others_are_tried(
@@ -156,4 +200,4 @@ def test_what_a_file_does_not_say_is_taken_from_its_place_and_its_kernel(tmp_pat
 @pytest.mark.timeout(1200)
 async def test_the_whole_suite_fools_nobody() -> None:
     report = await run_selftest(CONFIG)
-    assert report.passed, [result for result in report.results if result.outcome in ("fooled", "death", "false_reject")]
+    assert report.passed, [result for result in report.results if result.outcome in FAILURES]

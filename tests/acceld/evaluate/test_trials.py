@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from acceld.evaluate.correctness.gates import Trial
-from acceld.evaluate.correctness.trials import first_failure
+from acceld.evaluate.correctness.gates import Trial, first_failure
 
 TRIALS = [Trial(name, 0) for name in "abcde"]
 

@@ -10,8 +10,8 @@ from acceld.daemon.steering import ACTIONS
 from acceld.events import EventKind
 from acceld.http.application import application
 from acceld.store.database import Store
-from acceld.store.history import SAVED
 from acceld.store.reader import HistoryFile
+from acceld.store.reads.history import SAVED
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text()
 

@@ -15,6 +15,7 @@ from acceld.http.client import HttpClient
 from acceld.http.server import HistoryServer, Server
 from acceld.http.service import log_lines
 from acceld.model import RunState
+from acceld.store.changes.runs import create_run, set_run_state, write_notice
 from acceld.store.database import Store
 from tests.store import records
 
@@ -29,10 +30,10 @@ def client_of(server: HistoryServer) -> HttpClient:
 async def test_a_run_that_a_daemon_left_is_stopped_and_can_be_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "acceld.db"
     store = await asyncio.to_thread(Store.open, path)
-    left = await store.create_run(records.SPEC)
-    await store.set_run_state(left.id, RunState.RUNNING)
-    paused = await store.create_run(records.SPEC)
-    await store.set_run_state(paused.id, RunState.PAUSED)
+    left = await store.change(create_run, records.SPEC)
+    await store.change(set_run_state, left.id, RunState.RUNNING)
+    paused = await store.change(create_run, records.SPEC)
+    await store.change(set_run_state, paused.id, RunState.PAUSED)
     await store.close()
     async with HistoryServer(path) as server:
         client = client_of(server)
@@ -108,9 +109,9 @@ async def test_the_websocket_gives_backlog_then_live_and_resumes_without_a_gap(t
 
     before = store.hub.last_seq
     listener = asyncio.create_task(listen(before + 300))
-    await asyncio.gather(*(store.notice(run.id, "info", str(number)) for number in range(300)))
+    await asyncio.gather(*(store.change(write_notice, run.id, "info", str(number)) for number in range(300)))
     await listener
-    await asyncio.gather(*(store.notice(run.id, "info", str(number)) for number in range(300)))
+    await asyncio.gather(*(store.change(write_notice, run.id, "info", str(number)) for number in range(300)))
     await listen(before + 600)
     assert seen == list(range(1, before + 601))
     await client.close()
@@ -132,10 +133,10 @@ async def test_following_goes_on_over_a_server_that_comes_back(tmp_path: Path) -
             met.set()
 
     listener = asyncio.create_task(listen())
-    await store.notice(None, "info", "one")
+    await store.change(write_notice, None, "info", "one")
     await asyncio.wait_for(met.wait(), 10)
     await first.stop()
-    await store.notice(None, "info", "two")
+    await store.change(write_notice, None, "info", "two")
     second = Server(store, None, socket_path=tmp_path / "s", token="t" * 64)
     await second.start()
     met.clear()
@@ -155,7 +156,7 @@ async def test_a_request_waits_for_the_first_event(tmp_path: Path) -> None:
     waiting = asyncio.create_task(client.get("/v1/events", after=0, wait_s=20))
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    await store.notice(None, "info", "now")
+    await store.change(write_notice, None, "info", "now")
     assert [event["data"]["text"] for event in (await waiting)["events"]] == ["now"]
     assert (await client.get("/v1/events", after=1, wait_s=0.01))["events"] == []
     await client.close()

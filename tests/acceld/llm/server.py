@@ -75,6 +75,10 @@ class Reply:
     """Answer only after this is set."""
     refuses: str = ""
     """Answer 400 to a request that sets this parameter."""
+    refusal: str = "openai"
+    """Whose form the refusal has: ``openai``, ``azure`` (no ``param``) or ``mistral`` (422 with ``detail``)."""
+    streams: bool = True
+    """False: answer in one piece of JSON although a stream was asked for, as some gateways do."""
 
 
 @dataclass
@@ -151,13 +155,7 @@ class ScriptedServer:
 
     async def _reply(self, request: web.Request, body: dict[str, Any], reply: Reply) -> web.StreamResponse:
         if reply.refuses and reply.refuses in body:
-            error = {
-                "message": f"Unsupported parameter: '{reply.refuses}'",
-                "type": "invalid_request_error",
-                "param": reply.refuses,
-                "code": "unsupported_parameter",
-            }
-            return web.json_response({"error": error}, status=400)
+            return _refusal(reply)
         if reply.kind in STATUS_FAULTS:
             return _status_fault(request.path, reply)
         if reply.kind == "hang_before_headers":
@@ -169,7 +167,7 @@ class ScriptedServer:
         if reply.kind == "html_200":
             return web.Response(text="<html>a proxy's log-in page</html>", content_type="text/html")
         frames = FRAMES[request.path](reply)
-        if not body.get("stream"):
+        if not body.get("stream") or not reply.streams:
             return web.json_response(_whole(request.path, reply))
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-request-id": "req_1"})
         response.headers["request-id"] = "req_1"
@@ -211,6 +209,19 @@ class ScriptedServer:
                     await asyncio.sleep(0.02)
             else:
                 await response.write(frame)
+
+
+def _refusal(reply: Reply) -> web.Response:
+    if reply.refusal == "mistral":
+        place = {"type": "extra_forbidden", "loc": ["body", reply.refuses], "msg": "Extra inputs are not permitted"}
+        return web.json_response({"object": "error", "detail": [place]}, status=422)
+    error = {
+        "message": f"Unsupported value: '{reply.refuses}' does not support 0.5 with this model.",
+        "type": "invalid_request_error",
+        "param": None if reply.refusal == "azure" else reply.refuses,
+        "code": "unsupported_value",
+    }
+    return web.json_response({"error": error}, status=400)
 
 
 def _status_fault(path: str, reply: Reply) -> web.Response:

@@ -9,7 +9,7 @@ import pytest
 
 from acceld.errors import BudgetError, ConfigError
 from acceld.llm.calls import Calls
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, ScriptedClient, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Received, ScriptedClient, Usage
 from acceld.llm.errors import LLMInterrupted, LLMRefused, LLMUnavailable
 from acceld.llm.ledger import CallIntent, CallOutcome, MemoryLedger
 from acceld.llm.pricing import Price
@@ -43,8 +43,11 @@ class Provider:
 
     def __init__(self, diary: Diary, failure: Exception | None = None, hold: asyncio.Event | None = None) -> None:
         self.diary, self.failure, self.hold = diary, failure, hold
+        self.answer = Received()
 
     async def complete(self, request: CompletionRequest) -> Completion:
+        if request.progress is not None:
+            await request.progress.sending(self.answer)
         self.diary.events.append("request")
         self.diary.asked.set()
         if self.hold is not None:

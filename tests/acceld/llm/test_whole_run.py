@@ -22,7 +22,9 @@ from acceld.home import Home
 from acceld.model import Run, RunSpec, RunState, SearchParameters, Status
 from acceld.search.control import RunControl
 from acceld.search.replay import differences, recording
+from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
+from acceld.store.reads.records import load_candidate, load_candidates, load_run
 from tests.acceld.llm.server import Reply, ScriptedServer
 
 BASE_URL = os.environ.get("ACCELD_TEST_BASE_URL", "")
@@ -61,10 +63,10 @@ async def whole_run(store: Store, base_url: str, model: str, **search: Any) -> R
         sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 2, "fixer_steps": 1, "patience": 0}
         spec = RunSpec("matmul_cpu", "host", "numpy", "cpu", "llm", search=SearchParameters(**(sizes | search)))
         await parts.check(spec)
-        run = await store.create_run(spec)
+        run = await store.change(create_run, spec)
         search_of_it = await parts.make_search(run, RunControl())
         await search_of_it.run()
-        return await store.run(run.id)
+        return await store.read(load_run, run.id)
     finally:
         await parts.evaluator.stop(5.0)
         await parts.close()
@@ -79,9 +81,9 @@ async def check_rows(store: Store, run: Run) -> list[Status]:
     assert calls and all(row["outcome"] in ("answered", "empty", "context_too_long") for row in calls)
     assert any(row["output_tokens"] for row in calls)
     assert (await store.read(lambda connection: differences(recording(connection, run.id))))[0] == []
-    best = await store.candidate(run.best or 0)
+    best = await store.read(load_candidate, run.best or 0)
     assert best.evaluation is not None and best.evaluation.status is Status.PASSED
-    return [c.evaluation.status for c in await store.candidates(run.id) if c.evaluation]
+    return [c.evaluation.status for c in await store.read(load_candidates, run.id) if c.evaluation]
 
 
 @pytest.mark.slow
@@ -99,7 +101,7 @@ async def test_a_scripted_server_drives_a_run_to_the_known_best(store: Store) ->
         run = await whole_run(store, server.base_url, "scripted")
     statuses = await check_rows(store, run)
     assert Status.INCORRECT_NUMERICAL in statuses, "the wrong kernels were judged before they were repaired"
-    best = await store.candidate(run.best or 0)
+    best = await store.read(load_candidate, run.best or 0)
     assert best.kernel.text == FASTER and best.order[3] == 1
 
 
@@ -110,8 +112,8 @@ async def test_a_real_model_drives_a_whole_run(store: Store) -> None:
     """A small model may make nothing faster; the run is sound either way, and -s says what came of it."""
     run = await whole_run(store, BASE_URL, os.environ.get("ACCELD_TEST_MODEL", "default"))
     statuses = await check_rows(store, run)
-    candidates = await store.candidates(run.id)
-    baseline, best = candidates[0], await store.candidate(run.best or 0)
+    candidates = await store.read(load_candidates, run.id)
+    baseline, best = candidates[0], await store.read(load_candidate, run.best or 0)
     assert baseline.evaluation is not None and best.evaluation is not None
     before, after = baseline.evaluation.latency_us or 0.0, best.evaluation.latency_us or 1.0
     told = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
@@ -171,7 +173,7 @@ async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_bat
             search = SearchParameters(**sizes, from_reference=True)  # type: ignore[arg-type]  # by name
             spec = RunSpec("twice", proposer="llm", search=search, workload_folder=str(folder))
             await parts.check(spec)
-            run = await store.create_run(spec)
+            run = await store.change(create_run, spec)
             await (await parts.make_search(run, RunControl())).run()
         finally:
             await parts.evaluator.stop(5.0)
@@ -179,10 +181,13 @@ async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_bat
         roles = [request.body["messages"][0]["content"][:20] for request in server.seen]
         assert len(roles) == 1, "only the planner is asked call by call"
         assert len(server.shelf.bought) == 3 and len(server.shelf.batches) == 3
-    run = await store.run(run.id)
+    run = await store.read(load_run, run.id)
     statuses = await check_rows(store, run)
     assert statuses == [Status.COMPILE_ERROR, Status.PASSED, Status.PASSED]
-    best, baseline = await store.candidate(run.best or 0), await store.candidate(run.baseline or 0)
+    best, baseline = (
+        await store.read(load_candidate, run.best or 0),
+        await store.read(load_candidate, run.baseline or 0),
+    )
     assert "2048" in best.kernel.text and best.parent == baseline.id
     assert baseline.evaluation is not None and best.evaluation is not None
     assert (baseline.evaluation.latency_us or 0) > 1.3 * (best.evaluation.latency_us or 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from acceld.errors import UsageError
 from acceld.nki.errors import KernelCrash, KernelFailure, LegalityError, LimitExceeded, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, find_entry, trace
-from acceld.nki.ir.codec import decode, encode
+from acceld.nki.ir.codec import decode, encode, program_hash
 
 SPEC = TensorSpec((64, 16), "float32")
 BODY = """
@@ -176,7 +175,6 @@ def test_relative_imports_work_below_the_source_root(tmp_path: Path) -> None:
             "no_such_module_of_ours.call is not installed",
         ),
         ("from neuronxcc.nki._private.private_api import do_while\n", "do_while()", "do_while is not simulated"),
-        ("from neuronxcc.nki.isa import tensor_tensr\n", "tensor_tensr()", "Did you mean 'tensor_tensor'?"),
         ("", "import torch; torch.zeros(3)", "torch.zeros"),
     ],
 )
@@ -256,12 +254,10 @@ def test_what_a_file_raises_is_a_crash_with_its_line(source: str, line: int, par
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("line", ["while True: pass", "nl.load(x) if False else None\n    while True: nl.load(x)"])
 def test_an_endless_kernel_ends_at_its_deadline(line: str) -> None:
-    started = time.monotonic()
     with pytest.raises(LimitExceeded) as caught:
         trace(kernel(line), [SPEC], options=TraceOptions(deadline_s=0.3))
     assert caught.value.rule in ("trace_deadline", "instruction_limit")
     assert caught.value.line in (6, 7)
-    assert time.monotonic() - started < 30
 
 
 def test_a_kernel_that_catches_everything_ends_at_its_deadline_too() -> None:
@@ -323,10 +319,10 @@ def test_a_huge_file_is_refused() -> None:
 def test_the_same_kernel_in_other_words_has_the_same_hash() -> None:
     one = trace(kernel(), [SPEC])
     other = trace(kernel("# a comment\n    renamed = 1").replace("out", "result"), [SPEC])
-    assert one.hash == other.hash
+    assert program_hash(one) == program_hash(other)
     assert one != other
-    assert trace(kernel(), [TensorSpec((64, 8), "float32")]).hash != one.hash
-    assert decode(encode(one)).hash == one.hash
+    assert program_hash(trace(kernel(), [TensorSpec((64, 8), "float32")])) != program_hash(one)
+    assert program_hash(decode(encode(one))) == program_hash(one)
 
 
 def test_tracing_twice_gives_the_same_program() -> None:

@@ -224,8 +224,10 @@ async def test_no_code_is_asked_for_once_more_and_then_told() -> None:
     client = ScriptedClient(["I would rather explain it.", ANSWER])
     attempt = await proposer(client).attempt(attempt_request())
     assert attempt is not None and attempt.text == CHILD
-    assert len(client.requests[1].system + client.requests[1].user) < len(client.requests[0].system) / 2
-    assert "rather explain" in client.requests[1].user
+    first, again = client.requests
+    assert again.system == first.system and again.user.startswith(first.user), "the question, from the provider's cache"
+    behind = again.user.removeprefix(first.user)
+    assert "rather explain" in behind and "the answer holds no code block" in behind
     client = ScriptedClient(["No.", "Still no."])
     attempt = await proposer(client).attempt(attempt_request())
     assert attempt is not None and attempt.text is None and attempt.reason == "the answer holds no code block"
@@ -334,6 +336,17 @@ async def test_a_search_in_which_no_call_ever_works_does_not_look_like_one() -> 
         assert await roles.plan(plan_request()) is None
     with pytest.raises(LLMBadRequest):
         await roles.plan(plan_request())
+
+
+async def test_a_role_that_is_never_answered_ends_the_search_although_another_is() -> None:
+    model = Model(lambda request: PLAN_ANSWER if request.role == "planner" else LLMBadRequest("400: too long"))
+    roles = proposer(model)
+    for _ in range(HOPELESS - 1):
+        assert await roles.plan(plan_request()) is not None
+        attempt = await roles.attempt(attempt_request())
+        assert attempt is not None and attempt.text is None
+    with pytest.raises(LLMBadRequest, match=f"the executor was never answered: {HOPELESS} calls failed"):
+        await roles.attempt(attempt_request())
 
 
 async def test_models_are_drawn_by_weight_and_stand_in_for_each_other() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import (
+    PROPOSERS,
     Attempt,
     Check,
     Correctness,
@@ -32,6 +34,7 @@ from acceld.model import (
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
+from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 
 
@@ -76,8 +79,7 @@ class ScriptedJudge:
 class ListedProposer:
     """Plan i of a parent makes it ``factors[i]`` times as slow; every attempt adds its number as a note."""
 
-    repairs = False
-    teaches = False
+    mends = False
 
     def __init__(
         self, factors: list[float], notes: list[str] | None = None, *, name: str = "rules", plans_left: int = 10**9
@@ -85,6 +87,7 @@ class ListedProposer:
         self.factors = factors
         self.notes = notes or [""] * len(factors)
         self.name = name
+        self.abilities = replace(PROPOSERS[name], repairs=self.mends, teaches=False)
         self.plans_left = plans_left
 
     async def first(self, request: FirstRequest) -> str | None:
@@ -117,7 +120,7 @@ class ListedProposer:
 class RepairingProposer(ListedProposer):
     """Its fixer needs two steps to remove the word ``illegal``."""
 
-    repairs = True
+    mends = True
 
     async def fix(self, request: FixRequest) -> Attempt | None:
         text = request.failed.kernel.text
@@ -150,4 +153,4 @@ def search_for(store: Store) -> SearchMaker:
 async def new_run(store: Store, **search: object) -> Run:
     """A run in the store with these search parameters."""
     parameters = SearchParameters(**{"beam_width": 2, "plans": 3, "attempts": 2, "iterations": 3, **search})  # type: ignore[arg-type]  # by name
-    return await store.create_run(RunSpec("toy", search=parameters))
+    return await store.change(create_run, RunSpec("toy", search=parameters))

@@ -29,7 +29,9 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
+from acceld.store.changes.runs import create_run, recover_runs
 from acceld.store.database import Store
+from acceld.store.reads.records import load_runs
 
 ROOT = Kernel("def kernel(x):\n    return 100.0\n", "nki_legacy", entry="kernel", filename="kernel.py")
 PARAMETERS = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=500, patience=0)
@@ -82,9 +84,13 @@ class Judge:
 async def search(folder: Path) -> None:
     """Go on with the run in the folder, or start one."""
     store = await asyncio.to_thread(Store.open, folder / "acceld.db")
-    await store.recover("killed")
-    runs = await store.runs()
-    run = runs[0] if runs else await store.create_run(RunSpec("toy", search=PARAMETERS, proposer="llm", root=ROOT))
+    await store.change(recover_runs, "killed")
+    runs = await store.read(load_runs)
+    run = (
+        runs[0]
+        if runs
+        else await store.change(create_run, RunSpec("toy", search=PARAMETERS, proposer="llm", root=ROOT))
+    )
     budget = Budget(daemon_usd=1000.0)
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=Price.of("0.15", "0.60"))
     url, roles, batchers = os.environ.get("BATCH_URL", ""), RoleTable.single("m"), {}

@@ -12,10 +12,11 @@ from acceld.model import SearchParameters
 from acceld.report.plot import text_plot
 from acceld.report.svg import curves
 from acceld.search.ablation import Cost, parse_cost, parse_vary, result, variants, without_effect
-from acceld.search.allowance import Allowance
 from acceld.search.comparison import compared
+from acceld.search.strategies import Allowance
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
+from acceld.store.reads.records import load_candidates, load_run
 from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
 
 BASE = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=3, patience=3)
@@ -83,14 +84,14 @@ async def test_a_run_judges_exactly_the_candidates_it_was_given(
     run = await new_run(store, iterations=100, patience=0, candidates=limit, fixer_steps=2)
     proposer = RepairingProposer([0.99, 0.98, 0.97], ["illegal", "", ""], name="llm")
     await search_for(run, ScriptedJudge(), proposer).run()
-    assert len([c for c in await store.candidates(run.id) if c.parent is not None]) == limit
-    assert (await store.run(run.id)).message == f"{limit} candidates were judged"
+    assert len([c for c in await store.read(load_candidates, run.id) if c.parent is not None]) == limit
+    assert (await store.read(load_run, run.id)).message == f"{limit} candidates were judged"
 
 
 async def test_rules_that_have_nothing_more_to_propose_end_the_run(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, iterations=100, patience=0, candidates=50)
     await search_for(run, ScriptedJudge(), ListedProposer([1.1, 1.2, 1.3])).run()
-    assert "nothing more to propose" in (await store.run(run.id)).message
+    assert "nothing more to propose" in (await store.read(load_run, run.id)).message
 
 
 async def test_the_table_and_the_plots_show_each_variant(store: Store, search_for: SearchMaker, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Attempt, Evaluation, Plan, RunState, Status
 from acceld.proposers.interface import AttemptRequest, PlanRequest
 from acceld.store.database import Store
+from acceld.store.reads.records import load_candidate, load_candidates, load_run
 from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, SearchMaker, new_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,13 +42,13 @@ async def test_a_kernel_is_judged_while_another_plan_is_still_being_written(
 
     run = await new_run(store, plans=2, attempts=1, iterations=1)
     assert await search_for(run, Watched(), Slow([0.9, 0.8])).run() is RunState.FINISHED
-    assert len(await store.candidates(run.id)) == 3
+    assert len(await store.read(load_candidates, run.id)) == 3
 
 
 async def test_a_bad_kernel_takes_no_sibling_with_it(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, plans=3, attempts=2, iterations=1)
     await search_for(run, ScriptedJudge(), ListedProposer([0.9, 0.8, 0.7], ["illegal", "", ""])).run()
-    statuses = [c.evaluation.status for c in await store.candidates(run.id) if c.evaluation and c.parent]
+    statuses = [c.evaluation.status for c in await store.read(load_candidates, run.id) if c.evaluation and c.parent]
     assert len(statuses) == 6 and statuses.count(Status.COMPILE_ERROR) == 2
 
 
@@ -68,7 +69,7 @@ class Silent(ListedProposer):
 async def test_attempts_keep_their_numbers_when_others_fail(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, plans=2, attempts=3, iterations=1)
     await search_for(run, ScriptedJudge(), Silent([0.9, 0.8])).run()
-    places = [c.order for c in await store.candidates(run.id) if c.parent]
+    places = [c.order for c in await store.read(load_candidates, run.id) if c.parent]
     assert places == [(0, 0, 1, 0), (0, 0, 2, 0), (0, 1, 1, 0), (0, 1, 2, 0)]
 
 
@@ -78,7 +79,7 @@ async def test_an_iteration_without_any_code_is_survived(store: Store, search_fo
         await search_for(run, ScriptedJudge(), Silent([1.1, 1.2, 0.9, 0.8], first_iteration=True)).run()
         is RunState.FINISHED
     )
-    found = await store.run(run.id)
+    found = await store.read(load_run, run.id)
     assert found.iteration == 2 and found.best is not None
-    best = await store.candidate(found.best)
+    best = await store.read(load_candidate, found.best)
     assert best.iteration == 2 and best.evaluation is not None and best.evaluation.latency_us == 80.0

@@ -14,6 +14,7 @@ from acceld.model import Kernel, RunSpec, SearchParameters
 from acceld.proposers.interface import Problem
 from acceld.search.comparison import comparable, compared
 from acceld.search.loop import Search, SearchParts
+from acceld.store.changes.runs import create_run
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text
@@ -30,7 +31,7 @@ def home(tmp_path: Path) -> Path:
         problem = Problem("toy", "", "", (), "trn1", "nki_legacy")
         for strategy in ("beam", "reflexion"):
             search = SearchParameters(beam_width=2, plans=2, attempts=1, iterations=2, strategy=strategy, patience=0)
-            run = await store.create_run(RunSpec("toy", search=search, root=ROOT))
+            run = await store.change(create_run, RunSpec("toy", search=search, root=ROOT))
             proposer = ListedProposer([0.9, 0.8])
             await Search(run, SearchParts(store, ScriptedJudge(), proposer, problem, ROOT)).run()
         await store.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from acceld.llm.pricing import Price
-from acceld.model import PRESETS, SearchParameters
+from acceld.model import PRESETS, SearchParameters, StrategyName
 from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.search.forecast import Habits, calls_by_role, forecast
 
@@ -21,7 +21,7 @@ def test_the_paper_s_run_makes_the_paper_s_calls() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["beam", "best_of_n", "reflexion", "random"])
-def test_strategies_of_equal_budget_make_about_as_many_attempts(strategy: str) -> None:
+def test_strategies_of_equal_budget_make_about_as_many_attempts(strategy: StrategyName) -> None:
     beam = calls_by_role(SearchParameters())["executor"]
     other = calls_by_role(SearchParameters(strategy=strategy))["executor"]
     assert other == pytest.approx(beam, rel=0.2)

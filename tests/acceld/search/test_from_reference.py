@@ -11,6 +11,7 @@ from acceld.proposers.interface import FirstRequest, Problem
 from acceld.report.datasets import Material, numpy_nki
 from acceld.search.loop import Search, SearchParts
 from acceld.store.database import Store
+from acceld.store.reads.records import load_candidate, load_candidates, load_run
 from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text, new_run
 
 BLANK = Kernel("", "nki_legacy", "kernel")
@@ -20,7 +21,7 @@ TOY = Problem("toy", "", "def forward(x): ...", (), "trn1", "nki_legacy")
 class Writer(ListedProposer):
     """Its first attempt stays illegal; its second is repaired once."""
 
-    repairs = True
+    mends = True
 
     def __init__(self) -> None:
         super().__init__([0.9, 0.8], name="llm")
@@ -34,7 +35,7 @@ class Writer(ListedProposer):
 
 
 async def searched(store: Store, run: int, writer: Writer) -> RunState:
-    record = await store.run(run)
+    record = await store.read(load_run, run)
     return await Search(record, SearchParts(store, ScriptedJudge(), writer, TOY, BLANK)).run()
 
 
@@ -43,14 +44,14 @@ async def test_the_first_kernel_that_passes_becomes_the_baseline(store: Store) -
     writer = Writer()
     assert await searched(store, run.id, writer) is RunState.FINISHED
     assert writer.asked == {(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1}
-    record = await store.run(run.id)
+    record = await store.read(load_run, run.id)
     assert record.baseline is not None and record.best is not None
-    baseline = await store.candidate(record.baseline)
+    baseline = await store.read(load_candidate, record.baseline)
     assert baseline.order == (0, 0, 1, 1) and baseline.evaluation is not None
     assert baseline.evaluation.status is Status.PASSED
-    candidates = await store.candidates(run.id)
+    candidates = await store.read(load_candidates, run.id)
     assert [c.evaluation.status for c in candidates if c.evaluation and c.parent is None].count(Status.PASSED) == 1
-    assert (await store.candidate(record.best)).parent is not None, "the search went on from it"
+    assert (await store.read(load_candidate, record.best)).parent is not None, "the search went on from it"
 
     material = Material(record, candidates, {}, [], "def forward(x): ...")
     pairs = list(numpy_nki(material))
@@ -77,4 +78,4 @@ async def test_what_was_written_is_not_written_again_after_a_restart(store: Stor
 async def test_a_run_without_a_first_kernel_fails_and_says_so(store: Store) -> None:
     run = await new_run(store, from_reference=True, fixer_steps=0, plans=2, attempts=1)
     assert await searched(store, run.id, Writer()) is RunState.FAILED
-    assert "no kernel written from the reference passes" in (await store.run(run.id)).message
+    assert "no kernel written from the reference passes" in (await store.read(load_run, run.id)).message

@@ -30,7 +30,9 @@ from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
+from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
+from acceld.store.reads.records import load_candidate, load_candidates, load_insights, load_run, spent_usd
 from acceld.workloads import workload
 
 pytestmark = pytest.mark.timeout(900)
@@ -104,7 +106,7 @@ async def test_good_edits_win_and_the_others_are_told_apart(store: Store, judge:
     parameters = SearchParameters(
         beam_width=2, plans=len(IDEAS), attempts=1, iterations=2, fixer_steps=1, memory="fifo", patience=0
     )
-    run = await store.create_run(RunSpec("silu", search=parameters, proposer="llm", root=root))
+    run = await store.change(create_run, RunSpec("silu", search=parameters, proposer="llm", root=root))
     client, budget = ScriptedClient(answer), Budget(daemon_usd=5.0)
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=Price.of("0.15", "0.60"))
     calls = Calls({"m": (settings, client)}, ledger=StoreLedger(store), purse=budget)
@@ -118,13 +120,13 @@ async def test_good_edits_win_and_the_others_are_told_apart(store: Store, judge:
 
     assert await search.run() is RunState.FINISHED
 
-    record = await store.run(run.id)
+    record = await store.read(load_run, run.id)
     assert record.best is not None
-    best = await store.candidate(record.best)
+    best = await store.read(load_candidate, record.best)
     assert best.kernel.text == BEST
     assert best.evaluation is not None and best.evaluation.status is Status.PASSED
 
-    candidates = await store.candidates(run.id)
+    candidates = await store.read(load_candidates, run.id)
     verdicts = {c.kernel.text: c.evaluation.status for c in candidates if c.evaluation is not None}
     assert verdicts[GOOD] is Status.PASSED
     assert verdicts[WRONG] is Status.INCORRECT_NUMERICAL
@@ -135,13 +137,13 @@ async def test_good_edits_win_and_the_others_are_told_apart(store: Store, judge:
     assert roles["fixer"] > 0 and roles["summarizer"] > 0
     fixes = [request for request in client.requests if request.role == "fixer"]
     assert all("What came of it" in request.user for request in fixes)
-    insights = await store.insights(run=run.id)
+    insights = await store.read(load_insights, run=run.id)
     assert insights and insights[-1].kind is InsightKind.POSITIVE and insights[-1].speedup > 1.2
     assert insights[-1].fast_candidate in {c.id for c in candidates if c.kernel.text == GOOD}
     later = [r for r in client.requests if r.role == "planner" and r.tags["iteration"] == 2]
     assert all("Fewer passes" in request.user for request in later)
 
-    assert 0 < budget.spent_usd(run.id) == pytest.approx(await store.spent_usd(run.id), abs=1e-3)
+    assert 0 < budget.spent_usd(run.id) == pytest.approx(await store.read(spent_usd, run.id), abs=1e-3)
 
     replayed = Calls(
         {"m": (replace(settings), ScriptedClient([]))}, ledger=StoreLedger(store), purse=Budget(daemon_usd=5.0)

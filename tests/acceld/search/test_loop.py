@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.model import Evaluation, Gate, RunState, Status
+from acceld.events import BestChanged, CandidateEvaluated
+from acceld.model import Attempt, Evaluation, Gate, RunState, Status
+from acceld.proposers.interface import AttemptRequest
 from acceld.search.control import RunControl
 from acceld.search.outcome import outcome
 from acceld.store.database import Store
+from acceld.store.reads import listing
+from acceld.store.reads.records import load_candidate, load_candidates, load_events, load_plans, load_run
 from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
 
 FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
@@ -19,15 +23,15 @@ FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
 
 async def decisions(store: Store, run: int) -> list[tuple[int, str, str]]:
     """What was decided: each candidate's iteration, text and status, in the order of places."""
-    candidates = await store.candidates(run)
+    candidates = await store.read(load_candidates, run)
     ordered = sorted(candidates, key=lambda c: (c.iteration, c.order, c.kernel.text))
     return [(c.iteration, c.kernel.text, c.evaluation.status if c.evaluation else "") for c in ordered]
 
 
 async def best_latency(store: Store, run: int) -> float | None:
-    record = await store.run(run)
+    record = await store.read(load_run, run)
     assert record.best is not None
-    best = await store.candidate(record.best)
+    best = await store.read(load_candidate, record.best)
     assert best.evaluation is not None
     return best.evaluation.latency_us
 
@@ -37,8 +41,10 @@ async def test_a_run_finds_the_best_of_what_is_proposed(store: Store, search_for
     state = await search_for(run, ScriptedJudge(), ListedProposer(FACTORS)).run()
     assert state is RunState.FINISHED
     assert await best_latency(store, run.id) == pytest.approx(100 * 0.8 * 0.8 * 0.8)
-    record = await store.run(run.id)
-    summary = outcome(record, await store.candidates(run.id), {p.id: p for p in await store.plans(run.id)})
+    record = await store.read(load_run, run.id)
+    summary = outcome(
+        record, await store.read(load_candidates, run.id), {p.id: p for p in await store.read(load_plans, run.id)}
+    )
     assert summary.speedup == pytest.approx(1 / 0.512) and summary.improved
     assert set(summary.counts) == set(Status)
     assert [win.speedup for win in summary.wins] == [pytest.approx(1.25)] * 3
@@ -57,7 +63,9 @@ async def test_what_finishes_first_changes_no_decision(store: Store, search_for:
 async def test_only_what_could_enter_the_beam_is_run_on_data(store: Store, search_for: SearchMaker) -> None:
     run, judge = await new_run(store, iterations=1), ScriptedJudge()
     await search_for(run, judge, ListedProposer([0.5, 0.6, 0.9])).run()
-    statuses = {c.kernel.text.split()[1]: c.evaluation.status for c in await store.candidates(run.id) if c.evaluation}
+    statuses = {
+        c.kernel.text.split()[1]: c.evaluation.status for c in await store.read(load_candidates, run.id) if c.evaluation
+    }
     assert statuses["90.0"] is Status.UNTESTED and statuses["50.0"] is Status.PASSED
     assert sum("/strict/" in key for key in judge.done) == 1
 
@@ -66,15 +74,15 @@ async def test_what_fails_the_strict_gate_never_becomes_best(store: Store, searc
     run = await new_run(store, iterations=1)
     await search_for(run, ScriptedJudge(), ListedProposer([0.1, 0.9, 1.2], ["shaky", "", "wrong"])).run()
     assert await best_latency(store, run.id) == 90.0
-    best_events = [e for e in await store.events(run=run.id) if e.kind == "best_changed"]
-    assert [e.data["latency_us"] for e in best_events] == [100.0, 90.0]
+    events = [event.data for event in await store.read(load_events, run=run.id)]
+    assert [data.latency_us for data in events if isinstance(data, BestChanged)] == [100.0, 90.0]
 
 
 async def test_nothing_is_evaluated_twice(store: Store, search_for: SearchMaker) -> None:
     run, judge = await new_run(store, patience=0), ScriptedJudge(delay_s=0.005)
     await search_for(run, judge, ListedProposer([0.9, 0.9, 0.9])).run()
     assert max(judge.done.values()) == 1
-    judged = [c.evaluation.id for c in await store.candidates(run.id) if c.evaluation]
+    judged = [c.evaluation.id for c in await store.read(load_candidates, run.id) if c.evaluation]
     assert len(set(judged)) < len(judged), "the same text came up more than once and shares its verdict"
 
 
@@ -95,9 +103,11 @@ async def test_a_run_cut_off_anywhere_goes_on_and_repeats_nothing(store: Store, 
     assert cuts >= 1
     assert await decisions(store, run.id) == expected
     evaluated = [
-        e.data["candidate"] for e in await store.events(run=run.id, limit=10_000) if e.kind == "candidate_evaluated"
+        e.data.candidate
+        for e in await store.read(load_events, run=run.id, limit=10_000)
+        if isinstance(e.data, CandidateEvaluated)
     ]
-    candidates = await store.candidates(run.id)
+    candidates = await store.read(load_candidates, run.id)
     assert len(candidates) == len(expected) and set(evaluated) == {c.id for c in candidates}
 
 
@@ -106,7 +116,7 @@ async def test_a_baseline_that_does_not_pass_fails_the_run(store: Store, search_
     search = search_for(run, ScriptedJudge(), ListedProposer(FACTORS))
     search.parts = replace(search.parts, root=replace(search.parts.root, text="latency 3\nwrong\n"))
     assert await search.run() is RunState.FAILED
-    assert "baseline does not pass (incorrect_numerical)" in (await store.run(run.id)).message
+    assert "baseline does not pass (incorrect_numerical)" in (await store.read(load_run, run.id)).message
 
 
 async def test_a_fixer_repairs_step_by_step(store: Store, search_for: SearchMaker) -> None:
@@ -114,14 +124,14 @@ async def test_a_fixer_repairs_step_by_step(store: Store, search_for: SearchMake
     proposer = RepairingProposer([0.5], ["illegal"], name="llm")
     await search_for(run, ScriptedJudge(), proposer).run()
     assert await best_latency(store, run.id) == 50.0
-    statuses = [c.evaluation.status for c in await store.candidates(run.id) if c.evaluation and c.parent]
+    statuses = [c.evaluation.status for c in await store.read(load_candidates, run.id) if c.evaluation and c.parent]
     assert statuses == [Status.COMPILE_ERROR, Status.COMPILE_ERROR, Status.PASSED]
 
 
 async def test_a_spent_budget_pauses_the_run_with_what_it_found(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, patience=0)
     state = await search_for(run, ScriptedJudge(), ListedProposer(FACTORS, plans_left=3)).run()
-    record = await store.run(run.id)
+    record = await store.read(load_run, run.id)
     assert state is RunState.PAUSED and record.message.startswith("budget: ") and "cap" in record.message
     assert await best_latency(store, run.id) == 80.0
 
@@ -129,7 +139,7 @@ async def test_a_spent_budget_pauses_the_run_with_what_it_found(store: Store, se
 async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, patience=2, iterations=9)
     await search_for(run, ScriptedJudge(), ListedProposer([1.5, 1.2])).run()
-    record = await store.run(run.id)
+    record = await store.read(load_run, run.id)
     assert record.iteration == 2 and "no better kernel in 2 iterations" in record.message
 
 
@@ -146,10 +156,10 @@ async def test_a_time_limit_ends_an_iteration_and_what_was_judged_until_then_is_
 
     run = await new_run(store, iterations=3, time_limit_s=1.0)
     assert await search_for(run, Stuck(), ListedProposer([0.8, 0.5, 0.9])).run() is RunState.FINISHED
-    record = await store.run(run.id)
+    record = await store.read(load_run, run.id)
     assert record.message == "the time limit of 1 s was reached"
     assert await best_latency(store, run.id) == 80.0, "judged in time, and strictly before it became best"
-    best = await store.candidate(record.best or 0)
+    best = await store.read(load_candidate, record.best or 0)
     assert best.evaluation is not None and best.evaluation.gate is Gate.STRICT
     late = await new_run(store, time_limit_s=0.0)
     assert await search_for(late, ScriptedJudge(), ListedProposer(FACTORS)).run() is RunState.FINISHED
@@ -162,7 +172,7 @@ async def test_pause_waits_and_cancel_ends(store: Store, search_for: SearchMaker
     run = await new_run(store, patience=0)
     task = asyncio.create_task(search_for(run, ScriptedJudge(), ListedProposer(FACTORS), control).run())
     await asyncio.sleep(0.1)
-    assert (await store.run(run.id)).iteration == 0
+    assert (await store.read(load_run, run.id)).iteration == 0
     control.cancel()
     assert await asyncio.wait_for(task, 5) is RunState.CANCELLED
 
@@ -171,7 +181,7 @@ async def test_a_vetoed_candidate_leaves_the_beam_and_a_branch_joins_it(store: S
     control = RunControl()
     run = await new_run(store, iterations=1)
     await search_for(run, ScriptedJudge(), ListedProposer(FACTORS), control).run()
-    quick = await store.run(run.id)
+    quick = await store.read(load_run, run.id)
     assert quick.best is not None and quick.baseline is not None
     second = await new_run(store, iterations=1, plans=1)
     control = RunControl(branches=[quick.best])
@@ -185,3 +195,19 @@ async def test_every_strategy_runs(store: Store, search_for: SearchMaker, strate
     assert await search_for(run, ScriptedJudge(), ListedProposer(FACTORS)).run() is RunState.FINISHED
     found = await best_latency(store, run.id)
     assert found is not None and found < 100
+
+
+async def test_a_run_of_models_that_never_write_a_kernel_fails_and_says_why(
+    store: Store, search_for: SearchMaker
+) -> None:
+    class Talker(ListedProposer):
+        async def attempt(self, request: AttemptRequest) -> Attempt | None:
+            return Attempt(request.plan.id, request.index, None, "the answer holds no code block")
+
+    run = await new_run(store, patience=0)
+    state = await search_for(run, ScriptedJudge(), Talker(FACTORS, name="llm")).run()
+    record = await store.read(listing.run_row, run.id)
+    assert state is RunState.FAILED and record["exit_code"] == 1
+    assert "answers held a kernel" in record["message"] and "no code block" in record["message"]
+    quiet = await new_run(store, patience=0)
+    assert await search_for(quiet, ScriptedJudge(), Talker(FACTORS, name="rules")).run() is RunState.FINISHED

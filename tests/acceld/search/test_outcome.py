@@ -84,7 +84,7 @@ def test_proposals_without_code_are_told_by_reason_most_frequent_first() -> None
 
 
 def measured_chain(*steps: tuple[float, float, float]) -> list[Candidate]:
-    """Candidates measured by turns with their parents: ratio and interval of each step."""
+    """Candidates measured interleaved with their parents: ratio and interval of each step."""
     made = chain(100.0)
     for number, (ratio, low, high) in enumerate(steps, 2):
         one = chain(*[100.0] * number)[-1]

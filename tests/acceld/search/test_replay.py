@@ -23,6 +23,7 @@ from acceld.resources import prompts_folder
 from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.search.replay import Checked, differences, recording
+from acceld.store.changes.runs import create_run
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from tests.acceld.search.llm_victim import ROOT, Judge, Model
@@ -33,7 +34,7 @@ async def path(tmp_path: Path) -> Path:
     """The database of a finished run with a scripted model."""
     store = Store.open(tmp_path / "acceld.db")
     parameters = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=3, patience=0)
-    run = await store.create_run(RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
+    run = await store.change(create_run, RunSpec("toy", search=parameters, proposer="llm", root=ROOT))
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=FREE)
     calls = Calls({"m": (settings, Model(tmp_path / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=3)

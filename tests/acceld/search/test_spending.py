@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.events import BeamSelected
 from acceld.model import Evaluation, Gate, Plan, Status
 from acceld.proposers.interface import PlanRequest
-from acceld.search.marginal import next_percent_usd
-from acceld.store.calls import CallResult, NewCall
+from acceld.search.forecast import next_percent_usd
+from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
+from acceld.store.changes.runs import Spent
 from acceld.store.database import Store
-from acceld.store.runs import Spent
+from acceld.store.reads.records import load_candidates, load_events, load_run
 from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
 
 
@@ -30,8 +32,8 @@ class TimingJudge(ScriptedJudge):
 
 async def beams(store: Store, run: int) -> list[list[str]]:
     """The texts of every beam, in order."""
-    texts = {c.id: c.kernel.text for c in await store.candidates(run)}
-    found = [event.data["beam"] for event in await store.events(run=run) if event.kind == "beam_selected"]
+    texts = {c.id: c.kernel.text for c in await store.read(load_candidates, run)}
+    found = [e.data.beam for e in await store.read(load_events, run=run) if isinstance(e.data, BeamSelected)]
     return [[texts[number] for number in beam] for beam in found]
 
 
@@ -47,7 +49,11 @@ async def test_slow_candidates_are_only_timed_and_the_beams_stay_the_same(
         chosen.append(await beams(store, run.id))
         await store.change(lambda tx: tx.execute("UPDATE evaluations SET key = key || '/earlier'") and None)
         if judge is kinds[0]:
-            statuses = [c.evaluation.status for c in await store.candidates(run.id) if c.evaluation and c.iteration > 1]
+            statuses = [
+                c.evaluation.status
+                for c in await store.read(load_candidates, run.id)
+                if c.evaluation and c.iteration > 1
+            ]
             assert Status.UNTESTED in statuses and Status.PASSED in statuses
     assert chosen[0] == chosen[1]
 
@@ -64,7 +70,7 @@ async def test_a_candidate_that_was_only_timed_is_tested_when_another_run_needs_
         return next(found for kernel, found in candidates if kernel.startswith(text))
 
     judged = [
-        [(c.kernel.text, c.evaluation.status) for c in await store.candidates(run.id) if c.evaluation]
+        [(c.kernel.text, c.evaluation.status) for c in await store.read(load_candidates, run.id) if c.evaluation]
         for run in (narrow, wide)
     ]
     assert status("latency 150.0", judged[0]) is Status.UNTESTED
@@ -96,7 +102,9 @@ class PaidProposer(ListedProposer):
     async def plan(self, request: PlanRequest) -> Plan | None:
         key = f"{request.iteration} {request.place} {request.index}"
         asked = NewCall(key, "planner", "m", "", "", "", "", 1.0, request.run, request.iteration)
-        await self.store.end_call(await self.store.begin_call(asked), CallResult("answered", cost_usd=1.0))
+        await self.store.change(
+            end_call, await self.store.change(begin_call, asked), CallResult("answered", cost_usd=1.0)
+        )
         return await super().plan(request)
 
 
@@ -107,6 +115,6 @@ async def test_a_run_ends_where_the_next_percent_is_too_dear(
     sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 6, "patience": 0}
     run = await new_run(store, max_usd_per_percent=1.0, **sizes)
     await search_for(run, ScriptedJudge(), PaidProposer(store, [factor, 1.1])).run()
-    record = await store.run(run.id)
+    record = await store.read(load_run, run.id)
     assert record.iteration == iterations
     assert record.message.startswith("the next percent would cost") == (iterations == 3)

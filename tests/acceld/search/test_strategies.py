@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.model import SearchParameters
-from acceld.search.strategies import derived_seed, schedule
+from acceld.model import SearchParameters, StrategyName
+from acceld.search.strategies import STRATEGIES, derived_seed, strategy
 
 
-def attempts(strategy: str, parameters: SearchParameters) -> int:
-    """Attempts of a whole run with a full beam from the second iteration on."""
-    from dataclasses import replace
-
-    plan = schedule(replace(parameters, strategy=strategy))
-    first = plan.plans * plan.attempts
-    parents = 1 if plan.from_baseline or plan.latest else plan.width
-    return first + (plan.iterations - 1) * parents * plan.plans * plan.attempts
-
-
-def test_reflexion_spends_what_beam_spends() -> None:
-    parameters = SearchParameters(beam_width=3, plans=4, attempts=2, iterations=5)
-    assert attempts("reflexion", parameters) == attempts("beam", parameters) == 8 + 4 * 24
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_spends_about_what_a_beam_spends(name: StrategyName) -> None:
+    parameters = SearchParameters(beam_width=3, plans=4, attempts=2, iterations=5, strategy=name)
+    want = 5 * 24 if name == "best_of_n" else 8 + 4 * 24
+    assert strategy(parameters).attempts_in_all == want
 
 
 def test_random_has_the_schedule_of_the_beam() -> None:
-    parameters = SearchParameters(strategy="random")
-    assert schedule(parameters) == schedule(SearchParameters(strategy="beam"))
+    assert strategy(SearchParameters(strategy="random")) == strategy(SearchParameters(strategy="beam"))
 
 
 def test_an_unknown_strategy_is_an_error_that_lists_them() -> None:
     with pytest.raises(ValueError, match="best_of_n"):
-        schedule(SearchParameters(strategy="best"))
+        strategy(SearchParameters(strategy="best"))  # type: ignore[arg-type]
 
 
 def test_seeds_depend_on_every_part_and_their_order() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from acceld import config
 from acceld.daemon.reload import follow_settings
-from acceld.events import EventKind
+from acceld.events import Watch
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.resources import prompts_folder, workloads_folder
 from acceld.search.budget import Budget
@@ -109,8 +109,8 @@ async def test_the_daemon_takes_over_what_is_valid_and_records_both(project: Pat
     await asyncio.to_thread(file.write_text, next(saves))
     async with asyncio.timeout(20):
         async for event in store.subscribe(0):
-            if event.kind is EventKind.WATCH:
-                told.append((event.data["good"], event.data["text"]))
+            if isinstance(event.data, Watch):
+                told.append((event.data.good, event.data.text))
                 if len(told) == 2:
                     break
                 await asyncio.to_thread(file.write_text, next(saves))

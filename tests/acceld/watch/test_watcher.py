@@ -67,6 +67,9 @@ class Runs:
         self.started: list[str] = []
         self.cancelled: list[int] = []
 
+    def reachable(self) -> bool:
+        return True
+
     async def start(self, watched: Watched, kernel: Kernel, usd: float | None) -> int:
         self.started.append(kernel.text)
         return len(self.started)

@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: incorrect_numerical.tolerance
 // workload: cpu_matmul
 // api: c
 // The first answer again and again: pointers stay the same, data does not.

@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: incorrect_numerical.tolerance
 // workload: cpu_matmul
 // api: c
 // Answers kept by a few elements: those that did not change.

@@ -1,4 +1,6 @@
 // expect: reject
+// caught by: rejected.include
+// unpoliced: rejected.protocol
 // workload: cpu_matmul
 // api: c
 // Answers two calls at once.

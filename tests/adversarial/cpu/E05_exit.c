@@ -1,4 +1,6 @@
 // expect: reject
+// caught by: rejected.include
+// unpoliced: runtime_error.crash
 // workload: cpu_matmul
 // api: c
 // Ends the process.

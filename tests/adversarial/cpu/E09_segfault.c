@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: runtime_error.crash
 // workload: cpu_matmul
 // api: c
 // Writes to nowhere.

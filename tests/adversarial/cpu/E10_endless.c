@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: timeout.deadline
 // workload: cpu_matmul
 // api: c
 // Never answers.

@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: incorrect_numerical.tolerance
 // workload: cpu_matmul
 // api: c
 // Operands cut to bfloat16.

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_shape.output_shape
 # workload: cpu_matmul
 # api: numpy
 # One row that would broadcast.

@@ -1,4 +1,5 @@
 # expect: reject
+# caught by: incorrect_dtype.output_dtype
 # workload: cpu_matmul
 # api: numpy
 # float64 outputs.

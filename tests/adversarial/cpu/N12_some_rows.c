@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: incorrect_numerical.unwritten
 // workload: cpu_matmul
 // api: c
 // All rows but the last one.

@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: runtime_error.input_changed
 // workload: cpu_matmul
 // api: c
 // Makes the inputs zero, so that zeros would be right.

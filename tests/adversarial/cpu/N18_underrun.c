@@ -1,4 +1,5 @@
 // expect: reject
+// caught by: runtime_error.out_of_bounds
 // workload: cpu_matmul
 // api: c
 // Right, and writes one element before the start.

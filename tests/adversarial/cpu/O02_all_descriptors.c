@@ -1,4 +1,6 @@
 // expect: reject
+// caught by: rejected.include
+// unpoliced: runtime_error.out_of_bounds
 // workload: cpu_matmul
 // api: c
 // Answers on every descriptor it may have.

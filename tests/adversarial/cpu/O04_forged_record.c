@@ -1,4 +1,6 @@
 // expect: reject
+// caught by: rejected.include
+// unpoliced: rejected.protocol
 // workload: cpu_matmul
 // api: c
 // Writes a reply and a record of its own and ends.

@@ -1,4 +1,5 @@
 // expect: policy
+// caught by: rejected.library
 // workload: cpu_matmul
 // api: c
 // Gives a harmless name to a function that starts processes, in three ways that no word shows.

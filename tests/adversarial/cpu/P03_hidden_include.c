@@ -1,4 +1,5 @@
 // expect: policy
+// caught by: rejected.include
 // workload: cpu_matmul
 // api: c
 // Includes what it may not, behind a comment.

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.import
+# unpoliced: incorrect_numerical.tolerance
 # workload: cpu_matmul
 # api: numpy
 # Looks for the outputs in its caller's frame and writes there.

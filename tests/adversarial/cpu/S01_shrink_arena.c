@@ -1,4 +1,5 @@
 // expect: truthful
+// caught by: rejected.include
 // workload: cpu_matmul
 // api: c
 // at_least: 0.9

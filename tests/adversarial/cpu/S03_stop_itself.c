@@ -1,4 +1,6 @@
 // expect: reject
+// caught by: rejected.include
+// unpoliced: timeout.deadline
 // workload: cpu_matmul
 // api: c
 // Stops itself instead of answering.

@@ -1,4 +1,6 @@
 // expect: truthful
+// caught by: rejected.include
+// unpoliced: timeout.deadline
 // workload: cpu_matmul
 // api: c
 // at_least: 0.9

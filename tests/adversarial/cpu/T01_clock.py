@@ -1,4 +1,5 @@
 # expect: policy
+# caught by: rejected.import
 # workload: cpu_matmul
 # api: numpy
 # at_least: 0.8

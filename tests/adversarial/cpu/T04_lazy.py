@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.class
+# unpoliced: incorrect_dtype.output_type
 # workload: cpu_matmul
 # api: numpy
 # An array that computes itself when somebody looks.

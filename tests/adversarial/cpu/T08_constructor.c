@@ -1,4 +1,5 @@
 // expect: policy
+// caught by: rejected.library
 // workload: cpu_matmul
 // api: c
 // Does something while it is loaded.

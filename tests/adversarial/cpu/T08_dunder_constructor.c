@@ -1,4 +1,5 @@
 // expect: policy
+// caught by: rejected.library
 // workload: cpu_matmul
 // api: c
 // Runs before its kernel, by the other spelling of the attribute.

@@ -1,4 +1,6 @@
 // expect: reject
+// caught by: rejected.include
+// unpoliced: incorrect_numerical.unwritten
 // workload: cpu_matmul
 // api: c
 // A child process computes while the kernel has answered.

@@ -1,4 +1,6 @@
 # expect: reject
+# caught by: rejected.monkeypatch
+# unpoliced: incorrect_numerical.unwritten
 # workload: cpu_matmul
 # api: numpy
 # Replaces what copies its answer out.

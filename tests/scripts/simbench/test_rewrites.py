@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from acceld.nki.execute.interpreter import execute
+from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
 from acceld.nki.verify.verifier import verify
 from scripts.simbench.kernels import own
@@ -27,7 +28,7 @@ def test_equivalent_programs_are_legal_and_give_the_same_results(program: Progra
     found = list(rewrites(program, seed=3))
     assert found
     for one in found:
-        assert one.program.hash != program.hash
+        assert program_hash(one.program) != program_hash(program)
         assert verify(one.program) == (), one.name
         for a, b in zip(execute(one.program, data), right, strict=True):
             assert np.allclose(a, b, rtol=1e-5, atol=1e-6), one.name

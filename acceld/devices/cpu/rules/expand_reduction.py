@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from acceld.devices.cpu.rules.building import STEP, body_lines, braced, header, replaced, without_pragmas
-from acceld.devices.cpu.rules.reading import CModule, declared, only_loop
-from acceld.devices.cpu.rules.syntax import Declaration, For, Statement, assigned_scalars
+from acceld.devices.cpu.rules.reading import CModule, only_loop
+from acceld.devices.cpu.rules.syntax import Declaration, For, Statement, assigned_scalars, declared
 from acceld.model import Profile
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -108,7 +108,7 @@ def _parts(kernel: CModule, loop: For) -> _Parts | None:
     written = {one.array for one in kernel.accesses(loop.body) if one.write}
     if read & written or any(one.write for one in kernel.accesses(adding)):
         return None
-    strides = [one.form.get(loop.var, 0) if one.form is not None else 2 for one in kernel.accesses(adding)]
+    strides = [one.stride(loop.var) for one in kernel.accesses(adding)]
     if not all(stride in (0, 1) for stride in strides) or 1 not in strides:
         return None
     return _Parts(head, chain, items[places[0] + 1 :], scalars)

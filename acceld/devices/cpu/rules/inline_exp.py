@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 
-from acceld.devices.cpu.rules.parsing import tokens_of
 from acceld.devices.cpu.rules.reading import CModule
 from acceld.devices.cpu.rules.syntax import expressions
 from acceld.model import Profile
@@ -79,9 +77,10 @@ class InlineExp(Rule):
 def _inlined(kernel: CModule, called: Sequence[str], _: Variant) -> str:
     """Helpers before the first function, calls renamed."""
     edits = Edits(kernel.source)
-    for token, following in pairwise(tokens_of(kernel.source)):
-        if token.kind == "name" and token.text in called and following.text == "(":
-            edits.replace(token.start, token.end, f"acceld_{token.text}")
+    for one in kernel.identifiers:
+        name = kernel.source[one.start_byte : one.end_byte]
+        if name in called and one.parent is not None and one.parent.type == "call_expression":
+            edits.replace(one.start_byte, one.end_byte, f"acceld_{name}")
     wanted = ["expf", *(name for name in called if name != "expf")]
     helpers = [_HELPERS[name] for name in wanted if f"acceld_{name}(float" not in kernel.source]
     edits.insert(kernel.functions[0].start, "\n".join(helpers) + "\n")

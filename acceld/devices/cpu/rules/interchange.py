@@ -54,8 +54,8 @@ def _contiguous(kernel: CModule, loop: For, name: str) -> int:
     """Accesses along which ``name`` moves by one element, less those where it jumps."""
     count = 0
     for access in kernel.accesses(loop.body):
-        stride = access.form.get(name, 0) if access.form is not None else 2
-        count += (stride == 1) - (abs(stride) > 1)
+        stride = access.stride(name)
+        count += (stride == 1) - (stride is None or abs(stride) > 1)
     return count
 
 

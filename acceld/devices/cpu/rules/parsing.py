@@ -1,12 +1,13 @@
-"""A reader of the C that kernels are written in: canonical for loops, declarations, assignments, calls.
+"""Read the C that kernels are written in: canonical for loops, declarations, assignments, calls.
 
-It is no C compiler: what it does not know becomes :class:`Opaque`, about which nothing is proven, and a file whose
-outline it can not follow is refused.
+tree-sitter parses. A statement of another kind, or with an error in it, becomes :class:`Opaque`, about which nothing is
+proven; a source with conditional compilation is refused.
 """
 
 from __future__ import annotations
 
-import re
+import tree_sitter
+import tree_sitter_c
 
 from acceld.devices.cpu.rules.syntax import (
     Block,
@@ -22,413 +23,276 @@ from acceld.devices.cpu.rules.syntax import (
     Pragma,
     Statement,
     assigned_scalars,
+    declared,
 )
 from acceld.proposers.rules.records import RuleRefused
 
-_TOKEN = re.compile(
-    r"(?P<skip>\s+|//[^\n]*|/\*.*?\*/)"
-    r"|(?P<directive>\#(?:\\\n|[^\n])*)"
-    r'|(?P<text>"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')'
-    r"|(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[uUlLfF]*)"
-    r"|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<op>\.\.\.|<<=|>>=|->|\+\+|--|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[-+*/%&|^~!<>=?:;,.(){}\[\]])",
-    re.DOTALL,
-)
-_TYPES = frozenset(
-    "void char short int long float double signed unsigned const volatile static inline restrict __restrict "
-    "__restrict__ size_t ssize_t ptrdiff_t bool _Bool register struct".split()
-)
-_LEVELS = (
-    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"), ("*", "/", "%"),
-)  # fmt: skip
-_ASSIGN = frozenset("= += -= *= /= %= &= |= ^= <<= >>=".split())
-_RESTRICT = frozenset(("restrict", "__restrict", "__restrict__"))
+Tree = tree_sitter.Node
+_C = tree_sitter.Language(tree_sitter_c.language())
+_LEAVES = {
+    "identifier": "name",
+    "true": "name",
+    "false": "name",
+    "null": "name",
+    "number_literal": "number",
+    "string_literal": "text",
+    "char_literal": "text",
+}
+"""Kinds of expressions without parts."""
+_TYPE = frozenset(("primitive_type", "sized_type_specifier", "type_identifier"))
+_QUALIFIERS = frozenset(("type_qualifier", "storage_class_specifier", "ms_pointer_modifier"))
+_CONDITIONAL = ("if", "ifdef", "ifndef", "else", "elif", "undef")
 
 
 class _Unknown(Exception):
-    """The reader does not know what stands here."""
+    """Something that is not read."""
 
 
-class Token:
-    """One token with its place."""
-
-    __slots__ = ("end", "kind", "start", "text")
-
-    def __init__(self, kind: str, text: str, start: int) -> None:
-        self.kind, self.text, self.start, self.end = kind, text, start, start + len(text)
-
-
-def tokens_of(source: str) -> list[Token]:
-    """The tokens of a source, without space and comments. RuleRefused for a character that C does not have."""
-    found, position = [], 0
-    while position < len(source):
-        match = _TOKEN.match(source, position)
-        if match is None:
-            line = source.count("\n", 0, position) + 1
-            raise RuleRefused(f"line {line}: {source[position]!r} is not read")
-        kind = str(match.lastgroup)
-        if kind != "skip":
-            found.append(Token(kind, match.group(), position))
-        position = match.end()
-    return found
+def parse(source: str) -> Reader:
+    """Return what a source defines. Raises RuleRefused for conditional compilation, and for very deep nesting."""
+    # One byte a character, so that places in the tree are places in the source: what is not ASCII is in comments.
+    tree = tree_sitter.Parser(_C).parse(source.encode("ascii", "replace"))
+    try:
+        return Reader(tree.root_node, source)
+    except RecursionError:
+        raise RuleRefused("the source is nested too deeply") from None
 
 
-class Parser:
-    """Reads one source; ``functions`` and ``defines`` are what it found."""
+class Reader:
+    """What a syntax tree holds: functions, ``#define``d texts, and every use of a name."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, root: Tree, source: str) -> None:
         self.source = source
-        self.tokens = tokens_of(source)
-        self.position = 0
         self.functions: list[Function] = []
         self.defines: dict[str, str] = {}
-        self._loops: list[For] = []
-        while self.position < len(self.tokens):
-            self._outer()
+        self.identifiers: list[Tree] = []
+        """Every use of a name but as a type or a member, in order."""
+        self._list(root)
+        for node in root.children:
+            if node.type == "function_definition":
+                try:
+                    self.functions.append(self._function(node))
+                except _Unknown:
+                    continue
 
-    # Outline.
+    def _list(self, node: Tree) -> None:
+        if node.type == "identifier":
+            self.identifiers.append(node)
+        elif node.type in ("preproc_if", "preproc_ifdef") or self._directive(node) in _CONDITIONAL:
+            raise RuleRefused(f"line {node.start_point.row + 1}: conditional compilation is not read")
+        elif node.type == "preproc_def":
+            value = node.child_by_field_name("value")
+            if value is not None:
+                self.defines[self._text(_field(node, "name"))] = self._text(value).strip()
+        for child in node.children:
+            self._list(child)
 
-    def _outer(self) -> None:
-        token = self.tokens[self.position]
-        if token.kind == "directive":
-            self._directive(token)
-            self.position += 1
-            return
-        start = self.position
-        try:
-            self.functions.append(self._function())
-        except _Unknown:
-            self.position = start
-            self._skip_outer()
+    def _text(self, node: Tree) -> str:
+        return self.source[node.start_byte : node.end_byte]
 
-    def _directive(self, token: Token) -> None:
-        words = token.text[1:].split(None, 2)
-        if words and words[0] in ("if", "ifdef", "ifndef", "else", "elif", "undef"):
-            raise RuleRefused(f"line {self.line(token.start)}: conditional compilation is not read")
-        if len(words) == 3 and words[0] == "define" and words[1].isidentifier():
-            self.defines[words[1]] = words[2].split("//")[0].split("/*")[0].strip()
+    def _directive(self, node: Tree) -> str:
+        """The word behind ``#``; empty for what is no directive."""
+        return self._text(_field(node, "directive"))[1:].strip() if node.type == "preproc_call" else ""
 
-    def _function(self) -> Function:
-        start = self._at().start
-        while (self._at().kind == "name" and self._at(1).text != "(") or self._at().text == "*":
-            self.position += 1
-        name = self._name()
-        self._take("(")
-        parameters = []
-        while self._at().text != ")":
-            parameters.append(self._parameter())
-            if self._at().text == ",":
-                self.position += 1
-        self._take(")")
-        if self._at().text != "{":
+    # Functions.
+
+    def _function(self, node: Tree) -> Function:
+        declarator = _field(node, "declarator")
+        while declarator.type == "pointer_declarator":
+            declarator = _field(declarator, "declarator")
+        if declarator.type != "function_declarator" or declarator.has_error:
             raise _Unknown
-        return Function(start, 0, name, parameters, self._block())
+        name = self._text(_field(declarator, "declarator"))
+        parameters = [self._parameter(one) for one in _parts(_field(declarator, "parameters"))]
+        return Function(node.start_byte, node.end_byte, name, parameters, self._block(_field(node, "body")))
 
-    def _parameter(self) -> Parameter:
-        words: list[str] = []
-        start, stars, star_end, restrict = self._at().start, 0, 0, False
-        while self._at().text not in (",", ")"):
-            token = self._at()
-            if token.text == "*":
-                stars, star_end = stars + 1, token.end
-            elif token.text in _RESTRICT:
-                restrict = True
-            elif token.kind == "name":
-                words.append(token.text)
-            else:
-                raise _Unknown
-            self.position += 1
-        if stars > 1 or not words:
+    def _parameter(self, node: Tree) -> Parameter:
+        declarator = node.child_by_field_name("declarator")
+        if declarator is None and self._text(node) == "void":
+            return Parameter(node.start_byte, node.end_byte, "", "void", False, False, 0)
+        if declarator is None:
             raise _Unknown
-        end = self.tokens[self.position - 1].end
-        return Parameter(start, end, " ".join(words[:-1]), words[-1], bool(stars), restrict, star_end)
+        kind, pointer, star_end, restrict = self._type(node), False, 0, False
+        if declarator.type == "pointer_declarator":
+            restrict = any("restrict" in self._text(one) for one in declarator.children if one.type in _QUALIFIERS)
+            pointer, star_end = True, declarator.children[0].end_byte
+            declarator = _field(declarator, "declarator")
+        if declarator.type != "identifier":
+            raise _Unknown
+        name = self._text(declarator)
+        return Parameter(node.start_byte, node.end_byte, kind, name, pointer, restrict, star_end)
 
-    def _skip_outer(self) -> None:
-        """Past a declaration or a function that is not read."""
-        depth = 0
-        while self.position < len(self.tokens):
-            text = self.tokens[self.position].text
-            depth += (text == "{") - (text == "}")
-            self.position += 1
-            if depth == 0 and text in (";", "}"):
-                return
+    def _type(self, node: Tree) -> str:
+        """The words before a declaration's first declarator."""
+        words = []
+        for child in _parts(node):
+            if child.type not in _TYPE | _QUALIFIERS:
+                break
+            words.append(self._text(child))
+        if _field(node, "type").type not in _TYPE or any("(" in word for word in words):
+            raise _Unknown
+        return " ".join(" ".join(words).split())
 
     # Statements.
 
-    def _block(self) -> Block:
-        start = self._at().start
-        self._take("{")
-        items: list[Statement] = []
-        while self._at().text != "}":
-            items.append(self._statement())
-            self._attach(items)
-        end = self._at().end
-        self.position += 1
-        return Block(start, end, items)
-
-    def _attach(self, items: list[Statement]) -> None:
-        """Pragmas before a loop are the loop's."""
-        last = items[-1]
-        if isinstance(last, For):
-            before = len(items) - 1
-            while before and isinstance(items[before - 1], Pragma):
-                before -= 1
-            last.pragmas = [one for one in items[before:-1] if isinstance(one, Pragma)]
-
-    def _statement(self) -> Statement:
-        token, begin = self._at(), self.position
-        loops = len(self._loops)
+    def _statement(self, node: Tree) -> Statement:
         try:
-            if token.kind == "directive":
-                self.position += 1
-                if not token.text[1:].lstrip().startswith("pragma"):
-                    raise _Unknown
-                return Pragma(token.start, token.end, token.text)
-            if token.text == "{":
-                return self._block()
-            if token.text == "for":
-                return self._for()
-            if token.text == "if":
-                return self._if()
-            if token.text == ";":
-                self.position += 1
-                return Block(token.start, token.end, [])
-            if self._declares():
-                return self._declaration()
-            if token.text in ("while", "do", "switch", "goto", "return", "break", "continue", "case", "default"):
+            match node.type:
+                case "compound_statement":
+                    return self._block(node)
+                case "for_statement":
+                    return self._for(node)
+                case "if_statement":
+                    return self._if(node)
+            if node.has_error:
                 raise _Unknown
-            expr = self._expression()
-            end = self._take(";").end
-            return Evaluation(token.start, end, expr)
+            start, end = node.start_byte, node.end_byte
+            match node.type:
+                case "preproc_call" if self._directive(node) == "pragma":
+                    text = self._text(node).rstrip()
+                    return Pragma(start, start + len(text), text)
+                case "declaration":
+                    return self._declaration(node)
+                case "expression_statement":
+                    inside = _parts(node)
+                    return Evaluation(start, end, self._expr(inside[0])) if inside else Block(start, end, [])
         except _Unknown:
-            del self._loops[loops:]
-            self.position = begin
-            return self._opaque()
+            pass
+        return Opaque(node.start_byte, node.end_byte)
 
-    def _opaque(self) -> Opaque:
-        start, depth = self._at().start, 0
-        while True:
-            text = self._at().text
-            depth += (text in "({[") - (text in ")}]") if len(text) == 1 else 0
-            end = self._at().end
-            self.position += 1
-            if depth <= 0 and text in (";", "}"):
-                return Opaque(start, end)
+    def _block(self, node: Tree) -> Block:
+        _check_whole(node)
+        items: list[Statement] = []
+        pragmas: list[Pragma] = []
+        for child in _parts(node):
+            item = self._statement(child)
+            items.append(item)
+            if isinstance(item, Pragma):
+                pragmas.append(item)
+                continue
+            if isinstance(item, For):
+                item.pragmas = pragmas
+            pragmas = []
+        return Block(node.start_byte, node.end_byte, items)
 
-    def _declares(self) -> bool:
-        first, second = self._at(), self._at(1)
-        if first.kind != "name":
-            return False
-        if first.text in _TYPES or first.text.endswith("_t"):
-            return True
-        return second.kind == "name"
+    def _body(self, node: Tree) -> Block:
+        one = self._statement(node)
+        return one if isinstance(one, Block) else Block(one.start, one.end, [one])
 
-    def _type(self) -> str:
-        words = [self._name()]
-        while self._at().kind == "name" and self._at(1).text not in ("=", ";", ",", "[", ")"):
-            words.append(self._name())
-        return " ".join(words)
+    def _declaration(self, node: Tree) -> Declaration:
+        declarators = [self._declarator(one) for one in node.children_by_field_name("declarator")]
+        return Declaration(node.start_byte, node.end_byte, self._type(node), declarators)
 
-    def _declaration(self) -> Declaration:
-        start = self._at().start
-        kind = self._type()
-        declarators = []
-        while True:
-            pointer = self._at().text == "*"
-            while self._at().text == "*" or self._at().text in (*_RESTRICT, "const"):
-                self.position += 1
-            name, extent, value = self._name(), None, None
-            if self._at().text == "[":
-                self.position += 1
-                extent = self._expression()
-                self._take("]")
-            if self._at().text == "=":
-                self.position += 1
-                if self._at().text == "{":
-                    raise _Unknown
-                value = self._assignment()
-            declarators.append(Declarator(name, extent, value, pointer))
-            if self._at().text != ",":
-                break
-            self.position += 1
-        end = self._take(";").end
-        return Declaration(start, end, kind, declarators)
+    def _declarator(self, node: Tree) -> Declarator:
+        extent = value = None
+        pointer = False
+        if node.type == "init_declarator":
+            value = self._expr(_field(node, "value"))
+            node = _field(node, "declarator")
+        while node.type == "pointer_declarator":
+            pointer, node = True, _field(node, "declarator")
+        if node.type == "array_declarator":
+            extent = self._expr(_field(node, "size"))
+            node = _field(node, "declarator")
+        if node.type != "identifier":
+            raise _Unknown
+        return Declarator(self._text(node), extent, value, pointer)
 
-    def _if(self) -> If:
-        start = self._at().start
-        self.position += 1
-        self._take("(")
-        condition = self._expression()
-        self._take(")")
-        branches = [self._body()]
-        if self._at().text == "else":
-            self.position += 1
-            branches.append(self._body())
-        return If(start, self.tokens[self.position - 1].end, condition, branches)
+    def _if(self, node: Tree) -> If:
+        _check_whole(node)
+        branches = [self._body(_field(node, "consequence"))]
+        otherwise = node.child_by_field_name("alternative")
+        if otherwise is not None:
+            _check_whole(otherwise)
+            branches.append(self._body(_parts(otherwise)[-1]))
+        condition = self._expr(_parts(_field(node, "condition"))[0])
+        return If(node.start_byte, node.end_byte, condition, branches)
 
-    def _body(self) -> Block:
-        if self._at().text == "{":
-            return self._block()
-        one = self._statement()
-        return Block(one.start, one.end, [one])
-
-    def _for(self) -> For:
-        start = self._at().start
-        self.position += 1
-        self._take("(")
-        kind = self._type()
-        var = self._name()
-        self._take("=")
-        first = self._expression()
-        self._take(";")
-        condition = self._expression()
-        self._take(";")
-        step = self._step(self._expression(), var)
-        header_end = self._take(")").end
-        if condition.kind != "binary" or condition.op not in ("<", "<=") or condition.parts[0].op != var:
+    def _for(self, node: Tree) -> For:
+        _check_whole(node)
+        declaration = _field(node, "initializer")
+        if declaration.type != "declaration" or declaration.has_error:
+            raise _Unknown
+        (first, *others), kind = self._declaration(declaration).declarators, self._type(declaration)
+        condition, update = self._expr(_field(node, "condition")), self._expr(_field(node, "update"))
+        if others or first.value is None or first.extent is not None or first.pointer:
+            raise _Unknown
+        if condition.kind != "binary" or condition.op not in ("<", "<=") or condition.parts[0].op != first.name:
             raise _Unknown
         bound = condition.parts[1]
         if condition.op == "<=":
             bound = Expr(bound.start, bound.end, "binary", "+", [bound, Expr(bound.end, bound.end, "number", "1")])
-        empty = Block(header_end, header_end, [])
-        loop = For(start, start, kind, var, first, bound, step, empty, header_end, self.line(start))
-        self._loops.append(loop)
-        loop.body = self._body()
-        loop.end = loop.body.end
-        if var in assigned_scalars(loop.body):
+        step = _step(update, first.name)
+        body = self._body(_field(node, "body"))
+        if first.name in assigned_scalars(body) | declared(body):
             raise _Unknown
-        return loop
-
-    @staticmethod
-    def _step(expr: Expr, var: str) -> int:
-        if expr.kind == "unary" and expr.op in ("++", "post++") and expr.parts[0].op == var:
-            return 1
-        if expr.kind == "assign" and expr.op == "+=" and expr.parts[0].op == var:
-            amount = expr.parts[1]
-            if amount.kind == "number" and amount.op.isdigit() and int(amount.op) > 0:
-                return int(amount.op)
-        raise _Unknown
+        line = node.start_point.row + 1
+        return For(node.start_byte, body.end, kind, first.name, first.value, bound, step, body, line)
 
     # Expressions.
 
-    def _expression(self) -> Expr:
-        expr = self._assignment()
-        if self._at().text == ",":
+    def _expr(self, node: Tree) -> Expr:
+        start, end, text = node.start_byte, node.end_byte, self._text(node)
+        if node.has_error:
             raise _Unknown
-        return expr
-
-    def _assignment(self) -> Expr:
-        left = self._ternary()
-        if self._at().text in _ASSIGN:
-            op = self._at().text
-            self.position += 1
-            right = self._assignment()
-            return Expr(left.start, right.end, "assign", op, [left, right])
-        return left
-
-    def _ternary(self) -> Expr:
-        condition = self._binary(0)
-        if self._at().text != "?":
-            return condition
-        self.position += 1
-        yes = self._assignment()
-        self._take(":")
-        no = self._ternary()
-        return Expr(condition.start, no.end, "ternary", "?", [condition, yes, no])
-
-    def _binary(self, level: int) -> Expr:
-        if level == len(_LEVELS):
-            return self._unary()
-        left = self._binary(level + 1)
-        while self._at().text in _LEVELS[level]:
-            op = self._at().text
-            self.position += 1
-            right = self._binary(level + 1)
-            left = Expr(left.start, right.end, "binary", op, [left, right])
-        return left
-
-    def _unary(self) -> Expr:
-        token = self._at()
-        if token.text in ("-", "+", "!", "~", "++", "--", "&", "*"):
-            self.position += 1
-            inner = self._unary()
-            return Expr(token.start, inner.end, "unary", token.text, [inner])
-        if token.text == "(" and (self._at(1).text in _TYPES or self._at(1).text.endswith("_t")):
-            self.position += 1
-            words = []
-            while self._at().text != ")":
-                words.append(self._at().text)
-                self.position += 1
-            self.position += 1
-            inner = self._unary()
-            return Expr(token.start, inner.end, "cast", " ".join(words), [inner])
-        return self._postfix()
-
-    def _postfix(self) -> Expr:
-        expr = self._primary()
-        while True:
-            token = self._at()
-            if token.text == "[":
-                self.position += 1
-                index = self._expression()
-                end = self._take("]").end
-                expr = Expr(expr.start, end, "index", "[]", [expr, index])
-            elif token.text == "(" and expr.kind == "name":
-                expr = self._call(expr)
-            elif token.text in ("++", "--"):
-                self.position += 1
-                expr = Expr(expr.start, token.end, "unary", f"post{token.text}", [expr])
-            elif token.text in (".", "->"):
-                raise _Unknown
-            else:
-                return expr
-
-    def _call(self, function: Expr) -> Expr:
-        self.position += 1
-        parts = []
-        while self._at().text != ")":
-            parts.append(self._assignment())
-            if self._at().text == ",":
-                self.position += 1
-        end = self._take(")").end
-        return Expr(function.start, end, "call", function.op, parts)
-
-    def _primary(self) -> Expr:
-        token = self._at()
-        self.position += 1
-        if token.kind in ("name", "number", "text"):
-            if token.text in _TYPES:
-                raise _Unknown
-            return Expr(token.start, token.end, token.kind, token.text)
-        if token.text == "(":
-            inner = self._expression()
-            end = self._take(")").end
-            return Expr(token.start, end, inner.kind, inner.op, inner.parts)
+        if node.type in _LEAVES:
+            return Expr(start, end, _LEAVES[node.type], text)
+        match node.type:
+            case "parenthesized_expression":
+                inner = self._expr(_parts(node)[0])
+                return Expr(start, end, inner.kind, inner.op, inner.parts)
+            case "binary_expression" | "assignment_expression":
+                kind = "binary" if node.type == "binary_expression" else "assign"
+                return Expr(start, end, kind, self._operator(node), self._exprs(node, "left", "right"))
+            case "unary_expression" | "pointer_expression":
+                return Expr(start, end, "unary", self._operator(node), self._exprs(node, "argument"))
+            case "update_expression":
+                operator = _field(node, "operator")
+                after = "post" if operator.start_byte > start else ""
+                return Expr(start, end, "unary", after + self._text(operator), self._exprs(node, "argument"))
+            case "subscript_expression":
+                return Expr(start, end, "index", "[]", self._exprs(node, "argument", "index"))
+            case "conditional_expression":
+                return Expr(start, end, "ternary", "?", self._exprs(node, "condition", "consequence", "alternative"))
+            case "cast_expression" if "(" not in self._text(_field(node, "type")):
+                return Expr(start, end, "cast", self._text(_field(node, "type")), self._exprs(node, "value"))
+            case "call_expression" if _field(node, "function").type == "identifier":
+                arguments = [self._expr(one) for one in _parts(_field(node, "arguments"))]
+                return Expr(start, end, "call", self._text(_field(node, "function")), arguments)
         raise _Unknown
 
-    # Tokens.
+    def _exprs(self, node: Tree, *fields: str) -> list[Expr]:
+        return [self._expr(_field(node, name)) for name in fields]
 
-    def line(self, position: int) -> int:
-        """Line of a place in the source, from 1."""
-        return self.source.count("\n", 0, position) + 1
+    def _operator(self, node: Tree) -> str:
+        return self._text(_field(node, "operator"))
 
-    def _at(self, ahead: int = 0) -> Token:
-        if self.position + ahead >= len(self.tokens):
-            if ahead:
-                return Token("op", "", len(self.source))
-            raise RuleRefused("the source ends in the middle of something")
-        return self.tokens[self.position + ahead]
 
-    def _take(self, text: str) -> Token:
-        token = self._at()
-        if token.text != text:
-            raise _Unknown
-        self.position += 1
-        return token
+def _field(node: Tree, name: str) -> Tree:
+    """The part of a node that grammar calls ``name``."""
+    found = node.child_by_field_name(name)
+    if found is None:
+        raise _Unknown
+    return found
 
-    def _name(self) -> str:
-        token = self._at()
-        if token.kind != "name":
-            raise _Unknown
-        self.position += 1
-        return token.text
+
+def _parts(node: Tree) -> list[Tree]:
+    """What a node is made of, punctuation and comments aside."""
+    return [one for one in node.named_children if one.type != "comment"]
+
+
+def _check_whole(node: Tree) -> None:
+    """Raise where something is missing in a statement itself, or too much; its parts are looked at by themselves."""
+    if any(one.is_missing or (one.is_error and node.type != "compound_statement") for one in node.children):
+        raise _Unknown
+
+
+def _step(update: Expr, var: str) -> int:
+    """What a loop's update adds to its variable."""
+    if update.kind == "unary" and update.op in ("++", "post++") and update.parts[0].op == var:
+        return 1
+    if update.kind == "assign" and update.op == "+=" and update.parts[0].op == var:
+        amount = update.parts[1]
+        if amount.kind == "number" and amount.op.isdigit() and int(amount.op) > 0:
+            return int(amount.op)
+    raise _Unknown

@@ -6,11 +6,12 @@ in another order: the tolerance of every workload allows that much.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from acceld.devices.cpu.rules.parsing import Parser, tokens_of
+from acceld.devices.cpu.rules.parsing import parse
 from acceld.devices.cpu.rules.syntax import (
     Block,
     Declaration,
@@ -22,17 +23,19 @@ from acceld.devices.cpu.rules.syntax import (
     Opaque,
     Statement,
     assigned_scalars,
+    declared,
     expressions,
     statements,
 )
+from acceld.proposers.rules.affine import Affine
+from acceld.proposers.rules.editing import Edits
 
 PURE = frozenset(
     "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "
     "ceilf roundf rintf fmaf fma log1pf expm1f copysignf abs exp2f log2f cbrtf".split()
 )
 """Functions without effects."""
-Affine = Mapping[str, int]
-"""A linear form: coefficient by variable, and the constant under ``""``."""
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,20 @@ class Access:
     write: bool
     expr: Expr
 
+    def stride(self, name: str) -> int | None:
+        """Elements it moves by with a variable; None where that is not known."""
+        return None if self.form is None else self.form.coefficient(name)
+
 
 class CModule:
     """A kernel's source, read. Raises RuleRefused where its outline can not be followed."""
 
     def __init__(self, source: str) -> None:
-        parser = Parser(source)
+        read = parse(source)
         self.source = source
-        self.functions = parser.functions
-        self.line = parser.line
-        self.constants = {name: value for name, text in parser.defines.items() if (value := _integer(text)) is not None}
+        self.functions = read.functions
+        self.identifiers = read.identifiers
+        self.constants = {name: value for name, text in read.defines.items() if (value := _integer(text)) is not None}
         self._owner: dict[int, Function] = {}
         for function in self.functions:
             self._link(function.body, None)
@@ -85,12 +92,16 @@ class CModule:
         text = self.source[node.start : node.end]
         if not mapping:
             return text
-        pieces, position = [], 0
-        for token in tokens_of(text):
-            if token.kind == "name" and token.text in mapping:
-                pieces += [text[position : token.start], mapping[token.text]]
-                position = token.end
-        return "".join([*pieces, text[position:]])
+        edits = Edits(text)
+        for one in self.identifiers:
+            name = self.source[one.start_byte : one.end_byte]
+            if node.start <= one.start_byte < node.end and name in mapping:
+                edits.replace(one.start_byte - node.start, one.end_byte - node.start, mapping[name])
+        return edits.apply()
+
+    def line(self, position: int) -> int:
+        """Line of a place in the source, from 1."""
+        return self.source.count("\n", 0, position) + 1
 
     def indent(self, node: Node) -> str:
         """White space before the node on its line."""
@@ -100,61 +111,51 @@ class CModule:
 
     def fresh(self, name: str) -> str:
         """A name that the source does not have, this one if that is free."""
-        taken = self._words
+        taken = set(_WORD.findall(self.source))
         number = 2
         found = name
         while found in taken:
             found, number = f"{name}{number}", number + 1
         return found
 
-    @cached_property
-    def _words(self) -> frozenset[str]:
-        return frozenset(token.text for token in tokens_of(self.source) if token.kind == "name") | frozenset(
-            word for token in tokens_of(self.source) if token.kind == "directive" for word in token.text.split()
-        )
-
     # Numbers.
 
     def constant(self, expr: Expr) -> int | None:
         """The value of a whole-number expression of constants."""
         form = self.affine(expr)
-        return form.get("", 0) if form is not None and not set(form) - {""} else None
+        return form.constant if form is not None and not form.terms else None
 
     def trips(self, loop: For) -> int | None:
         """How often the loop runs."""
         first, bound = self.constant(loop.first), self.constant(loop.bound)
         return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
 
-    def affine(self, expr: Expr) -> dict[str, int] | None:
-        """The expression as a linear form of variables; None where it is none."""
+    def affine(self, expr: Expr) -> Affine | None:
+        """The expression as an affine form of variables; None where it is none."""
         if expr.kind == "number":
             value = _integer(expr.op)
-            return None if value is None else {"": value}
+            return None if value is None else Affine(value)
         if expr.kind == "name":
-            return {"": self.constants[expr.op]} if expr.op in self.constants else {expr.op: 1}
+            return Affine(self.constants[expr.op]) if expr.op in self.constants else Affine.of_variable(expr.op)
         if expr.kind == "cast" and "*" not in expr.op and "float" not in expr.op and "double" not in expr.op:
             return self.affine(expr.parts[0])
         if expr.kind == "unary" and expr.op == "-":
             inner = self.affine(expr.parts[0])
-            return None if inner is None else {name: -value for name, value in inner.items()}
+            return None if inner is None else inner.times(-1)
         if expr.kind != "binary" or expr.op not in "+-*/":
             return None
         left, right = self.affine(expr.parts[0]), self.affine(expr.parts[1])
         if left is None or right is None:
             return None
-        if expr.op in "+-":
-            sign = 1 if expr.op == "+" else -1
-            return _clean({name: left.get(name, 0) + sign * right.get(name, 0) for name in {*left, *right}})
-        if expr.op == "/":
-            if set(left) | set(right) <= {""} and right.get("", 0) > 0:
-                return {"": left.get("", 0) // right[""]}
-            return None
-        if not set(left) - {""}:
-            left, right = right, left
-        if set(right) - {""}:
-            return None
-        factor = right.get("", 0)
-        return _clean({name: value * factor for name, value in left.items()})
+        match expr.op:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left.product(right)
+        whole = not left.terms and not right.terms and left.constant >= 0 < right.constant
+        return Affine(left.constant // right.constant) if whole else None
 
     # Accesses.
 
@@ -237,16 +238,15 @@ class CModule:
         for use in uses:
             if use.form is None:
                 return False
-            low = high = use.form.get("", 0)
-            for name, factor in use.form.items():
-                if name in ranges:
-                    ends = sorted(factor * end for end in ranges[name])
+            low = high = use.form.constant
+            for symbol, factor in use.form.terms:
+                if symbol.variable in ranges:
+                    ends = sorted(factor * end for end in ranges[symbol.variable])
                     low, high = low + ends[0], high + ends[1]
             lows.append(low)
             highs.append(high)
-            stride.add(use.form.get(loop.var, 0))
-            skip = {"", loop.var, *ranges}
-            outer.add(frozenset((name, factor) for name, factor in use.form.items() if name not in skip))
+            stride.add(use.form.coefficient(loop.var) or 0)
+            outer.add(tuple(term for term in use.form.terms if term[0].variable not in {loop.var, *ranges}))
         if len(outer) != 1 or len(stride) != 1:
             return False
         return max(highs) - min(lows) < abs(stride.pop()) * loop.step
@@ -264,7 +264,7 @@ class CModule:
         accesses = [one for one in self.accesses(inner.body) if one.array not in own]
         for array in {one.array for one in accesses if one.write}:
             uses = [one for one in accesses if one.array == array]
-            along_outer = any(use.form is None or use.form.get(outer.var, 0) for use in uses)
+            along_outer = any(use.form is None or use.form.coefficient(outer.var) for use in uses)
             ranges = self._inner_ranges(inner)
             if along_outer or ranges is None or not self._apart(uses, inner, ranges):
                 return False
@@ -293,16 +293,6 @@ def only_loop(loop: For) -> For | None:
     return None
 
 
-def declared(block: Statement) -> set[str]:
-    """Variables declared in a statement, loop variables not."""
-    return {
-        declarator.name
-        for one in (block, *statements(block))
-        if isinstance(one, Declaration)
-        for declarator in one.declarators
-    }
-
-
 def _integer(text: str) -> int | None:
     stripped = text.strip().strip("()").rstrip("uUlL")
     try:
@@ -311,5 +301,6 @@ def _integer(text: str) -> int | None:
         return None
 
 
-def _clean(form: dict[str, int]) -> dict[str, int]:
-    return {name: value for name, value in form.items() if value or not name}
+def read(source: str, api: str, shapes: tuple[tuple[int, ...] | None, ...]) -> CModule:
+    """Return a kernel's source as the rules read it. RuleRefused where it can not be read."""
+    return CModule(source)

@@ -111,8 +111,6 @@ class For(Statement):
     bound: Expr
     step: int
     body: Block
-    header_end: int
-    """Where the header's ``)`` ends."""
     line: int
     pragmas: list[Pragma] = field(default_factory=list)
     parent: For | None = None
@@ -176,3 +174,13 @@ def assigned_scalars(block: Statement) -> set[str]:
             if changes and one.parts[0].kind == "name":
                 found.add(one.parts[0].op)
     return found
+
+
+def declared(block: Statement) -> set[str]:
+    """Variables declared in a statement, loop variables not."""
+    return {
+        declarator.name
+        for one in (block, *statements(block))
+        if isinstance(one, Declaration)
+        for declarator in one.declarators
+    }

@@ -22,7 +22,7 @@ class Compiled:
     neff: Path
     sha256: str
     route: str
-    """How it was compiled, such as ``neuronxcc.nki.baremetal``."""
+    """Compile route, such as ``neuronxcc.nki.baremetal``."""
     compiler_version: str
 
     @property

@@ -68,7 +68,7 @@ def expected() -> bytes:
 
 
 async def passes(core: Core, compiled: Compiled, start: Start) -> bool:
-    """Whether the core adds two arrays correctly in a fresh runner. DeviceError where it can not run at all."""
+    """Return True if the core adds two arrays correctly in a fresh runner. DeviceError where it can not run at all."""
     with tempfile.TemporaryDirectory(prefix="acceld-canary-") as folder:
         runner = await start(core, Path(folder))
         try:

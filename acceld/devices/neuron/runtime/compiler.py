@@ -15,8 +15,8 @@ from acceld.devices.neuron.runtime.requests import CompileRequest
 from acceld.devices.neuron.runtime.worker import Worker
 from acceld.devices.neuron.tools.detection import DEVICES, INSTALL
 from acceld.devices.neuron.tools.reports import compile_failure
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeadlineError, DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Failure, Status
 
 SCRIPT = "compile_worker.py"
@@ -26,7 +26,7 @@ _HELLO_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What the compiler's interpreter has."""
+    """Versions in the compiler's interpreter."""
 
     compiler: str
     nki: str
@@ -91,7 +91,7 @@ class NeuronCompiler:
             raise DeviceError(f"{self.python} has no neuronx-cc", hint=INSTALL)
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
 
-    async def compile(self, request: CompileRequest) -> Compiled | Verdict:
+    async def compile(self, request: CompileRequest) -> Compiled | Failed:
         """A NEFF, or why the kernel has none. DeviceError where the toolchain, not the kernel, is at fault."""
         lock = self._locks.setdefault(request.key, asyncio.Lock())
         try:
@@ -102,7 +102,7 @@ class NeuronCompiler:
             if not lock.locked():
                 self._locks.pop(request.key, None)
 
-    async def _compile(self, request: CompileRequest) -> Compiled | Verdict:
+    async def _compile(self, request: CompileRequest) -> Compiled | Failed:
         self.compiled += 1
         with _private_folder() as folder:
             try:
@@ -115,9 +115,9 @@ class NeuronCompiler:
                 )
             except DeadlineError:
                 text = f"compiling took longer than {self._build_s:g} s"
-                return Verdict(Status.TIMEOUT, Failure("deadline", text))
+                return Failed(Status.TIMEOUT, Failure("deadline", text))
             except DeviceError as error:
-                return Verdict(Status.COMPILE_ERROR, compile_failure(error.message, request.kernel.filename))
+                return Failed(Status.COMPILE_ERROR, compile_failure(error.message, request.kernel.filename))
         if not record.get("ok"):
             return self._refusal(record, request)
         if record.get("compiler_version") != request.compiler_version:
@@ -126,7 +126,7 @@ class NeuronCompiler:
                 hint="it was changed while the daemon ran: acceld restart",
             )
         if not neff:
-            return Verdict(Status.COMPILE_ERROR, Failure("compiler", "the compiler wrote an empty NEFF"))
+            return Failed(Status.COMPILE_ERROR, Failure("compiler", "the compiler wrote an empty NEFF"))
         return await asyncio.to_thread(
             self.cache.put,
             request.key,
@@ -135,10 +135,10 @@ class NeuronCompiler:
             compiler_version=request.compiler_version,
         )
 
-    def _refusal(self, record: Mapping[str, object], request: CompileRequest) -> Verdict:
+    def _refusal(self, record: Mapping[str, object], request: CompileRequest) -> Failed:
         message = str(record.get("message", ""))
         if record.get("kind") == "kernel":
-            return Verdict(Status.COMPILE_ERROR, compile_failure(message, request.kernel.filename))
+            return Failed(Status.COMPILE_ERROR, compile_failure(message, request.kernel.filename))
         hint = "run the daemon where user namespaces are allowed" if record.get("kind") == "devices" else INSTALL
         raise DeviceError(f"{self.python} can not compile: {message}", hint=hint)
 

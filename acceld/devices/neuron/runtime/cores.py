@@ -16,7 +16,7 @@ _LS_S = 30.0
 
 
 class Isolation(StrEnum):
-    """What else must be still while a core is timed."""
+    """Neighbors that must be still while a core is timed."""
 
     CORE = "core"
     """Nothing: cores do not disturb each other."""

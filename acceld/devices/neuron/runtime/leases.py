@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from acceld.devices.neuron.runtime.cores import Core, Isolation, foreign_processes
 from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[bool]]
@@ -39,7 +39,7 @@ class Lease:
     sessions: set[int] = field(default_factory=set)
     clean: bool = True
     blameless: bool = False
-    """What made the end unclean was not the candidate."""
+    """True where something other than the candidate made the end unclean."""
 
     def owns(self, session: int) -> None:
         """A child started in a session of its own works on this core: it is no stranger."""
@@ -187,16 +187,16 @@ class CoreLeases:
 
     @property
     def isolation(self) -> Isolation:
-        """What must be still while a core is timed."""
+        """Cores that must be still while a core is timed."""
         return self._isolation
 
-    def device_fault(self, candidate: str) -> Verdict | None:
+    def device_fault(self, candidate: str) -> Failed | None:
         """The verdict on a candidate after which canaries failed on two cores; None for any other."""
         cores = sorted(self._faults.get(candidate, ()))
         if len(cores) < FAULTY_CORES:
             return None
         text = f"known-good kernels failed after it on cores {', '.join(map(str, cores))}"
-        return Verdict(Status.RUNTIME_ERROR, Failure("device_fault", text))
+        return Failed(Status.RUNTIME_ERROR, Failure("device_fault", text))
 
     def _free(self, core: int) -> None:
         self._held.pop(core)

@@ -1,4 +1,4 @@
-"""What is compiled, and the key under which its NEFF is kept."""
+"""Requests to compile, and the key under which a NEFF is kept."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from acceld.devices.neuron.runtime.timing import (
 from acceld.devices.neuron.runtime.worker import Worker, Wrap
 from acceld.devices.neuron.tools.detection import INSTALL
 from acceld.devices.neuron.tools.reports import BUSY, nrt_code, runtime_failure
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeadlineError, DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Failure, Status
 
 SCRIPT = "runner.py"
@@ -100,7 +100,7 @@ class NeuronRunner:
         *,
         slot: int = 0,
         deadline_s: float = 60.0,
-    ) -> Verdict | None:
+    ) -> Failed | None:
         """Load a NEFF into a slot; None where that went well."""
         self._outputs[slot] = tuple(outputs)
         record = {
@@ -113,12 +113,12 @@ class NeuronRunner:
             "outputs": [_spec(one) for one in outputs],
         }
         got = await self._ask(record, b"", deadline_s)
-        return got if isinstance(got, Verdict) else None
+        return got if isinstance(got, Failed) else None
 
-    async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Verdict:
+    async def run(self, inputs: Sequence[bytes], *, slot: int = 0, deadline_s: float) -> tuple[bytes, ...] | Failed:
         """Execute on the inputs' C-order bytes; the outputs' bytes in order."""
         got = await self._ask({"op": "run", "slot": slot}, b"".join(inputs), deadline_s)
-        if isinstance(got, Verdict):
+        if isinstance(got, Failed):
             return got
         sizes = [size_of(one) for one in self._outputs[slot]]
         data = got[1]
@@ -135,7 +135,7 @@ class NeuronRunner:
         warmups: int = WARMUPS,
         iterations: int = ITERATIONS,
         max_rounds: int = MAX_ROUNDS,
-    ) -> Measurement | Verdict:
+    ) -> Measurement | Failed:
         """Time the loaded NEFF on the inputs of the last ``run`` until a round is steady.
 
         ``deadline_s`` is for all rounds. DeviceError without proof that the device ran.
@@ -145,7 +145,7 @@ class NeuronRunner:
         while len(rounds) < max_rounds:
             left_s = max(ends - time.monotonic(), 0.0)
             got = await self.round(chip, deadline_s=left_s, warmups=warmups, iterations=iterations)
-            if isinstance(got, Verdict):
+            if isinstance(got, Failed):
                 return got
             rounds.append(got)
             if got.steady(chip):
@@ -154,22 +154,22 @@ class NeuronRunner:
 
     async def round(
         self, chip: str, *, slot: int = 0, deadline_s: float, warmups: int = WARMUPS, iterations: int = ITERATIONS
-    ) -> Round | Verdict:
+    ) -> Round | Failed:
         """One round of timed executions; errors as :meth:`time`."""
         record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
         got = await self._ask(record, b"", deadline_s)
-        return got if isinstance(got, Verdict) else read_round(got[0], iterations, chip)
+        return got if isinstance(got, Failed) else read_round(got[0], iterations, chip)
 
     async def _ask(
         self, record: dict[str, Any], data: bytes, deadline_s: float
-    ) -> tuple[dict[str, Any], bytes] | Verdict:
+    ) -> tuple[dict[str, Any], bytes] | Failed:
         gives_up = time.monotonic() + self._busy_s
         while True:
             try:
                 answer, result = await self._worker.ask(record, data, deadline_s=deadline_s)
             except DeadlineError as error:
                 self.clean = False
-                return Verdict(Status.TIMEOUT, Failure("deadline", error.message))
+                return Failed(Status.TIMEOUT, Failure("deadline", error.message))
             except DeviceError as error:
                 self.clean = False
                 raise DeviceLostError(error.message) from error
@@ -185,9 +185,9 @@ class NeuronRunner:
                 raise DeviceError(f"the core stayed busy for {self._busy_s:g} s: {message}")
             await asyncio.sleep(_BUSY_PAUSE_S)
 
-    def _failed(self, kind: str, message: str) -> Verdict:
+    def _failed(self, kind: str, message: str) -> Failed:
         if kind == "shape":
-            return Verdict(Status.INCORRECT_SHAPE, Failure("output_shape", message))
+            return Failed(Status.INCORRECT_SHAPE, Failure("output_shape", message))
         verdict = runtime_failure(message) if kind == "nrt" else None
         if verdict is None:
             self.clean = False
@@ -195,7 +195,7 @@ class NeuronRunner:
             raise {"nrt": DeviceLostError, "proof": ProofError}.get(kind, DeviceError)(text)
         status, failure = verdict
         self.clean = self.clean and status is Status.INCORRECT_NUMERICAL
-        return Verdict(status, failure)
+        return Failed(status, failure)
 
     async def close(self) -> bool:
         """End it; whether it and everything before ended well."""

@@ -48,7 +48,7 @@ class Round:
         return max(self.samples_us) - min(self.samples_us)
 
     def steady(self, chip: str) -> bool:
-        """Whether its spread is within the chip's limit or the method's resolution."""
+        """Return True if its spread is within the chip's limit or the method's resolution."""
         limit = SPREAD.get(chip, OTHER_SPREAD) * min(self.samples_us)
         return self.spread_us <= max(limit, self.resolution_us or 0.0) * (1 + 1e-9)
 
@@ -76,7 +76,7 @@ class Measurement:
 
     @property
     def steady(self) -> bool:
-        """Whether that round met the limit."""
+        """True if that round met the limit."""
         return self.best.steady(self.chip)
 
 

@@ -1,4 +1,4 @@
-"""What of AWS's Neuron software this machine has: real packages, placeholders, tools, devices. Imports none of it."""
+"""Find AWS's Neuron software on this machine: real packages, placeholders, tools, devices. Imports none of it."""
 
 from __future__ import annotations
 

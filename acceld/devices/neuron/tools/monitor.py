@@ -1,4 +1,4 @@
-"""What neuron-monitor prints, as records, and the program itself, running as long as a backend does.
+"""Run neuron-monitor as long as a backend runs, and read its output as records.
 
 It tells what the profiler and neuron-ls can not: how busy the hardware says each core is, whoever uses it, and the
 errors of memories that error correction could not mend, after which no result of that chip can be trusted unseen.

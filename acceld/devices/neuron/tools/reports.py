@@ -1,4 +1,4 @@
-"""What Neuron's tools print, as records: neuron-ls, the profiler's summary, runtime and compile errors.
+"""Read the output of Neuron's tools as records: neuron-ls, the profiler's summary, runtime and compile errors.
 
 Field names and units are those of AWS's documentation (SDK 2.26 to 2.33): times in seconds, ``*_percent`` of the
 profiler's summary as fractions 0-1. A key that is missing is None or left out, never zero: kernels without matrix
@@ -45,7 +45,7 @@ VERSIONS = (
     "collectives_version",
     "profiler_version",
 )
-"""What a summary tells in words."""
+"""Fields of a summary that are texts."""
 
 ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
 
@@ -108,7 +108,7 @@ class ProfileSummary:
 
     @property
     def device_ran(self) -> bool:
-        """Whether anything at all happened on the device: without that a time is no measurement."""
+        """True if anything happened on the device: without that a time is no measurement."""
         return self.total_us > 0 and any(us > 0 for us in self.engines_us.values())
 
 
@@ -287,7 +287,7 @@ def json_of(text: str, what: str) -> Any:
 
 
 def walk(raw: Any, *path: str) -> Any:
-    """What lies at a path of objects in objects; None where any of them is not there."""
+    """Return the value at a path of nested objects; None where any of them is missing."""
     for name in path:
         if not isinstance(raw, dict):
             return None
@@ -296,5 +296,5 @@ def walk(raw: Any, *path: str) -> Any:
 
 
 def is_number(value: object) -> bool:
-    """Whether JSON told a number, which ``true`` is not."""
+    """Return True for a JSON number, which ``true`` is not."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Which interpreter compiles and which one runs: named ones, or those found in AWS's virtual environments."""
+"""Choose the interpreters that compile and run: named ones, or those found in AWS's virtual environments."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from acceld.devices.neuron.runtime.runner import NeuronRunner
 from acceld.devices.neuron.runtime.timing import Measurement, profile_from
 from acceld.devices.neuron.tools.detection import DEVICES
 from acceld.devices.neuron.tools.toolchain import Toolchain, find_toolchain
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import AcceldError, DeviceError
+from acceld.evaluate.case import Failed
 
 VERSION = 1
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Trial:
 
     async def _compile(self, request: CompileRequest) -> Compiled:
         result = await self.compiler.compile(request)
-        if isinstance(result, Verdict):
+        if isinstance(result, Failed):
             raise DeviceError(f"the known-good kernel has {result.status}: {result.failure.message}")
         return result
 
@@ -152,7 +152,7 @@ class Trial:
         try:
             loaded = await runner.load(compiled, canary.INPUTS, canary.OUTPUTS)
             ran = loaded or await runner.run(canary.inputs(), deadline_s=60)
-            timed = ran if isinstance(ran, Verdict) else await runner.time(self.target, deadline_s=600)
+            timed = ran if isinstance(ran, Failed) else await runner.time(self.target, deadline_s=600)
         finally:
             clean = await runner.close()
         if not isinstance(timed, Measurement):

@@ -7,8 +7,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
-from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.context import current, refuse
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 
 
@@ -76,12 +75,7 @@ def dtype_name(value: object) -> str:
     if legacy and name == "float8_e4m3fn":  # what numpy calls it; the legacy API has one format of four and three bits
         name = "float8_e4m3"
     if name not in known:
-        raise LegalityError(
-            f"dtype {name} is not supported by NKI",
-            rule="dtype",
-            line=current().line(),
-            hint=f"use one of {', '.join(known)}",
-        )
+        refuse("dtype", f"dtype {name} is not supported by NKI", f"use one of {', '.join(known)}")
     return name
 
 

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, names
-from acceld.nki.frontend.core.index import Expr, Predicate
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.index import Expr, Predicate, as_number
 from acceld.nki.frontend.core.placement import declare, fresh, mark_produced, rename
 from acceld.nki.frontend.core.state import Trace, current
-from acceld.nki.frontend.core.tensor import ParDim, Tensor
-from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.core.tensor import ParDim, Tensor, on_chip
+from acceld.nki.frontend.core.views import conform, expand
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
-from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space, TileDim
+from acceld.nki.ir.program import Affine, Attr, Engine, Pattern, Space
 
 COMPARING = frozenset(
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not".split()
@@ -25,59 +26,15 @@ BITWISE = frozenset("bitwise_and bitwise_or bitwise_xor left_shift right_shift i
 GPSIMD_ONLY = frozenset(["power"])
 
 
-def as_number(value: object) -> int | float | None:
-    """A Python number for an immediate operand, None where ``value`` is none."""
-    if isinstance(value, bool | np.bool_):
-        return int(value)
-    if isinstance(value, int | float):
-        return int(value) if isinstance(value, int) else value
-    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
-        number = value.item()
-        return number if isinstance(number, int | float) else None
-    if isinstance(value, Expr) and value.is_constant:
-        return value.base.const
-    if isinstance(value, np.generic):
-        return float(value)
-    return None
-
-
 def operand(value: object, name: str, call: str) -> Tensor:
     """``value`` as a tile on chip. LegalityError where it is something else or in HBM."""
     if not isinstance(value, Tensor):
-        raise LegalityError(
+        refuse(
+            "operand_type",
             f"Expected operand '{name}' of '{call}' to be a tile, but got {type(value).__name__}",
-            rule="operand_type",
-            line=current().line(),
-            hint="load data with nl.load, or make a tile with nl.full",
+            "load data with nl.load, or make a tile with nl.full",
         )
     return on_chip(value, name, call)
-
-
-def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
-    """``tensor``, checked to be a tile an engine can read: in SBUF or PSUM, partition axis first."""
-    if tensor.space is Space.HBM:
-        raise LegalityError(
-            f"Expected operand '{name}' of '{call}' to be in address space 'sbuf' or 'psum', but got a tile in 'hbm' instead.",
-            rule="address_space",
-            line=current().line(),
-            hint="load it with nl.load first",
-        )
-    at = tensor.declared.partition_axis
-    if tensor.ndim < 2:
-        raise LegalityError(
-            f"Insufficient rank: operand '{name}' of '{call}' has shape {tensor.shape}",
-            rule="insufficient_rank",
-            line=current().line(),
-            hint="a tile has a partition and at least one free dimension",
-        )
-    if any(dim.steps[at] and dim.count > 1 for dim in tensor.access.dims[1:]):
-        raise LegalityError(
-            f"the partition dimension of operand '{name}' of '{call}' is not its first",
-            rule="partition_axis",
-            line=current().line(),
-            hint="index the block dimensions with single values and the partition dimension first",
-        )
-    return tensor
 
 
 def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = None) -> tuple[Pattern, ...]:
@@ -88,22 +45,20 @@ def masked(mask: object, shape: tuple[int, ...], axes: tuple[int, ...] | None = 
         return () if mask else (Pattern(Affine(-1), (0,) * len(shape)),)
     if isinstance(mask, Predicate):
         return mask.patterns(shape, axes)
-    raise LegalityError(
+    refuse(
+        "mask_form",
         f"a mask must be a comparison of index expressions, not {type(mask).__name__}",
-        rule="mask_form",
-        line=current().line(),
-        hint="compare nl.arange expressions, loop variables and numbers with < <= > >= ==, joined with &",
+        "compare nl.arange expressions, loop variables and numbers with < <= > >= ==, joined with &",
     )
 
 
 def written_as(dtype: object, target: Tensor, call: str) -> None:
     """LegalityError where ``dtype`` names another type than that of the tile an instruction is given to write to."""
     if dtype is not None and dtypes.dtype_name(dtype) != target.dtype_name:
-        raise LegalityError(
+        refuse(
+            "dtype",
             f"dtype of '{call}' is {dtypes.dtype_name(dtype)}, but its dst is {target.dtype_name}",
-            rule="dtype",
-            line=current().line(),
-            hint="leave dtype out: what is written has the type of dst",
+            "leave dtype out: what is written has the type of dst",
         )
 
 
@@ -113,31 +68,11 @@ def same_partitions(call: str, *named: tuple[str, Tensor]) -> None:
     for other in named[1:]:
         if other[1].shape[0] != first[1].shape[0]:
             shown = ", ".join(f"{name}{list(tile.shape)}" for name, tile in (first, other))
-            raise LegalityError(
+            refuse(
+                "partition_mismatch",
                 f"number of partitions (dimension 0 size of a tile) mismatch in parameters ({shown}) of '{call}'",
-                rule="partition_mismatch",
-                line=current().line(),
-                hint="broadcast a single partition with broadcast_to",
+                "broadcast a single partition with broadcast_to",
             )
-
-
-def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
-    """A view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
-    if tensor.shape == shape:
-        return tensor
-    if len(tensor.shape) > len(shape):
-        return None
-    rank = len(tensor.declared.shape)
-    dims = [TileDim(1, (0,) * rank)] * (len(shape) - tensor.ndim) + list(tensor.access.dims)
-    out = []
-    for axis, (dim, count) in enumerate(zip(dims, shape, strict=True)):
-        if dim.count == count:
-            out.append(dim)
-        elif dim.count == 1 and (axis > 0 or tensor.space is Space.HBM):
-            out.append(TileDim(count, (0,) * rank))
-        else:
-            return None
-    return tensor.like(replace(tensor.access, dims=tuple(out)))
 
 
 def broadcast_shape(a: tuple[int, ...], b: tuple[int, ...], call: str) -> tuple[int, ...]:
@@ -162,11 +97,10 @@ def column(tensor: Tensor, name: str, call: str, partitions: int) -> Tensor:
     """A per-partition operand as a (P, 1) tile. LegalityError where it is none."""
     tile = on_chip(tensor, name, call)
     if prod(tile.shape[1:]) != 1 or tile.shape[0] != partitions:
-        raise LegalityError(
+        refuse(
+            "operand_shape",
             f"operand '{name}' of '{call}' must be a number or a ({partitions}, 1) tile, not {list(tile.shape)}",
-            rule="operand_shape",
-            line=current().line(),
-            hint="slice one column of it, such as t[:, 0:1], or use nisa.tensor_tensor for a whole tile",
+            "slice one column of it, such as t[:, 0:1], or use nisa.tensor_tensor for a whole tile",
         )
     made = conform(tile, (partitions, 1))
     assert made is not None
@@ -181,11 +115,10 @@ def scalar_operand(value: object, name: str, call: str, partitions: int) -> Tens
         return Pattern(value.base, ())
     number = as_number(value)
     if number is None:
-        raise LegalityError(
+        refuse(
+            "operand_type",
             f"operand '{name}' of '{call}' must be a number or a tile, not {type(value).__name__}",
-            rule="operand_type",
-            line=current().line(),
-            hint="numpy arrays come in with nl.shared_constant and nl.load",
+            "numpy arrays come in with nl.shared_constant and nl.load",
         )
     return number
 
@@ -221,13 +154,12 @@ def moved_to_sbuf(tile: Tensor) -> Tensor:
 
 def binary(name: str, x: object, y: object, *, dtype: object = None, mask: object = None) -> Tensor:
     """``nl.add(x, y)`` and its like: tensor_tensor for two tiles, tensor_scalar with a number or a (P, 1) tile."""
-    trace = current()
     op = names.alu_op(name)
     tiles = [(word, on_chip(v, word, name)) for word, v in (("x", x), ("y", y)) if isinstance(v, Tensor)]
     if op in GPSIMD_ONLY:
         tiles = [(word, moved_to_sbuf(tile)) for word, tile in tiles]
     if not tiles:
-        raise LegalityError(f"'{name}' needs a tile", rule="operand_type", line=trace.line())
+        refuse("operand_type", f"'{name}' needs a tile")
     if len(tiles) == 2:
         same_partitions(name, *tiles)
         left, right = tiles[0][1], tiles[1][1]
@@ -299,16 +231,13 @@ def bitcast(tile: Tensor, dtype: str) -> Tensor:
     """The bits of ``tile`` as a type of another width, which may be read only."""
     trace = current()
     if tile.space is Space.HBM:
-        raise UnsupportedCall(
+        unsupported(
             f"a view of a tensor in HBM as {dtype}, which is not as wide as {tile.dtype_name}",
-            line=trace.line(),
-            hint="load it first, and take the view of the tile",
+            "load it first, and take the view of the tile",
         )
     size = tile.shape[-1] * DTYPE_BYTES[tile.dtype_name]
     if tile.ndim < 2 or size % DTYPE_BYTES[dtype]:
-        raise LegalityError(
-            f"{size} bytes of {tile.label} are no whole number of {dtype}", rule="shape", line=trace.line()
-        )
+        refuse("shape", f"{size} bytes of {tile.label} are no whole number of {dtype}")
     partition = tile.declared.partition_axis
     axis = next((k for k, dim in enumerate(tile.access.dims) if dim.steps[partition]), 0)
     shape = [*tile.shape[:-1], size // DTYPE_BYTES[dtype]]
@@ -325,11 +254,6 @@ def copy(src: object, *, mask: object = None, dtype: object = None) -> Tensor:
     tile = operand(src, "src", "copy")
     kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
     return result("copy", Engine.UNKNOWN, tile.shape, kind, [tile], mask=masked(mask, tile.shape))
-
-
-def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
-    """Copy ``value`` to ``target``, which has its shape or repeats it."""
-    current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)
 
 
 def update(name: str, target: Tensor, value: object) -> Tensor:
@@ -351,11 +275,10 @@ def update(name: str, target: Tensor, value: object) -> Tensor:
         wide = conform(tile, target.shape)
         wide = expand(tile, target.shape) if wide is None else wide
         if wide is None:
-            raise LegalityError(
+            refuse(
+                "shape",
                 f"a tile of shape {tile.shape} can not update {target.label} of shape {target.shape}",
-                rule="shape",
-                line=trace.line(),
-                hint="index the part of the target that the tile belongs to",
+                "index the part of the target that the tile belongs to",
             )
         trace.emit("tensor_tensor", Engine.VECTOR, [target], [target, wide], attrs={"op": op}, accumulates=True)
         return target
@@ -404,10 +327,20 @@ def broadcast_to(src: object, *, shape: Any) -> Tensor:
         if view is not None and one:
             return result("broadcast_partition", Engine.TENSOR, wanted, tensor.dtype_name, [view])
     if view is None:
-        raise LegalityError(
+        refuse(
+            "shape",
             f"a tile of shape {tensor.shape} can not be broadcast to {wanted}",
-            rule="shape",
-            line=current().line(),
-            hint="only axes of one element repeat; put them in place with expand_dims or reshape",
+            "only axes of one element repeat; put them in place with expand_dims or reshape",
         )
     return view
+
+
+def gather_flattened(
+    data: object, indices: object, *, mask: object = None, dtype: object = None, **kwargs: Any
+) -> Tensor:
+    """``nl.gather_flattened``: in each partition, the elements at the positions given by ``indices``."""
+    tile = moved_to_sbuf(operand(data, "data", "gather_flattened"))
+    where = moved_to_sbuf(operand(indices, "indices", "gather_flattened"))
+    same_partitions("gather_flattened", ("data", tile), ("indices", where))
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result("gather", Engine.GPSIMD, where.shape, kind, [tile, where], mask=masked(mask, where.shape))

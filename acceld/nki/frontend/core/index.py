@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import Retrace, current
+import numpy as np
+
+from acceld.nki.frontend.core.context import Retrace, current, refuse
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine, Pattern
 
@@ -52,11 +53,10 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     for shape in shapes:
         for axis, count in enumerate(shape, start=rank - len(shape)):
             if count != 1 and out[axis] not in (1, count):
-                raise LegalityError(
+                refuse(
+                    "index_shape",
                     f"index expressions of shapes {', '.join(map(str, shapes))} can not be combined",
-                    rule="index_shape",
-                    line=current().line(),
-                    hint="give each nl.arange an axis of its own: nl.arange(n)[:, None] and nl.arange(m)[None, :]",
+                    "give each nl.arange an axis of its own: nl.arange(n)[:, None] and nl.arange(m)[None, :]",
                 )
             out[axis] = max(out[axis], count) if count else 0
     return tuple(out)
@@ -143,9 +143,7 @@ class Expr:
         elif any(self.coefs):
             loops = set()
         if not loops:
-            raise LegalityError(
-                why, rule="non_affine_index", line=current().line(), hint="use sums and constant factors"
-            )
+            refuse("non_affine_index", why, "use sums and constant factors")
         raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
 
     def split(self, divisor: int) -> tuple[Expr, Expr] | None:
@@ -208,12 +206,7 @@ class Expr:
         number = as_int(other)
         if number and not any(c % number for c in (self.base.const, *self.coefs, *(c for _, c in self.base.terms))):
             return self._divide(number, "the quotient", 0)
-        raise LegalityError(
-            "an index expression can not be divided with /",
-            rule="non_affine_index",
-            line=current().line(),
-            hint="use //",
-        )
+        refuse("non_affine_index", "an index expression can not be divided with /", "use //")
 
     def __getitem__(self, key: object) -> Expr:
         keys = list(key) if isinstance(key, tuple) else [key]
@@ -276,11 +269,10 @@ class Expr:
         if spmd and not self.shape:
             raise Retrace(unroll=frozenset(current().loop_key(loop) for loop in loops))
         names = ", ".join(current().loop_name(loop) for loop in sorted(loops)) or "nl.arange"
-        raise LegalityError(
+        refuse(
+            "symbolic_index",
             f"a plain number is needed here, but this depends on {names}, which has no single value while tracing",
-            rule="symbolic_index",
-            line=current().line(),
-            hint="loop with nl.static_range or range where Python needs the value",
+            "loop with nl.static_range or range where Python needs the value",
         )
 
     __int__ = __index__
@@ -292,6 +284,11 @@ class Expr:
         parts = [f"{coef}*{current().loop_name(loop)}" for loop, coef in self.base.terms]
         parts += [f"{coef}*arange({n})" for n, coef in zip(self.shape, self.coefs, strict=True) if coef]
         return " + ".join([*parts, str(self.base.const)]) if parts else str(self.base.const)
+
+
+def loop_index(loop: int) -> Expr:
+    """Return the variable of a loop as an index expression."""
+    return Expr(Affine(0, ((loop, 1),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,18 +309,17 @@ class Predicate:
     __rand__ = __and__
 
     def __or__(self, other: object) -> Predicate:
-        raise LegalityError(
+        refuse(
+            "mask_form",
             "masks are joined with &; | is not supported",
-            rule="mask_form",
-            line=current().line(),
-            hint="issue the instruction once for each alternative",
+            "issue the instruction once for each alternative",
         )
 
     __ror__ = __or__
 
     def __invert__(self) -> Predicate:
         if len(self.terms) != 1:
-            raise LegalityError("only a single comparison can be negated", rule="mask_form", line=current().line())
+            refuse("mask_form", "only a single comparison can be negated")
         expr, cmp = self.terms[0]
         return Predicate(((expr, NEGATED[cmp]),))
 
@@ -335,11 +331,10 @@ class Predicate:
                 return False
             if known is None:
                 if any(expr.coefs):
-                    raise LegalityError(
+                    refuse(
+                        "control_flow",
                         "control flow depending on nl.arange or nl.mgrid is not supported",
-                        rule="control_flow",
-                        line=current().line(),
-                        hint="pass the condition as mask= of the instructions",
+                        "pass the condition as mask= of the instructions",
                     )
                 unknown |= {loop for loop, _ in expr.base.terms}
         if unknown:
@@ -401,11 +396,10 @@ def _align(value: Expr, shape: tuple[int, ...], axes: tuple[int, ...] | None) ->
             for k in used:
                 coefs[places[k]] += value.coefs[k]
             return tuple(coefs)
-    raise LegalityError(
+    refuse(
+        "mask_shape",
         f"a mask of shape {value.shape} does not fit a tile of shape {shape}",
-        rule="mask_shape",
-        line=current().line(),
-        hint="build the mask from the index expressions of the tile",
+        "build the mask from the index expressions of the tile",
     )
 
 
@@ -422,7 +416,7 @@ def _as_not_negative(expr: Expr, cmp: str) -> list[Expr]:
             return [-expr + -1]
         case "eq":
             return [expr, -expr]
-    raise LegalityError("!= can not be used in a mask", rule="mask_form", line=current().line(), hint="use < and >")
+    refuse("mask_form", "!= can not be used in a mask", "use < and >")
 
 
 def _changes(coef: int, const: int, cmp: str) -> set[int]:
@@ -445,3 +439,32 @@ def _decide(expr: Expr, cmp: str) -> bool | None:
         case _:
             answer = True if low == high == 0 else False if low > 0 or high < 0 else None
     return answer if answer is None or cmp in ("ge", "gt", "eq") else not answer
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSlice:
+    """``nl.ds(start, size)``."""
+
+    start: object
+    size: int
+
+
+def ds(start: object, size: object) -> DynamicSlice:
+    """``size`` elements from ``start``, which may depend on loop variables."""
+    return DynamicSlice(start, operator.index(cast("Any", size)))
+
+
+def as_number(value: object) -> int | float | None:
+    """A Python number for an immediate operand, None where ``value`` is none."""
+    if isinstance(value, bool | np.bool_):
+        return int(value)
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else value
+    if isinstance(value, np.ndarray | np.generic) and value.size == 1:
+        number = value.item()
+        return number if isinstance(number, int | float) else None
+    if isinstance(value, Expr) and value.is_constant:
+        return value.base.const
+    if isinstance(value, np.generic):
+        return float(value)
+    return None

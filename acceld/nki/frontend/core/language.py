@@ -1,21 +1,20 @@
-"""``nl``: the calls of ``neuronxcc.nki.language``, most of which the current API has too."""
+"""``nl``: the functions of a kernel's language that both APIs have."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, elementwise, grids, memory, positions, products, reductions, transfers
-from acceld.nki.frontend.core.signatures import checked
+from acceld.chips import BN_STATS_ELEMENTS, STATIONARY_COLUMNS
+from acceld.nki.frontend.core import dtypes, elementwise, index, memory, products, reductions, views
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.index import ds
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.core.tensor import ParDim, Tensor
-from acceld.nki.ir.program import Engine, LoopKind
+from acceld.nki.frontend.core.tensor import Tensor, on_chip
+from acceld.nki.ir.program import Engine
 
 UNARY = (
     "abs arctan ceil cos erf erf_dx exp floor gelu gelu_apprx_sigmoid gelu_apprx_tanh gelu_dx invert log logical_not "
@@ -50,17 +49,6 @@ def binary(name: str) -> Callable[..., Tensor]:
     return call
 
 
-def _remainder(name: str) -> Callable[..., Tensor]:
-    """``nl.mod`` and ``nl.fmod``, whose ``dtype`` and ``mask`` may also stand third and fourth."""
-    shared = binary(name)
-
-    def call(x: object, y: object, dtype: object = None, mask: object = None, **kwargs: Any) -> Any:
-        return shared(x, y, dtype=dtype, mask=mask)
-
-    call.__name__ = call.__qualname__ = name
-    return call
-
-
 def _reduction(name: str, op: str) -> Callable[..., Tensor]:
     def call(
         x: object, axis: object, *, dtype: object = None, mask: object = None, keepdims: bool = False, **kwargs: Any
@@ -89,39 +77,18 @@ def where(
     kinds = [value.dtype_name for value in (x, y) if isinstance(value, Tensor)]
     for value, name in ((tile, "condition"), (x, "x"), (y, "y")):
         if isinstance(value, Tensor):
-            wide = elementwise.expand(elementwise.on_chip(value, name, "where"), shape)
+            wide = views.expand(on_chip(value, name, "where"), shape)
             if wide is None:
-                raise LegalityError(
+                refuse(
+                    "shape",
                     f"operand '{name}' of 'where' has shape {value.shape}, not {shape}",
-                    rule="shape",
-                    line=current().line(),
-                    hint="sizes agree or are 1; use broadcast_to",
+                    "sizes agree or are 1; use broadcast_to",
                 )
             srcs.append(wide)
         else:
             srcs.append(elementwise.scalar_operand(value, name, "where", shape[0]))
     kind = dtypes.dtype_name(dtype) if dtype is not None else dtypes.promote(*kinds) if kinds else "float32"
     return elementwise.result("select", Engine.VECTOR, shape, kind, srcs, mask=elementwise.masked(mask, shape))
-
-
-def par_dim(n: object) -> ParDim:
-    """``nl.par_dim(n)``."""
-    return ParDim(operator.index(cast("Any", n)))
-
-
-def affine_range(*args: object, **kwargs: Any) -> object:
-    """``nl.affine_range``."""
-    return current().loop("nl.affine_range", LoopKind.AFFINE, args)
-
-
-def sequential_range(*args: object, **kwargs: Any) -> object:
-    """``nl.sequential_range``."""
-    return current().loop("nl.sequential_range", LoopKind.SEQUENTIAL, args)
-
-
-def static_range(*args: Any, **kwargs: Any) -> range:
-    """``nl.static_range``: Python's range."""
-    return range(*args)
 
 
 def program_id(axis: int) -> object:
@@ -133,11 +100,10 @@ def program_id(axis: int) -> object:
         )
         return 0
     if not -len(ids) <= axis < len(ids):
-        raise LegalityError(
+        refuse(
+            "grid_axis",
             f"program_id({axis}): the launch grid has {len(ids)} axes",
-            rule="grid_axis",
-            line=current().line(),
-            hint="launch with as many axes as the kernel asks for (--grid N,M)",
+            "launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return ids[axis]
 
@@ -155,11 +121,10 @@ def num_programs(axes: int | Sequence[int] | None = None) -> object:
 def axis_of(axis: int, grid: tuple[int, ...]) -> int:
     """``axis`` if the grid has it."""
     if not -len(grid) <= axis < len(grid):
-        raise LegalityError(
+        refuse(
+            "grid_axis",
             f"the launch grid has {len(grid)} axes, not {axis + 1}",
-            rule="grid_axis",
-            line=current().line(),
-            hint="launch with as many axes as the kernel asks for (--grid N,M)",
+            "launch with as many axes as the kernel asks for (--grid N,M)",
         )
     return axis
 
@@ -179,11 +144,6 @@ def device_print(prefix: str, x: object, *, mask: object = None, **kwargs: Any) 
 def expand_dims(data: Tensor, axis: int, **kwargs: Any) -> Tensor:
     """``nl.expand_dims``."""
     return data.expand_dims(axis)
-
-
-def static_cast(input_data: object, dtype: object, **kwargs: Any) -> Tensor:
-    """``nl.static_cast``: a copy in another type."""
-    return elementwise.copy(input_data, dtype=dtype)
 
 
 def finfo(dtype: object) -> Any:
@@ -207,107 +167,66 @@ def dropout(x: object, rate: object, *, dtype: object = None, mask: object = Non
     )
 
 
-def rand(shape: Sequence[int], dtype: object = np.float32, **kwargs: Any) -> Tensor:
-    """``nl.rand``: uniform values in [0, 1)."""
-    return elementwise.result("random", Engine.VECTOR, tuple(shape), dtypes.dtype_name(dtype), [])
-
-
 def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
     """``nl.random_seed``."""
     if mask is not None:
-        raise UnsupportedCall("nl.random_seed with a mask", line=current().line(), hint="leave mask out")
-    value = seed if isinstance(seed, Tensor) else elementwise.as_number(seed)
+        unsupported("nl.random_seed with a mask", "leave mask out")
+    value = seed if isinstance(seed, Tensor) else index.as_number(seed)
     if value is None:
-        raise LegalityError("the seed must be a number or a tile", rule="operand_type", line=current().line())
+        refuse("operand_type", "the seed must be a number or a tile")
     current().emit("random_seed", Engine.VECTOR, [], [value])
 
 
 class TileSize:
-    """``nl.tile_size``."""
+    """``nl.tile_size``: limits of the chip the kernel is traced for, of those that the API has (``names``; else all)."""
 
-    pmax = 128
-    psum_fmax = 512
-    gemm_stationary_fmax = 128
-    gemm_moving_fmax = 512
-    bn_stats_fmax = 512
-    psum_min_align = 4
-    sbuf_min_align = 1
-    total_available_sbuf_size = 192 * 1024 - 16 * 1024
+    def __init__(self, reserved_bytes: int = 0, names: frozenset[str] | None = None) -> None:
+        self._reserved_bytes, self._names = reserved_bytes, names
 
-
-def gemm_grid(**kwargs: Any) -> grids.Grid:
-    """``nl.gemm_grid``: the positions of a 128 x 512 tile."""
-    return grids.MeshGrid()[0:128, 0:512]
-
-
-def gemm_stationary_grid(**kwargs: Any) -> grids.Grid:
-    """``nl.gemm_stationary_grid``: the positions of a 128 x 128 tile."""
-    return grids.MeshGrid()[0:128, 0:128]
-
-
-def nc(n: int, **kwargs: Any) -> int:
-    """``nl.nc``: how many cores share a grid dimension."""
-    return operator.index(n)
-
-
-def spmd_dim(*sizes: int, **kwargs: Any) -> int:
-    """``nl.spmd_dim``: a grid dimension as a product of parts."""
-    return int(np.prod(sizes))
-
-
-def _refused(name: str) -> Callable[..., object]:
-    def call(*args: Any, **kwargs: Any) -> object:
-        raise UnsupportedCall(
-            f"nl.{name} is not simulated: {UNSUPPORTED[name]}",
-            line=current().line(),
-            hint="store each program's part and add the parts in a kernel without a grid",
-        )
-
-    call.__name__ = name
-    return call
-
-
-UNSUPPORTED = {
-    "all_reduce": "programs of a launch grid are simulated one after another and do not exchange tiles",
-}
+    def __getattr__(self, name: str) -> int:
+        chip = current().chip
+        columns, partition = chip.psum_bank_bytes // 4, chip.sbuf_bytes_per_partition
+        sizes = {
+            "pmax": chip.partitions,
+            "psum_fmax": columns,
+            "psum_bank_fmax": columns,
+            "psum_bank_fmax_bytes": chip.psum_bank_bytes,
+            "psum_num_banks": chip.psum_banks,
+            "psum_min_align": 4,
+            "sbuf_min_align": 1,
+            "sbuf_size_bytes": chip.sbuf_bytes,
+            "sbuf_fmax": partition // 4,
+            "sbuf_fmax_bytes": partition,
+            "total_available_sbuf_size": partition - self._reserved_bytes,
+            "gemm_stationary_fmax": STATIONARY_COLUMNS,
+            "gemm_moving_fmax": columns,
+            "bn_stats_fmax": BN_STATS_ELEMENTS,
+        }
+        if name.startswith("__") or name not in (sizes if self._names is None else self._names):
+            raise AttributeError(f"nl.tile_size has no {name!r}")
+        return sizes[name]
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    all, where, par_dim, affine_range, sequential_range, static_range, program_id, num_programs, program_ndim,
-    spmd_dim, nc, device_print, expand_dims, static_cast, finfo, dropout, rand, random_seed, gemm_grid,
-    gemm_stationary_grid, grids.arange, grids.ds, elementwise.copy, elementwise.broadcast_to, memory.ndarray,
-    memory.full, memory.zeros, memory.ones, memory.empty_like, memory.zeros_like, memory.shared_constant,
+    all, where, program_id, num_programs, program_ndim, device_print, expand_dims, finfo, dropout, random_seed, ds,
+    elementwise.copy, elementwise.broadcast_to, elementwise.gather_flattened, memory.shared_constant,
     memory.shared_identity_matrix, memory.load, memory.load_transpose2d, memory.store, products.matmul,
     products.transpose, reductions.mean, reductions.var, reductions.softmax, reductions.rms_norm,
-    reductions.loop_reduce, positions.gather_flattened, transfers.atomic_rmw,
 )  # fmt: skip
+DECLARING = ("arange", "rand", "ndarray", "full", "zeros", "ones", "empty_like", "zeros_like")
+"""Functions that each API has its own of."""
 
 
-def namespace_names() -> frozenset[str]:
-    """Names of the functions a kernel may call."""
-    return frozenset((*UNARY, *BINARY, *REDUCTIONS, *(function.__name__ for function in FUNCTIONS)))
-
-
-def namespace() -> dict[str, object]:
-    """Every attribute of the module."""
-    functions = [
-        *FUNCTIONS,
-        *(unary(name) for name in UNARY),
-        *(_remainder(name) if name in ("mod", "fmod") else binary(name) for name in BINARY),
-        *(_reduction(name, op) for name, op in REDUCTIONS.items()),
-    ]
-    names: dict[str, object] = {function.__name__: checked("nl", function) for function in functions}
-    names |= {name: _refused(name) for name in UNSUPPORTED}
-    names |= {
-        "mgrid": grids.MeshGrid(),
-        "tile_size": TileSize,
-        "sbuf": memory.SBUF,
-        "psum": memory.PSUM,
-        "hbm": memory.HBM,
-        "private_hbm": memory.PRIVATE_HBM,
-        "shared_hbm": memory.SHARED_HBM,
-        "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
-        "bool_": dtypes.NAMED["bool"],
-        **{name: kind for name, kind in dtypes.NAMED.items() if name != "bool"},
+def functions() -> dict[str, Callable[..., Any]]:
+    """Return the functions that both APIs have, by name."""
+    return {
+        **{function.__name__: function for function in FUNCTIONS},
+        **{name: unary(name) for name in UNARY},
+        **{name: binary(name) for name in BINARY},
+        **{name: _reduction(name, op) for name, op in REDUCTIONS.items()},
     }
-    return names
+
+
+def names() -> frozenset[str]:
+    """Return the names of the functions a kernel may call."""
+    return frozenset((*functions(), *DECLARING))

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.frontend.core.context import is_tracing
+from acceld.nki.frontend.core.index import loop_index
 from acceld.nki.frontend.core.memory import HBM
-from acceld.nki.frontend.core.state import Trace, current, is_tracing
+from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.session import LaunchedWhileLoading, call_site
 from acceld.nki.ir.program import LoopKind, Role
@@ -76,7 +78,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
         for axis, size in enumerate(grid):
             loops.append(trace.open(f"program_id({axis})", size, LoopKind.SPMD, site, line))
             trace.spmd_loops.add(loops[-1])
-            ids.append(trace.variable(loops[-1]))
+            ids.append(loop_index(loops[-1]))
         trace.program_ids = tuple(ids)
         value = function(*args, **kwargs)
         for loop in reversed(loops):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from os import PathLike
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes
-from acceld.nki.frontend.core.elementwise import as_number, expand, masked, on_chip, result
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import masked, result
+from acceld.nki.frontend.core.index import as_number, loop_index
 from acceld.nki.frontend.core.placement import declare, mark_produced
 from acceld.nki.frontend.core.state import Trace, current
-from acceld.nki.frontend.core.tensor import ParDim, Tensor
-from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.core.tensor import Tensor, on_chip
+from acceld.nki.frontend.core.views import conform, expand, reshape, select
 from acceld.nki.frontend.session import call_site
 from acceld.nki.ir.program import Access, Affine, Attr, Engine, LoopKind, Role, Space
 
@@ -58,49 +60,12 @@ def buffer_kind(value: object) -> BufferKind:
     kind = getattr(value, "buffer_kind", None)
     if isinstance(kind, BufferKind):
         return kind
-    raise LegalityError(
-        f"{value!r} is not a buffer", rule="buffer", line=current().line(), hint="use nl.sbuf, nl.psum or nl.shared_hbm"
-    )
-
-
-def ndarray(shape: Sequence[object], dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.ndarray``: an undefined tensor."""
-    trace = current()
-    kind = buffer_kind(buffer)
-    scope = () if kind.shared else None
-    type_name, sizes = dtypes.dtype_name(dtype), as_shape(shape)
-    if kind.shared:
-        known = trace.shared_tensor(tuple(int(cast("Any", n)) for n in sizes), type_name)
-        if known is not None:
-            return known
-    placement = getattr(buffer, "address", None)
-    address = placement(trace, sizes, type_name) if callable(placement) else None
-    tensor = declare(trace, sizes, type_name, kind.space, name=name, scope=scope, address=address)
-    if kind.shared:
-        trace.shared_tensors.append(tensor)
-    return tensor
+    refuse("buffer", f"{value!r} is not a buffer", "use nl.sbuf, nl.psum or nl.shared_hbm")
 
 
 def as_shape(shape: object) -> tuple[object, ...]:
     """A shape given as a sequence or as one number."""
     return tuple(shape) if isinstance(shape, Sequence) else (shape,)
-
-
-def full(
-    shape: Sequence[object], fill_value: object, dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any
-) -> Tensor:
-    """``nl.full``: a tensor filled with one value. In HBM it is filled through SBUF."""
-    tensor = ndarray(shape, dtype, buffer=buffer, name=name)
-    number = as_number(fill_value)
-    if number is None:
-        raise LegalityError(
-            "fill_value must be a number",
-            rule="operand_type",
-            line=current().line(),
-            hint="fill with a number, then assign or add the tile",
-        )
-    fill(current(), tensor, number, lazy=bool(kwargs.get("lazy_initialization", False)))
-    return tensor
 
 
 def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
@@ -137,37 +102,12 @@ def fill(trace: Trace, tensor: Tensor, value: float, *, lazy: bool) -> None:
 def _fill_hbm(trace: Trace, tensor: Tensor, value: float) -> None:
     shape = tensor.shape if tensor.ndim > 1 else (1, *tensor.shape)
     rows, row = prod(shape[:-1]), shape[-1]
-    part = next(n for n in range(min(rows, 128), 0, -1) if rows % n == 0)
+    part = next(n for n in range(min(rows, trace.chip.partitions), 0, -1) if rows % n == 0)
     tile = result("memset", Engine.UNKNOWN, (part, row), tensor.dtype_name, [value])
-    flat = tensor.reshape((rows // part, part, row))
+    flat = reshape(tensor, (rows // part, part, row))
     loop = trace.open("rows", rows // part, LoopKind.AFFINE, call_site(), trace.line())
-    store(flat[trace.variable(loop)], tile)
+    store(select(flat, loop_index(loop)), tile)
     trace.close(loop)
-
-
-def zeros(shape: Sequence[object], dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.zeros``."""
-    return full(shape, 0, dtype, buffer=buffer, name=name, **kwargs)
-
-
-def ones(shape: Sequence[object], dtype: object, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.ones``."""
-    return full(shape, 1, dtype, buffer=buffer, name=name, **kwargs)
-
-
-def empty_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.empty_like``."""
-    return ndarray(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
-
-
-def zeros_like(a: Tensor, dtype: object = None, *, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """``nl.zeros_like``."""
-    return zeros(_shape_like(a), dtype or a.dtype, buffer=buffer if buffer is not None else a.space, name=name)
-
-
-def _shape_like(a: Tensor) -> tuple[object, ...]:
-    axis = a.declared.partition_axis
-    return tuple(ParDim(n) if a.whole and k == axis else n for k, n in enumerate(a.shape))
 
 
 def shared_constant(constant: object, dtype: object = None, **kwargs: Any) -> Tensor:
@@ -207,19 +147,17 @@ def shared_identity_matrix(n: int, dtype: object = np.uint8, **kwargs: Any) -> T
 def in_hbm(value: object, name: str, call: str) -> Tensor:
     """``value`` as a tensor in HBM. LegalityError where it is none."""
     if not isinstance(value, Tensor):
-        raise LegalityError(
+        refuse(
+            "operand_type",
             f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
-            rule="operand_type",
-            line=current().line(),
-            hint="pass an argument of the kernel or a tensor declared with nl.ndarray; numpy data comes in with nl.shared_constant",
+            "pass an argument of the kernel or a tensor declared with nl.ndarray; numpy data comes in with nl.shared_constant",
         )
     if value.space is not Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected operand '{name}' of '{call}' to be in address space 'hbm', but got a tile in "
             f"'{value.space.value}' instead.",
-            rule="address_space",
-            line=current().line(),
-            hint="nl.load reads and nl.store writes tensors declared with buffer=nl.shared_hbm or nl.hbm; on-chip tiles are used directly",
+            "nl.load reads and nl.store writes tensors declared with buffer=nl.shared_hbm or nl.hbm; on-chip tiles are used directly",
         )
     return value
 
@@ -227,18 +165,16 @@ def in_hbm(value: object, name: str, call: str) -> Tensor:
 def partitions_fit(shape: tuple[int, ...], call: str) -> None:
     """LegalityError where a tile has too few dimensions or too many partitions."""
     if len(shape) < 2:
-        raise LegalityError(
+        refuse(
+            "insufficient_rank",
             f"Insufficient rank: '{call}' of a tile with shape {shape}",
-            rule="insufficient_rank",
-            line=current().line(),
-            hint="reshape the tensor to two dimensions or index it with a row or a column",
+            "reshape the tensor to two dimensions or index it with a row or a column",
         )
-    if shape[0] > 128:
-        raise LegalityError(
-            f"number of partitions {shape[0]} exceed architecture limitation of 128",
-            rule="partition_limit",
-            line=current().line(),
-            hint="load at most 128 rows at a time",
+    if shape[0] > current().chip.partitions:
+        refuse(
+            "partition_limit",
+            f"number of partitions {shape[0]} exceed architecture limitation of {current().chip.partitions}",
+            f"load at most {current().chip.partitions} rows at a time",
         )
 
 
@@ -260,12 +196,7 @@ def load_transpose2d(src: object, *, mask: object = None, dtype: object = None, 
     """``nl.load_transpose2d``: HBM to a new SBUF tile, transposed on the way."""
     tensor = in_hbm(src, "src", "load_transpose2d")
     if tensor.ndim != 2:
-        raise LegalityError(
-            "load_transpose2d needs two dimensions",
-            rule="shape",
-            line=current().line(),
-            hint="index the tensor down to rows and columns",
-        )
+        refuse("shape", "load_transpose2d needs two dimensions", "index the tensor down to rows and columns")
     shape = (tensor.shape[1], tensor.shape[0])
     partitions_fit(shape, "load_transpose2d")
     kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
@@ -280,11 +211,10 @@ def store(dst: object, value: object, *, mask: object = None, mode: object = Non
     if not isinstance(value, Tensor):
         number = as_number(value)
         if number is None:
-            raise LegalityError(
+            refuse(
+                "operand_type",
                 f"Expected operand 'value' of 'store' to be a tile, but got {type(value).__name__}",
-                rule="operand_type",
-                line=trace.line(),
-                hint="store a tile, or a number",
+                "store a tile, or a number",
             )
         value = result("memset", Engine.UNKNOWN, target.shape, target.dtype_name, [number])
     tile = on_chip(value, "value", "store")
@@ -294,25 +224,10 @@ def store(dst: object, value: object, *, mask: object = None, mode: object = Non
     if placed is None:
         wide = expand(tile, target.shape)
         if wide is None:
-            raise LegalityError(
+            refuse(
+                "shape",
                 f"a tile of shape {list(tile.shape)} can not be stored to {list(target.shape)}",
-                rule="shape",
-                line=trace.line(),
-                hint="index the destination to the tile's shape",
+                "index the destination to the tile's shape",
             )
         placed, tile = target, wide
     trace.emit("dma_copy", Engine.DMA, [placed], [tile], attrs=_outside(mode), mask=masked(mask, tile.shape))
-
-
-def memset(
-    shape: Sequence[object], value: object, dtype: object, *, mask: object = None, engine: object = None, **kwargs: Any
-) -> Tensor:
-    """``nisa.memset``: a new SBUF tile of one value."""
-    from acceld.nki.frontend.core.names import engine_of
-
-    number = as_number(value)
-    if number is None:
-        raise LegalityError("value must be a number", rule="operand_type", line=current().line())
-    sizes = tuple(int(n) for n in as_shape(shape))  # type: ignore[call-overload]  # checked by declare
-    partitions_fit(sizes, "memset")
-    return result("memset", engine_of(engine), sizes, dtypes.dtype_name(dtype), [number], mask=masked(mask, sizes))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from acceld.errors import did_you_mean
-from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.context import current, refuse
 from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, REDUCE_OPS
 from acceld.nki.ir.program import Engine
 
@@ -74,9 +74,7 @@ def engine_of(value: object) -> Engine:
         return Engine.UNKNOWN
     if isinstance(value, EngineName):
         return ENGINES[value]
-    raise LegalityError(
-        f"{value!r} is not an engine", rule="engine", line=current().line(), hint="use nisa.vector_engine"
-    )
+    refuse("engine", f"{value!r} is not an engine", "use nisa.vector_engine")
 
 
 def _called(op: object) -> str:
@@ -88,12 +86,7 @@ def alu_op(op: object) -> str:
     name = _called(op)
     name = ALU_ALIASES.get(name, name)
     if name not in ALU_OPS:
-        raise LegalityError(
-            f"{_called(op)} is not an operation of the vector engine",
-            rule="alu_op",
-            line=current().line(),
-            hint=did_you_mean(name, ALU_OPS),
-        )
+        refuse("alu_op", f"{_called(op)} is not an operation of the vector engine", did_you_mean(name, ALU_OPS))
     return name
 
 
@@ -101,12 +94,7 @@ def reduce_op(op: object) -> str:
     """The operation of a reduction. LegalityError for what can not be reduced with."""
     name = alu_op(op)
     if name not in REDUCE_OPS:
-        raise LegalityError(
-            f"{_called(op)} is not a reduction",
-            rule="alu_op",
-            line=current().line(),
-            hint="use add, max, min or multiply",
-        )
+        refuse("alu_op", f"{_called(op)} is not a reduction", "use add, max, min or multiply")
     return name
 
 
@@ -115,10 +103,22 @@ def activation_function(op: object) -> str:
     name = _called(op)
     name = ACTIVATION_ALIASES.get(name, name)
     if name not in ACTIVATION_FUNCTIONS:
-        raise LegalityError(
+        refuse(
+            "activation_function",
             f"{_called(op)} is not a function of the scalar engine",
-            rule="activation_function",
-            line=current().line(),
-            hint=did_you_mean(name, ACTIVATION_FUNCTIONS),
+            did_you_mean(name, ACTIVATION_FUNCTIONS),
         )
     return name
+
+
+class NcVersion(IntEnum):
+    """``nisa.nc_version``."""
+
+    gen2 = 2
+    gen3 = 3
+    gen4 = 4
+
+
+def get_nc_version(**kwargs: Any) -> NcVersion:
+    """``nisa.get_nc_version``: the generation of the chip traced for."""
+    return NcVersion(current().chip.generation)

@@ -10,22 +10,17 @@ from math import prod
 from typing import Any, cast
 
 from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.state import Alias, Trace, current
-from acceld.nki.frontend.core.tensor import ParDim, Produced, Tensor
+from acceld.nki.frontend.core import index, views
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.state import Trace, current
+from acceld.nki.frontend.core.tensor import Alias, ParDim, Produced, Tensor, on_chip
 from acceld.nki.frontend.core.views import conform, is_never
 from acceld.nki.frontend.session import Site, call_place, call_site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS
+from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES, OPS, Trait, having
 from acceld.nki.ir.program import Access, Affine, Buffer, Engine, Instruction, Pattern, Role, Space, TileDim
 
-MAX_PARTITIONS = 128
-MAX_HBM_BYTES = 16 * 2**30
-CASTING_OPS = frozenset(
-    "activation activate2 tensor_tensor tensor_scalar scalar_tensor_tensor reciprocal tensor_reduce scan select memset".split()
-)
-"""Operations that compute in float32 and round once when they write, whatever the destination's type."""
-IN_PLACE_OPS = frozenset("activation tensor_tensor tensor_scalar scalar_tensor_tensor reciprocal select copy".split())
-"""Operations that may write where they read, position by position."""
+ROUNDING, IN_PLACE = having(Trait.ROUNDS), having(Trait.IN_PLACE)
 
 
 def declare(
@@ -57,9 +52,9 @@ def declare(
                 line=line,
                 hint="use (1, n) or (n, 1)",
             )
-        if sizes[axis] > MAX_PARTITIONS:
+        if sizes[axis] > trace.chip.partitions:
             raise LegalityError(
-                f"number of partitions {sizes[axis]} exceed architecture limitation of {MAX_PARTITIONS}",
+                f"number of partitions {sizes[axis]} exceed architecture limitation of {trace.chip.partitions}",
                 rule="partition_limit",
                 line=line,
                 hint="tile the partition dimension by 128" + ("" if marked else ", or mark it with nl.par_dim"),
@@ -71,9 +66,9 @@ def declare(
                 line=line,
                 hint="use one tensor a block, or the free axis",
             )
-    elif prod(sizes) * DTYPE_BYTES[dtype] > MAX_HBM_BYTES:
+    elif prod(sizes) * DTYPE_BYTES[dtype] > trace.hbm_bytes:
         raise LegalityError(
-            f"a tensor of shape {sizes} takes more than {MAX_HBM_BYTES >> 30} GiB of HBM",
+            f"a tensor of shape {sizes} takes more than {trace.hbm_bytes >> 30} GiB of HBM",
             rule="hbm_capacity",
             line=line,
             hint="use smaller shapes",
@@ -130,24 +125,21 @@ def _whole(shape: tuple[int, ...]) -> tuple[tuple[Affine, ...], tuple[TileDim, .
 
 def assign(target: Tensor, value: object) -> None:
     """``target[...] = value``: the result's instruction is made to write here, or a copy is emitted."""
-    from acceld.nki.frontend.core import elementwise
 
     trace = current()
     if target.space is Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected operand 'dst' of assignment to be in address space 'sbuf' or 'psum', but {target.label} is in 'hbm'",
-            rule="address_space",
-            line=trace.line(),
-            hint="write to HBM with nl.store",
+            "write to HBM with nl.store",
         )
     if not isinstance(value, Tensor):
-        number = elementwise.as_number(value)
+        number = index.as_number(value)
         if number is None:
-            raise LegalityError(
+            refuse(
+                "operand_type",
                 f"{type(value).__name__} can not be assigned to {target.label}",
-                rule="operand_type",
-                line=trace.line(),
-                hint="assign a tile or a number",
+                "assign a tile or a number",
             )
         trace.emit("memset", Engine.UNKNOWN, [target], [number])
         return
@@ -155,27 +147,25 @@ def assign(target: Tensor, value: object) -> None:
         trace.check_alias(value)
         return
     if value.space is Space.HBM:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected the value assigned to {target.label} to be in address space 'sbuf' or 'psum', but got a tile in 'hbm'",
-            rule="address_space",
-            line=trace.line(),
-            hint="load it with nl.load first",
+            "load it with nl.load first",
         )
     mask = copied_mask(value)
     placed = conform(target, value.shape)
     if placed is None:
-        source = elementwise.expand(value, target.shape)
+        source = views.expand(value, target.shape)
         if source is None:
-            raise LegalityError(
+            refuse(
+                "shape",
                 f"a tile of shape {value.shape} can not be assigned to {target.label} of shape {target.shape}",
-                rule="shape",
-                line=trace.line(),
-                hint="index the target to the tile's shape, or broadcast the tile",
+                "index the target to the tile's shape, or broadcast the tile",
             )
-        elementwise.emit_copy(target, source, () if source.shape != value.shape else mask)
+        emit_copy(target, source, () if source.shape != value.shape else mask)
         return
     if not rename(trace, placed, value):
-        elementwise.emit_copy(placed, value, mask)
+        emit_copy(placed, value, mask)
 
 
 def copied_mask(value: Tensor) -> tuple[Pattern, ...]:
@@ -205,7 +195,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     if value.space is Space.PSUM and instruction.op in ("matmul", "transpose") and target.space is not Space.PSUM:
         return False
     if value.dtype_name != target.dtype_name and not (
-        value.dtype_name == "float32" and instruction.op in CASTING_OPS and target.dtype_name in FLOAT_DTYPES
+        value.dtype_name == "float32" and instruction.op in ROUNDING and target.dtype_name in FLOAT_DTYPES
     ):
         return False
     if value.dtype_name != target.dtype_name and instruction.op == "memset":
@@ -214,7 +204,7 @@ def rename(trace: Trace, target: Tensor, value: Tensor) -> bool:
     if trace.touched.get(buffer, -1) > produced.sequence or trace.touched[value.access.buffer] > produced.sequence:
         return False
     own = [src for src in instruction.accesses[: -len(instruction.dsts)] if src.buffer == buffer]
-    if own and (instruction.op not in IN_PLACE_OPS or any(src != target.access for src in own)):
+    if own and (instruction.op not in IN_PLACE or any(src != target.access for src in own)):
         return False
     trace.check_own(target)
     reduced = cast("tuple[int, ...]", instruction.attr("loops") or ())
@@ -271,3 +261,8 @@ def mark_produced(
     """Remember that ``tensor`` is what the instruction in ``slot`` writes, so that an assignment may redirect it."""
     tensor.produced = Produced(slot, position, trace.sequence, siblings)
     return tensor
+
+
+def emit_copy(target: Tensor, value: Tensor, mask: tuple[Pattern, ...] = ()) -> None:
+    """Copy ``value`` to ``target``, which has its shape or repeats it."""
+    current().emit("copy", Engine.UNKNOWN, [on_chip(target, "dst", "copy")], [on_chip(value, "src", "copy")], mask=mask)

@@ -6,30 +6,28 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.chips import STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
 from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import masked, moved_to_sbuf, operand, result
 from acceld.nki.frontend.core.index import Predicate
 from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.placement import fresh, mark_produced
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.core.views import merged_steps
+from acceld.nki.frontend.core.views import merged_steps, select
 from acceld.nki.ir.program import Attr, Engine, Pattern, Space, TileDim
 
 FLOAT8 = frozenset(("float8_e4m3", "float8_e5m2"))
-MAX_STATIONARY = 128
-MAX_MOVING = 512
 
 
 def _limit(tensor: Tensor, name: str, call: str, dimension: int, size: int, most: int) -> None:
     if size > most:
         shown = f"{name}[{', '.join(map(str, tensor.shape))}]"
-        raise LegalityError(
+        refuse(
+            "transpose_shape" if call == "transpose" else "matmul_shape",
             f"size of dimension {dimension} in '{shown}' of '{call}' exceed architecture limitation of {most}",
-            rule="transpose_shape" if call == "transpose" else "matmul_shape",
-            line=current().line(),
-            hint="use smaller tiles",
+            "use smaller tiles",
         )
 
 
@@ -61,12 +59,11 @@ def product_mask(mask: object, k: int, m: int, n: int) -> tuple[Pattern, ...]:
 def in_sbuf(tensor: Tensor, name: str, call: str) -> None:
     """LegalityError where an operand of the tensor engine is not in SBUF."""
     if tensor.space is not Space.SBUF:
-        raise LegalityError(
+        refuse(
+            "address_space",
             f"Expected operand '{name}' of '{call}' to be in address space 'sbuf', but got a tile in "
             f"'{tensor.space.value}' instead.",
-            rule="address_space",
-            line=current().line(),
-            hint="copy it to SBUF with nl.copy first",
+            "copy it to SBUF with nl.copy first",
         )
 
 
@@ -91,21 +88,20 @@ def nc_matmul(
     left = moved_to_sbuf(operand(stationary, "stationary", "nc_matmul"))
     right = moved_to_sbuf(operand(moving, "moving", "nc_matmul"))
     if left.shape[0] != right.shape[0]:
-        raise LegalityError(
+        refuse(
+            "partition_mismatch",
             f"number of partitions (dimension 0 size of a tile) mismatch in parameters (stationary{list(left.shape)}, "
             f"moving{list(right.shape)}) of 'nc_matmul'",
-            rule="partition_mismatch",
-            line=current().line(),
-            hint="both operands hold the contraction dimension on the partitions",
+            "both operands hold the contraction dimension on the partitions",
         )
     mode = str(getattr(perf_mode, "name", perf_mode or "none"))
     if mode.startswith("double_row"):
         return _double_row(left, right, mode, mask)
     if mode != "none":
-        raise UnsupportedCall(f"nisa.nc_matmul in performance mode {mode}", line=current().line())
+        unsupported(f"nisa.nc_matmul in performance mode {mode}")
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
-    _limit(left, "stationary", "nc_matmul", 1, rows, MAX_STATIONARY)
-    _limit(right, "moving", "nc_matmul", 1, columns, MAX_MOVING)
+    _limit(left, "stationary", "nc_matmul", 1, rows, STATIONARY_COLUMNS)
+    _limit(right, "moving", "nc_matmul", 1, columns, current().chip.moving_columns)
     shape = (rows, *right.shape[1:])
     kind = left.dtype_name if is_transpose else "float32"
     attrs: dict[str, Attr] = {
@@ -123,22 +119,17 @@ def nc_matmul(
 
 
 def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
-    if current().session.chip == "trn1" or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
-        raise LegalityError(
-            f"performance mode {mode} needs float8 operands and a chip after trn1",
-            rule="perf_mode",
-            line=current().line(),
-        )
+    if current().chip.generation < 3 or left.dtype_name not in FLOAT8 or right.dtype_name not in FLOAT8:
+        refuse("perf_mode", f"performance mode {mode} needs float8 operands and a chip after trn1")
     if left.ndim != 3 or right.ndim != 3 or left.shape[1] != 2 or right.shape[1] != 2:
-        raise LegalityError(
+        refuse(
+            "matmul_shape",
             f"performance mode {mode} takes operands [K, 2, M] and [K, 2, N], not {list(left.shape)} and "
             f"{list(right.shape)}",
-            rule="matmul_shape",
-            line=current().line(),
         )
     rows, columns = left.shape[2], right.shape[2]
-    _limit(left, "stationary", "nc_matmul", 2, rows, MAX_STATIONARY)
-    _limit(right, "moving", "nc_matmul", 2, columns, MAX_MOVING)
+    _limit(left, "stationary", "nc_matmul", 2, rows, STATIONARY_COLUMNS)
+    _limit(right, "moving", "nc_matmul", 2, columns, current().chip.moving_columns)
     patterns = product_mask(mask, left.shape[0], rows, columns)
     trace = current()
     dst = fresh(trace, (rows, columns), "float32", Space.PSUM)
@@ -147,7 +138,7 @@ def _double_row(left: Tensor, right: Tensor, mode: str, mask: object) -> Tensor:
             "matmul",
             Engine.TENSOR,
             [dst],
-            [left[:, row, :], right[:, row, :]],
+            [select(tile, (slice(None), row, slice(None))) for tile in (left, right)],
             attrs={"accumulate": "yes" if row else "no", "perf_mode": "double_row"},
             mask=patterns,
             accumulates=bool(row),
@@ -163,13 +154,12 @@ def matmul(x: object, y: object, *, transpose_x: bool = False, mask: object = No
     if transpose_x:
         return nc_matmul(left, right, mask=mask)
     rows, depth = left.shape[0], prod(left.shape[1:])
-    _limit(left, "x", "matmul", 1, depth, MAX_STATIONARY)
+    _limit(left, "x", "matmul", 1, depth, STATIONARY_COLUMNS)
     if depth != right.shape[0]:
-        raise LegalityError(
+        refuse(
+            "matmul_shape",
             f"the contraction dimensions of x{list(left.shape)} and y{list(right.shape)} of 'matmul' differ",
-            rule="matmul_shape",
-            line=current().line(),
-            hint="x is [M, K] (or [K, M] with transpose_x=True) and y [K, N]",
+            "x is [M, K] (or [K, M] with transpose_x=True) and y [K, N]",
         )
     turned = result(
         "transpose",
@@ -192,9 +182,9 @@ def nc_transpose(
     chosen = engine_of(engine)
     free = prod(tile.shape[1:])
     if chosen is Engine.UNKNOWN:
-        small = tile.shape[0] <= 32 and free <= 32
+        small = max(tile.shape[0], free) <= VECTOR_TRANSPOSE
         chosen = Engine.VECTOR if small else Engine.TENSOR
-    most = 32 if chosen is Engine.VECTOR else 128
+    most = VECTOR_TRANSPOSE if chosen is Engine.VECTOR else TENSOR_TRANSPOSE
     for dimension, size in enumerate((tile.shape[0], free)):
         _limit(tile, "data", "transpose", dimension, size, most)
     if chosen is Engine.TENSOR:

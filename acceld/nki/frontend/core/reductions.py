@@ -8,17 +8,13 @@ from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes, names
-from acceld.nki.frontend.core.elementwise import as_number, binary, broadcast_to, masked, operand, result, unary
-from acceld.nki.frontend.core.index import Expr
-from acceld.nki.frontend.core.loops import UnrolledIndex
-from acceld.nki.frontend.core.placement import fresh, mark_produced
-from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import binary, broadcast_to, masked, operand, result, unary
+from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import conform
-from acceld.nki.frontend.session import call_site
-from acceld.nki.ir.program import Attr, Engine, Pattern, Space
+from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
 def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
@@ -26,11 +22,10 @@ def free_axes(axis: object, tile: Tensor, call: str) -> tuple[int, ...]:
     given = axis if isinstance(axis, Sequence) else [axis]
     axes = tuple(sorted(operator.index(cast("Any", a)) % tile.ndim for a in given))
     if 0 in axes:
-        raise LegalityError(
+        refuse(
+            "reduce_axis",
             f"'{call}' can not reduce the partition dimension (axis 0)",
-            rule="reduce_axis",
-            line=current().line(),
-            hint="transpose the tile, or multiply with a vector of ones on the tensor engine",
+            "transpose the tile, or multiply with a vector of ones on the tensor engine",
         )
     return axes
 
@@ -58,11 +53,10 @@ def reduce(
     patterns = masked(mask, tile.shape)
     if axes != tuple(range(tile.ndim - len(axes), tile.ndim)):
         if call == "tensor_reduce":
-            raise LegalityError(
+            refuse(
+                "reduce_axis",
                 f"tensor_reduce over axes {list(axes)} of {list(tile.shape)}: only the last free axes can be reduced",
-                rule="reduce_axis",
-                line=current().line(),
-                hint="index the tile so that the axes to reduce come last",
+                "index the tile so that the axes to reduce come last",
             )
         order = (*(k for k in range(tile.ndim) if k not in axes), *axes)
         tile = tile.like(replace(tile.access, dims=tuple(tile.access.dims[k] for k in order)))
@@ -93,21 +87,6 @@ def conform_to(tile: Tensor, shape: tuple[int, ...]) -> Tensor:
     made = conform(tile, shape)
     assert made is not None
     return made
-
-
-def tensor_reduce(
-    op: object,
-    data: object,
-    axis: object,
-    *,
-    mask: object = None,
-    dtype: object = None,
-    negate: bool = False,
-    keepdims: bool = False,
-    **kwargs: Any,
-) -> Tensor:
-    """``nisa.tensor_reduce``."""
-    return reduce(op, data, axis, mask=mask, dtype=dtype, negate=negate, keepdims=keepdims)
 
 
 def mean(
@@ -157,7 +136,7 @@ def rms_norm(
     tile = operand(x, "x", "rms_norm")
     count = as_number(n)
     if count is None:
-        raise LegalityError("n of 'rms_norm' must be a number", rule="operand_type", line=current().line())
+        refuse("operand_type", "n of 'rms_norm' must be a number")
     inner = compute_dtype or "float32"
     squares = unary("square", tile, dtype=inner, mask=mask)
     total = reduce("add", squares, axis, mask=mask, keepdims=True, call="rms_norm")
@@ -167,56 +146,3 @@ def rms_norm(
         return binary("multiply", normed, w, dtype=dtype or tile.dtype, mask=mask)
     weight = broadcast_to(w, shape=tile.shape) if w.shape != tile.shape and w.shape[0] == 1 else w
     return binary("multiply", normed, weight, dtype=dtype or tile.dtype, mask=mask)
-
-
-def loop_reduce(
-    x: object, op: object, loop_indices: object, *, dtype: object = None, mask: object = None, **kwargs: Any
-) -> Tensor:
-    """``nl.loop_reduce``: folds a tile over enclosing loops; the result belongs outside of them."""
-    trace = current()
-    tile = operand(x, "x", "loop_reduce")
-    given = loop_indices if isinstance(loop_indices, Sequence) else [loop_indices]
-    loops, unrolled = [], []
-    for index in given:
-        if isinstance(index, UnrolledIndex):
-            unrolled.append(index)
-        elif isinstance(index, Expr) and index.base.terms and not index.shape:
-            loops += [loop for loop, _ in index.base.terms]
-        else:
-            raise LegalityError(
-                "loop_indices must be variables of enclosing nl.affine_range or nl.sequential_range loops",
-                rule="loop_indices",
-                line=trace.line(),
-                hint="pass the loop variable itself, such as loop_indices=[i]",
-            )
-    if any(loop not in trace.scope for loop in loops):
-        raise LegalityError(
-            "loop_reduce over a loop that is over",
-            rule="local_scope",
-            line=trace.line(),
-            hint="call it inside of the loop",
-        )
-    name, site = names.reduce_op(op), call_site()
-    patterns = masked(mask, tile.shape)
-    first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)
-    if not first and site in trace.folds:
-        known = trace.tensor(trace.folds[site].access, trace.folds[site].scope)
-        trace.emit(
-            "tensor_tensor", Engine.VECTOR, [known], [known, tile], attrs={"op": name}, mask=patterns, accumulates=True
-        )
-        return known
-    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
-    outer = trace.scope[: min((trace.scope.index(loop) for loop in loops), default=len(trace.scope))]
-    dst = fresh(trace, tile.shape, kind, Space.SBUF, scope=outer)
-    slot = trace.emit(
-        "loop_reduce" if loops else "copy",
-        Engine.VECTOR,
-        [dst],
-        [tile],
-        attrs={"op": name, "loops": tuple(sorted(loops))} if loops else {},
-        mask=patterns,
-        reduced=tuple(loops),
-        accumulates=True,
-    )
-    trace.folds[site] = dst
-    return mark_produced(trace, dst, slot)

@@ -8,11 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 from acceld.errors import did_you_mean
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.state import current
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core.context import current, unsupported
+from acceld.nki.frontend.shims import shown_arguments
 
 WITHOUT_EFFECT = frozenset("name lazy_initialization precise_schedule directives loc".split())
 """Options that name things or steer the compiler, and change neither values nor instructions."""
+
+LACKING = {"softmax": ("compute_dtype",), "rms_norm": ("compute_dtype",), "scalar_tensor_tensor": ("dtype",)}
+"""Documented options that the simulator lacks; any other option that a function does not know is the kernel's mistake."""
 
 
 def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,11 +29,11 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
         unknown = kwargs.keys() - known - WITHOUT_EFFECT
         if unknown:
             option = min(unknown)
-            raise UnsupportedCall(
-                f"{module}.{call.__name__} has no option {option!r}",
-                line=current().line(),
-                hint=did_you_mean(option, known) or f"its options: {', '.join(sorted(known - {'kwargs'}))}",
-            )
+            message = f"{module}.{call.__name__} has no option {option!r}"
+            hint = f"{did_you_mean(option, known)} its arguments: {shown_arguments(signature)}".strip()
+            if option in LACKING.get(call.__name__, ()):
+                unsupported(message, hint)
+            raise LegalityError(message, rule="signature", line=current().line(), hint=hint)
         try:
             signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -37,27 +41,8 @@ def checked(module: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 f"{module}.{call.__name__}: {error}",
                 rule="signature",
                 line=current().line(),
-                hint=f"its arguments: {_shown(signature)}",
+                hint=f"its arguments: {shown_arguments(signature)}",
             ) from None
         return function(*args, **kwargs)
 
     return call
-
-
-def _shown(signature: inspect.Signature) -> str:
-    """The parameters as a call lists them: names, ``*`` before those only by name, numbers of defaults."""
-    shown, star = [], False
-    for one in signature.parameters.values():
-        if one.kind is inspect.Parameter.VAR_KEYWORD:
-            continue
-        if one.kind is inspect.Parameter.VAR_POSITIONAL:
-            shown.append(f"*{one.name}")
-            star = True
-            continue
-        if one.kind is inspect.Parameter.KEYWORD_ONLY and not star:
-            shown.append("*")
-            star = True
-        default = one.default
-        text = getattr(default, "__name__", repr(default))
-        shown.append(one.name if default is inspect.Parameter.empty else f"{one.name}={text}")
-    return ", ".join(shown)

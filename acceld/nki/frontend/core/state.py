@@ -2,60 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import ClassVar
 
-from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.loops import LoopTrace
+from acceld.nki.frontend.core import context
+from acceld.nki.frontend.core.context import LoopContext, Retrace, refuse, unsupported
+from acceld.nki.frontend.core.tensor import Alias, Tensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.operations import FLOAT_DTYPES, INTEGER_DTYPES
-from acceld.nki.ir.program import Access, Attr, Engine, Instruction, LoopKind, Operand, Pattern, Role, Space
-
-if TYPE_CHECKING:
-    from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.ir.program import Access, Attr, Engine, Instruction, LoopKind, Operand, Pattern, Role
 
 
-class Retrace(BaseException):
-    """Tracing must start again: with loops unrolled (``unroll``) or made two nested loops (``split``, with the inner
-    one's trips) or loops one after another (``cut`` before these iterations), without renaming the results of some assignments (``keep``), with buffers of one free dimension
-    (``flatten``).
-
-    A BaseException, so that a kernel's ``except Exception`` does not stop it.
-    """
-
-    def __init__(
-        self,
-        *,
-        unroll: frozenset[Site] = frozenset(),
-        keep: frozenset[Site] = frozenset(),
-        flatten: frozenset[Site] = frozenset(),
-        split: tuple[Site, int] | None = None,
-        cut: Mapping[Site, frozenset[int]] | None = None,
-    ) -> None:
-        super().__init__("trace again")
-        self.cut = cut or {}
-        self.split = split
-        self.unroll = unroll
-        self.keep = keep
-        self.flatten = flatten
-
-
-@dataclass(slots=True)
-class Alias:
-    """A result whose instruction was made to write its place in another tensor instead of a buffer of its own."""
-
-    site: Site
-    access: Access
-    sequence: int
-    scope: tuple[int, ...]
-    reads: list[tuple[int, ...]] = field(default_factory=list)
-
-
-class Trace(LoopTrace):
+class Trace(LoopContext):
     """Liveness and emission for one run of a kernel."""
 
+    tensor_class: ClassVar[type[Tensor]] = Tensor
+    """What kernels get: a view with the API's own methods."""
     hbm_drops_axes = False
     """Whether integers leave fewer than two axes of a tensor in HBM."""
 
@@ -65,7 +28,6 @@ class Trace(LoopTrace):
         super().__init__(session, unroll)
         self.keep = keep
         self.flatten = flatten
-        self.spmd_loops: set[int] = set()
         self.program_ids: tuple[object, ...] = ()
         self.grid: tuple[int, ...] = ()
         self.sequence = 0
@@ -83,11 +45,14 @@ class Trace(LoopTrace):
         self.shared_tensors: list[Tensor] = []
         self._shared_next: int | None = None
 
-    def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
-        """A view of the API's own class."""
-        from acceld.nki.frontend.core.tensor import Tensor
+    @property
+    def hbm_bytes(self) -> int:
+        """HBM of the cores that run the kernel."""
+        return self.chip.hbm_capacity_bytes * max(1, self.session.lnc)
 
-        return Tensor(access, scope)
+    def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
+        """Return a view of the API's own class."""
+        return self.tensor_class(access, scope)
 
     def forget(self, buffer: int) -> None:
         """The buffer was taken back; its number will be another's."""
@@ -104,7 +69,7 @@ class Trace(LoopTrace):
         if self._shared_next is None:
             return None
         if self._shared_next >= len(self.shared_tensors):
-            raise UnsupportedCall("programs of one launch declare different tensors in shared HBM", line=self.line())
+            unsupported("programs of one launch declare different tensors in shared HBM")
         known = self.shared_tensors[self._shared_next]
         self._shared_next += 1
         return known
@@ -129,8 +94,6 @@ class Trace(LoopTrace):
         ``accumulates``: the destination is updated, so that loops may miss in its index; ``reduced``: loops over
         which the instruction itself reduces.
         """
-        from acceld.nki.frontend.core.tensor import Tensor
-
         if self.broken is not None:
             raise self.broken
         self.session.check_deadline()
@@ -210,10 +173,9 @@ class Trace(LoopTrace):
     def written(self, access: Access, op: str) -> None:
         """Note that ``op`` writes ``access`` here; Retrace where a renamed result is still needed in a later iteration."""
         if access.buffer in self.read_only:
-            raise UnsupportedCall(
+            unsupported(
                 "a write through a view of another width",
-                line=self.line(),
-                hint="declare the tensor with the narrower type, or write the tile before taking the view",
+                "declare the tensor with the narrower type, or write the tile before taking the view",
             )
         for alias in self.aliases.get(access.buffer, ()):
             opened = set(self.scope) - set(alias.scope)
@@ -242,11 +204,10 @@ class Trace(LoopTrace):
         ]
         if missing:
             names = ", ".join(dict.fromkeys(self.loop_name(loop) for loop in missing))
-            raise LegalityError(
+            refuse(
+                "output_dependency",
                 f"Unexpected output dependencies, missing indices in the dst access: {names}",
-                rule="output_dependency",
-                line=self.line(),
-                hint=f"use {names} in the index of {tensor.label}, or nl.sequential_range where iterations depend on each "
+                f"use {names} in the index of {tensor.label}, or nl.sequential_range where iterations depend on each "
                 "other; only += accumulates across an affine loop",
             )
 
@@ -256,20 +217,18 @@ class Trace(LoopTrace):
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
         if not self.reaches(tensor):
-            raise LegalityError(
+            refuse(
+                "local_scope",
                 f"Local variable {tensor.label} is referenced outside of its parent scope",
-                rule="local_scope",
-                line=self.line(),
-                hint="declare it with nl.ndarray before the loop and assign in place inside: name[...] = value, or name += value",
+                "declare it with nl.ndarray before the loop and assign in place inside: name[...] = value, or name += value",
             )
         if tensor.overrun is not None and not masked:
             dim, low, high, size = tensor.overrun
-            raise LegalityError(
+            refuse(
+                "out_of_bounds",
                 f"Out-of-bound access for tensor {tensor.label} on dimension {dim}: index range [{low}, {high}] "
                 f"exceed dimension size of {size}",
-                rule="out_of_bounds",
-                line=self.line(),
-                hint="mask the instruction or change the loop's bounds",
+                "mask the instruction or change the loop's bounds",
             )
 
 
@@ -289,35 +248,8 @@ def overlaps(one: Access, other: Access) -> bool:
     return True
 
 
-_current: list[Trace] = []
-
-
 def current() -> Trace:
-    """The trace now running. KernelCrash outside of one (a kernel called while its file loads)."""
-    if not _current:
-        raise KernelCrash(
-            "an NKI function is called while the kernel's file loads, outside of a kernel",
-            rule="outside_kernel",
-            hint="call it inside the kernel function",
-        )
-    return _current[-1]
-
-
-def is_tracing() -> bool:
-    """Whether a kernel is being traced."""
-    return bool(_current)
-
-
-def activate(trace: Trace) -> None:
-    """Make ``trace`` the running one."""
-    _current.append(trace)
-
-
-def deactivate() -> None:
-    """End the running trace."""
-    _current.pop()
-
-
-def is_space(tensor: Tensor, *spaces: Space) -> bool:
-    """Whether the tensor lives in one of ``spaces``."""
-    return tensor.space in spaces
+    """Return the trace now running. KernelCrash outside of one (a kernel called while its file loads)."""
+    trace = context.current()
+    assert isinstance(trace, Trace)
+    return trace

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-import numpy as np
-
-from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core import dtypes
-from acceld.nki.frontend.core.state import Alias, current
+from acceld.nki.frontend.core.context import current, refuse
+from acceld.nki.frontend.session import Site
 from acceld.nki.ir.builder import Slot
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Space, TileDim
@@ -19,6 +15,17 @@ from acceld.nki.ir.program import Access, Buffer, Space, TileDim
 
 class ParDim(int):
     """``nl.par_dim(n)``: marks the partition dimension of an on-chip tensor."""
+
+
+@dataclass(slots=True)
+class Alias:
+    """A result whose instruction was made to write its place in another tensor instead of a buffer of its own."""
+
+    site: Site
+    access: Access
+    sequence: int
+    scope: tuple[int, ...]
+    reads: list[tuple[int, ...]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -30,53 +37,6 @@ class Produced:
     sequence: int
     siblings: tuple[Slot, ...] = ()
     """More instructions that write the same result."""
-
-
-def _operators(name: str) -> tuple[Callable[[Tensor, object], Tensor], Callable[[Tensor, object], Tensor]]:
-    """A binary operator of tensors and its reflected form."""
-
-    def forward(self: Tensor, other: object) -> Tensor:
-        return self._binary(name, other)
-
-    def reflected(self: Tensor, other: object) -> Tensor:
-        return self._binary(name, other, reverse=True)
-
-    return forward, reflected
-
-
-def _update(name: str) -> Callable[[Tensor, object], Tensor]:
-    """An in-place operator of tensors."""
-
-    def update(self: Tensor, other: object) -> Tensor:
-        from acceld.nki.frontend.core import elementwise
-
-        return elementwise.update(name, self, other)
-
-    return update
-
-
-REFLECTED = frozenset(
-    "add subtract multiply divide power mod less less_equal greater greater_equal equal not_equal".split()
-)
-"""Operators a numpy number may stand left of."""
-SHAPE_FUNCTIONS: dict[Any, Callable[[Tensor], Any]] = {
-    np.shape: lambda tile: tile.shape,
-    np.ndim: lambda tile: tile.ndim,
-    np.size: lambda tile: tile.size,
-}
-METHODS = {
-    "T": "nl.transpose(tile)",
-    "copy": "nl.copy(tile)",
-    "item": "nl functions: a tile's value is not known while tracing",
-    "numpy": "nl functions: a tile has no data while tracing",
-    **{name: f"nl.{name}(tile, axis)" for name in ("sum", "mean", "max", "min", "prod", "var", "all")},
-    **{name: f"nl.{name}(tile)" for name in ("transpose", "exp", "sqrt", "abs", "square", "tanh", "sigmoid")},
-    "to": "tile.astype(dtype)",
-    "squeeze": "tile.reshape(shape)",
-    "flatten": "tile.reshape(shape)",
-    "unsqueeze": "tile.expand_dims(axis)",
-}
-"""What numpy's and torch's methods are called here."""
 
 
 class Tensor:
@@ -94,8 +54,6 @@ class Tensor:
         self.alias: Alias | None = None
         self.overrun: tuple[int, int, int, int] | None = None
         self.whole = False
-
-    # what kernels see
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,29 +79,8 @@ class Tensor:
     def buffer(self) -> Space:
         return self.space
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[object]:
-        raise LegalityError(
-            f"{self.label} can not be iterated over",
-            rule="tile_value",
-            line=current().line(),
-            hint="index it in a loop",
-        )
-
-    def __bool__(self) -> bool:
-        raise LegalityError(
-            "control flow depending on a tensor's value is not supported",
-            rule="control_flow",
-            line=current().line(),
-            hint="use masks, nl.where or a predicated copy",
-        )
-
     def __repr__(self) -> str:
         return f"{self.label}[{', '.join(map(str, self.shape))}] {self.dtype_name} in {self.space}"
-
-    # what the front end sees
 
     @property
     def declared(self) -> Buffer:
@@ -165,173 +102,40 @@ class Tensor:
         """Its name for messages."""
         return f"'{self.declared.name}'" if self.declared.name else "a tile"
 
-    def like(self, access: Access) -> Tensor:
+    def like(self, access: Access) -> Self:
         """Another view of the same buffer."""
         self.produced = None
         made = type(self)(access, self.scope)
         made.alias, made.overrun = self.alias, self.overrun
         return made
 
-    def __getitem__(self, key: object) -> Tensor:
-        from acceld.nki.frontend.core import views
-
-        return views.select(self, key)
-
-    def __setitem__(self, key: object, value: object) -> None:
-        from acceld.nki.frontend.core import placement
-
-        placement.assign(self[key], value)
-
-    def broadcast_to(self, *shape: Any) -> Tensor:
-        """A view repeated along axes of one element; the partition axis is repeated by an instruction."""
-        from acceld.nki.frontend.core import elementwise
-
-        return elementwise.broadcast_to(
-            self, shape=shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        )
-
-    def expand_dims(self, axis: int) -> Tensor:
+    def expand_dims(self, axis: int) -> Self:
         """A view with an axis of one element at ``axis``."""
         at = axis if axis >= 0 else axis + self.ndim + 1
         dims = list(self.access.dims)
         dims.insert(at, TileDim(1, (0,) * len(self.declared.shape)))
         return self.like(replace(self.access, dims=tuple(dims)))
 
-    def reshape(self, *args: Any, shape: Any = None) -> Tensor:
-        """A view of the same elements, in C order, in another shape."""
-        wanted = shape if shape is not None else args[0] if len(args) == 1 and not isinstance(args[0], int) else args
-        from acceld.nki.frontend.core import views
 
-        return views.reshape(self, tuple(operator.index(n) for n in wanted))
-
-    def view(self, dtype: object) -> Tensor:
-        """The same bits as another type; of another width only to be read."""
-        name = dtypes.dtype_name(dtype)
-        if DTYPE_BYTES[name] != DTYPE_BYTES[self.dtype_name]:
-            from acceld.nki.frontend.core import elementwise
-
-            return elementwise.bitcast(self, name)
-        return self.like(replace(self.access, dtype=name))
-
-    def astype(self, dtype: object) -> Tensor:
-        """A copy in another type."""
-        from acceld.nki.frontend.core import elementwise
-
-        return elementwise.copy(self, dtype=dtype)
-
-    def assert_shape(self, shape: Sequence[int]) -> Tensor:
-        """Itself, after checking its shape."""
-        if tuple(shape) != self.shape:
-            raise LegalityError(
-                f"{self.label} has shape {self.shape}, not {tuple(shape)}", rule="shape", line=current().line()
-            )
-        return self
-
-    def _binary(self, name: str, other: object, *, reverse: bool = False) -> Tensor:
-        from acceld.nki.frontend.core import elementwise
-
-        return elementwise.binary(name, other, self) if reverse else elementwise.binary(name, self, other)
-
-    __add__, __radd__ = _operators("add")
-    __sub__, __rsub__ = _operators("subtract")
-    __mul__, __rmul__ = _operators("multiply")
-    __truediv__, __rtruediv__ = _operators("divide")
-    __pow__, __rpow__ = _operators("power")
-    __mod__, __rmod__ = _operators("mod")
-    __and__, __rand__ = _operators("bitwise_and")
-    __or__, __ror__ = _operators("bitwise_or")
-    __xor__, __rxor__ = _operators("bitwise_xor")
-    __lshift__, __rlshift__ = _operators("left_shift")
-    __rshift__, __rrshift__ = _operators("right_shift")
-    __lt__, _ = _operators("less")
-    __le__, _ = _operators("less_equal")
-    __gt__, _ = _operators("greater")
-    __ge__, _ = _operators("greater_equal")
-    __iadd__ = _update("add")
-    __isub__ = _update("subtract")
-    __imul__ = _update("multiply")
-    __itruediv__ = _update("divide")
-
-    def __eq__(self, other: object) -> Any:
-        return self._binary("equal", other) if isinstance(other, Tensor | int | float) else NotImplemented
-
-    def __ne__(self, other: object) -> Any:
-        return self._binary("not_equal", other) if isinstance(other, Tensor | int | float) else NotImplemented
-
-    __hash__ = object.__hash__
-
-    def __neg__(self) -> Tensor:
-        return self._binary("multiply", -1.0)
-
-    def __abs__(self) -> Tensor:
-        return self._refuse("abs()", "nl.abs(tile)")
-
-    def __matmul__(self, other: object) -> Tensor:
-        return self._refuse(
-            "@", "nl.matmul(x, y), or nl.matmul(x, y, transpose_x=True) for x with rows on the free axis"
+def on_chip(tensor: Tensor, name: str, call: str) -> Tensor:
+    """``tensor``, checked to be a tile an engine can read: in SBUF or PSUM, partition axis first."""
+    if tensor.space is Space.HBM:
+        refuse(
+            "address_space",
+            f"Expected operand '{name}' of '{call}' to be in address space 'sbuf' or 'psum', but got a tile in 'hbm' instead.",
+            "load it with nl.load first",
         )
-
-    __rmatmul__ = __matmul__
-
-    def __floordiv__(self, other: object) -> Tensor:
-        return self._refuse("//", "nl.floor(nl.divide(x, y)), or nl.right_shift(x, n) for integers")
-
-    __rfloordiv__ = __floordiv__
-
-    def __float__(self) -> float:
-        raise LegalityError(
-            f"the value of {self.label} is not known while tracing",
-            rule="tile_value",
-            line=current().line(),
-            hint="compute with nl or nisa functions, which take tiles",
+    at = tensor.declared.partition_axis
+    if tensor.ndim < 2:
+        refuse(
+            "insufficient_rank",
+            f"Insufficient rank: operand '{name}' of '{call}' has shape {tensor.shape}",
+            "a tile has a partition and at least one free dimension",
         )
-
-    __int__ = __float__
-
-    def _refuse(self, what: str, instead: str) -> Tensor:
-        raise LegalityError(
-            f"{what} is not defined for tiles ({self.label})",
-            rule="tile_operator",
-            line=current().line(),
-            hint=f"use {instead}",
+    if any(dim.steps[at] and dim.count > 1 for dim in tensor.access.dims[1:]):
+        refuse(
+            "partition_axis",
+            f"the partition dimension of operand '{name}' of '{call}' is not its first",
+            "index the block dimensions with single values and the partition dimension first",
         )
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Tensor:
-        """A numpy number left of an operator; any other use of numpy on a tile is refused."""
-        name = {"remainder": "mod", "true_divide": "divide"}.get(ufunc.__name__, ufunc.__name__)
-        number = isinstance(inputs[0], np.generic | np.ndarray) and np.size(inputs[0]) == 1
-        if method == "__call__" and name in REFLECTED and number and not kwargs:
-            return self._binary(name, inputs[0], reverse=True)
-        return self._numpy({"add": "sum", "multiply": "prod"}.get(name, name) if method == "reduce" else name)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """``np.shape`` and its like read a tile's shape; any other function of numpy is refused."""
-        if func in SHAPE_FUNCTIONS:
-            return SHAPE_FUNCTIONS[func](self)
-        return self._numpy(func.__name__)
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        self._numpy("array")
-
-    def _numpy(self, name: str) -> Tensor:
-        from acceld.nki.frontend.core import language
-
-        near = (
-            f"use nl.{name}" if name in language.namespace_names() else "use functions of nl and nisa, which take tiles"
-        )
-        raise LegalityError(
-            f"np.{name} can not be applied to a tile ({self.label}): tiles have no data while tracing",
-            rule="numpy_on_tile",
-            line=current().line(),
-            hint=near,
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        instead = METHODS.get(name)
-        hint = f"use {instead}" if instead else "tiles have shape, dtype, ndim, astype, broadcast_to, reshape and view"
-        raise AttributeError(name if name.startswith("__") else f"a tile has no attribute {name!r}: {hint}")
-
-    def __invert__(self) -> Tensor:
-        from acceld.nki.frontend.core import elementwise
-
-        return elementwise.unary("invert", self)
+    return tensor

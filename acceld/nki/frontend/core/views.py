@@ -6,15 +6,16 @@ import operator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.grids import DynamicSlice
-from acceld.nki.frontend.core.index import Expr, Predicate, as_int, broadcast
-from acceld.nki.frontend.core.state import Retrace, Trace, current
+from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
+from acceld.nki.frontend.core.index import DynamicSlice, Expr, Predicate, as_int, broadcast
+from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.ir.operations import FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Indirect, Pattern, Space, TileDim
+
+T = TypeVar("T", bound=Tensor)
 
 
 def _add_scaled(start: list[Affine], steps: tuple[int, ...], by: Affine) -> None:
@@ -39,31 +40,25 @@ def select(tensor: Tensor, key: object) -> Tensor:
     if len(keys) == 1 and isinstance(keys[0], Predicate):
         if keys[0].holds_everywhere:
             return tensor
-        raise UnsupportedCall(
-            f"a tile of {tensor.label} indexed with a mask",
-            line=trace.line(),
-            hint="pass the condition as mask= of the instruction",
-        )
+        unsupported(f"a tile of {tensor.label} indexed with a mask", "pass the condition as mask= of the instruction")
     _check_open(trace, keys)
     if any(k is Ellipsis for k in keys):
         at = next(i for i, k in enumerate(keys) if k is Ellipsis)
         named = sum(k is not None and k is not Ellipsis for k in keys)
         keys[at : at + 1] = [slice(None)] * (tensor.ndim - named)
     if sum(k is not None for k in keys) > tensor.ndim:
-        raise LegalityError(
+        refuse(
+            "index_rank",
             f"too many indices for {tensor.label} of shape {tensor.shape}",
-            rule="index_rank",
-            line=trace.line(),
-            hint="index at most each dimension once",
+            "index at most each dimension once",
         )
     advanced = [k for k in keys if (isinstance(k, Expr) and k.shape) or isinstance(k, Tensor)]
     if advanced:
         if any(isinstance(k, slice | DynamicSlice) or k is None for k in keys):
-            raise LegalityError(
+            refuse(
+                "mixed_indexing",
                 "unsupported mixing of basic and advanced indexing: slices can not stand beside nl.arange or nl.mgrid",
-                rule="mixed_indexing",
-                line=trace.line(),
-                hint="use nl.arange for each axis, or slices and nl.ds for each",
+                "use nl.arange for each axis, or slices and nl.ds for each",
             )
         return _advanced(trace, tensor, keys)
     return _basic(trace, tensor, keys)
@@ -74,11 +69,10 @@ def _check_open(trace: Trace, keys: list[object]) -> None:
         parts = (k.start, k.stop) if isinstance(k, slice) else (k.start,) if isinstance(k, DynamicSlice) else (k,)
         for part in parts:
             if isinstance(part, Expr) and any(loop not in trace.scope for loop, _ in part.base.terms):
-                raise LegalityError(
+                refuse(
+                    "local_scope",
                     f"the loop variable in {part!r} is used outside of its loop",
-                    rule="local_scope",
-                    line=trace.line(),
-                    hint="use it inside of the loop only",
+                    "use it inside of the loop only",
                 )
 
 
@@ -104,9 +98,7 @@ def _basic(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         else:
             position = key if isinstance(key, Expr) else as_int(key)
             if position is None:
-                raise LegalityError(
-                    f"{tensor.label} can not be indexed with {type(key).__name__}", rule="index_type", line=trace.line()
-                )
+                refuse("index_type", f"{tensor.label} can not be indexed with {type(key).__name__}")
             begin = position + dim.count if isinstance(position, int) and position < 0 else position
             low, high = _reach(begin, 0)
             if partition >= 0 and dim.steps[partition]:
@@ -142,11 +134,10 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
         limits = slice(*(None if part is None else operator.index(part) for part in (key.start, key.stop, key.step)))
         begin, stop, step = limits.indices(count)
         if step < 0:
-            raise LegalityError(
+            refuse(
+                "index_type",
                 "a slice with a negative step is not supported",
-                rule="index_type",
-                line=trace.line(),
-                hint="load in order and reverse with nl.transpose or nisa.nc_stream_shuffle",
+                "load in order and reverse with nl.transpose or nisa.nc_stream_shuffle",
             )
         size = len(range(begin, stop, step))
         if limits.stop is not None and limits.stop > count and limits.stop > begin:
@@ -157,11 +148,10 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
     last = key.stop if key.stop is not None else count
     extent = as_int(last - first)
     if extent is None:
-        raise LegalityError(
+        refuse(
+            "symbolic_index",
             "the size of a slice must not depend on a loop variable",
-            rule="symbolic_index",
-            line=trace.line(),
-            hint="take a slice of constant size with nl.ds(start, size) and mask the rest",
+            "take a slice of constant size with nl.ds(start, size) and mask the rest",
         )
     return first, max(0, -(-extent // step)), step
 
@@ -169,11 +159,10 @@ def _span(trace: Trace, key: slice | DynamicSlice, count: int) -> tuple[Expr | i
 def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
     rank = len(tensor.declared.shape)
     if len(keys) != tensor.ndim:
-        raise LegalityError(
+        refuse(
+            "index_rank",
             f"{tensor.label} has {tensor.ndim} dimensions, the index has {len(keys)}",
-            rule="index_rank",
-            line=trace.line(),
-            hint="index every dimension when nl.arange is used",
+            "index every dimension when nl.arange is used",
         )
     start, overrun = list(tensor.access.start), tensor.overrun
     shapes = [k.shape for k in keys if isinstance(k, Expr | Tensor)]
@@ -194,9 +183,7 @@ def _advanced(trace: Trace, tensor: Tensor, keys: list[object]) -> Tensor:
         else:
             number = as_int(key)
             if number is None:
-                raise LegalityError(
-                    f"{tensor.label} can not be indexed with {type(key).__name__}", rule="index_type", line=trace.line()
-                )
+                refuse("index_type", f"{tensor.label} can not be indexed with {type(key).__name__}")
             number = number + dim.count if number < 0 else number
             low = high = number
             _add_scaled(start, dim.steps, Affine(number))
@@ -213,7 +200,7 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
     """The run-time index that a tile of integers is for one dimension of ``tensor``."""
     places = [(d, step) for d, step in enumerate(dim.steps) if step]
     if len(places) != 1:
-        raise UnsupportedCall("an index tile for a reshaped dimension", line=trace.line())
+        unsupported("an index tile for a reshaped dimension")
     index = index.like(
         replace(
             index.access, dims=tuple(dim if any(dim.steps) else _tile_dim(1, dim.steps) for dim in index.access.dims)
@@ -221,30 +208,28 @@ def _gathered(trace: Trace, tensor: Tensor, index: Tensor, dim: TileDim, shape: 
     )
     long = [k for k, count in enumerate(index.shape) if count > 1]
     if len(long) > 1:
-        raise UnsupportedCall("an index tile with two axes", line=trace.line(), hint="index with a (P, 1) tile")
+        unsupported("an index tile with two axes", "index with a (P, 1) tile")
     if index.dtype_name in FLOAT_DTYPES:
-        raise LegalityError(
+        refuse(
+            "dtype",
             f"an index tile must hold integers, not {index.dtype_name}",
-            rule="dtype",
-            line=trace.line(),
-            hint="load the indices as nl.int32 or nl.uint32",
+            "load the indices as nl.int32 or nl.uint32",
         )
     lead = len(shape) - len(index.shape)
     return Indirect(places[0][0], places[0][1], index=index.access, axis=lead + long[0] if long else 0)
 
 
-def reshape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+def reshape(tensor: T, shape: tuple[int, ...]) -> T:
     """A view of the elements in C order in ``shape``. UnsupportedCall where it is no strided view."""
     trace = current()
     if -1 in shape:
         rest = -prod(shape)
         shape = tuple(prod(tensor.shape) // rest if n == -1 else n for n in shape)
     if prod(shape) != prod(tensor.shape):
-        raise LegalityError(
+        refuse(
+            "shape",
             f"{tensor.label} of shape {tensor.shape} can not be reshaped to {shape}",
-            rule="shape",
-            line=trace.line(),
-            hint="both shapes have the same number of elements",
+            "both shapes have the same number of elements",
         )
     rank = len(tensor.declared.shape)
     old = [dim for dim in tensor.access.dims if dim.count != 1]
@@ -272,10 +257,9 @@ def reshape(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
             site = trace.sites[tensor.access.buffer]
             if site not in trace.flatten:
                 raise Retrace(flatten=frozenset({site}))
-            raise UnsupportedCall(
+            unsupported(
                 f"reshape of {tensor.label} from {tensor.shape} to {shape}: its elements are no strided view",
-                line=trace.line(),
-                hint="copy the tile with nl.copy first, then reshape the copy",
+                "copy the tile with nl.copy first, then reshape the copy",
             )
         inner = 1
         for offset, count in enumerate(reversed(news), start=1):
@@ -317,3 +301,22 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 def is_never(pattern: Pattern) -> bool:
     """Whether a mask's pattern holds nowhere, plainly."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
+
+
+def expand(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """A view of ``tensor`` with free axes of one element repeated to ``shape``; None where that does not fit."""
+    if tensor.shape == shape:
+        return tensor
+    if len(tensor.shape) > len(shape):
+        return None
+    rank = len(tensor.declared.shape)
+    dims = [TileDim(1, (0,) * rank)] * (len(shape) - tensor.ndim) + list(tensor.access.dims)
+    out = []
+    for axis, (dim, count) in enumerate(zip(dims, shape, strict=True)):
+        if dim.count == count:
+            out.append(dim)
+        elif dim.count == 1 and (axis > 0 or tensor.space is Space.HBM):
+            out.append(TileDim(count, (0,) * rank))
+        else:
+            return None
+    return tensor.like(replace(tensor.access, dims=tuple(out)))

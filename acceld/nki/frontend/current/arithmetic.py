@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.elementwise import as_number
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import activation_function, alu_op, engine_of
-from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
 from acceld.nki.ir.program import Attr, Engine, Pattern
@@ -69,7 +68,7 @@ def activate2(
     target, tile = matched(dst, "activate2", data=data)
     slope = as_number(relu_param)
     if slope is None:
-        raise UnsupportedCall("a tile as relu_param", line=current().line(), hint="pass a number")
+        unsupported("a tile as relu_param", "pass a number")
     emit(
         "activate2",
         Engine.SCALAR,
@@ -154,13 +153,12 @@ def _loaded(value: object, command: object, call: str) -> float | None:
     loads = word_of(command) == "load_reduce"
     start = as_number(value)
     if isinstance(value, Tensor):
-        raise UnsupportedCall(f"a tile as reduce_init of {call}", line=current().line(), hint="pass a number")
+        unsupported(f"a tile as reduce_init of {call}", "pass a number")
     if (value is not None and not loads) or (value is not None and start is None):
-        raise LegalityError(
+        refuse(
+            "reduce_init",
             f"reduce_init of '{call}' must be a number, beside reduce_cmd.load_reduce",
-            rule="reduce_init",
-            line=current().line(),
-            hint="pass reduce_cmd=nisa.reduce_cmd.load_reduce, or leave reduce_init out",
+            "pass reduce_cmd=nisa.reduce_cmd.load_reduce, or leave reduce_init out",
         )
     return float(start or 0) if loads else None
 
@@ -179,11 +177,10 @@ def tensor_scalar_cumulative(
     target, tile = matched(dst, "tensor_scalar_cumulative", src=src)
     srcs: list[Tensor | Number | Pattern] = [tile, scalar(imm0, "imm0", "tensor_scalar_cumulative", tile)]
     if (imm1 is not None) is not (word_of(reduce_cmd) == "load_reduce"):
-        raise LegalityError(
+        refuse(
+            "reduce_init",
             "imm1 of 'tensor_scalar_cumulative' is what reduce_cmd.load_reduce starts from, and only that",
-            rule="reduce_init",
-            line=current().line(),
-            hint="pass both, or neither",
+            "pass both, or neither",
         )
     if imm1 is not None:
         srcs.append(scalar(imm1, "imm1", "tensor_scalar_cumulative", tile))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import alu_op
 from acceld.nki.frontend.core.reductions import free_axes
-from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.views import conform
 from acceld.nki.frontend.current.operands import destination, emit, fold, matched, scalar
 from acceld.nki.ir.program import Engine
@@ -27,9 +26,7 @@ def tensor_reduce(
     kept = tuple(1 if k in axes else n for k, n in enumerate(tile.shape))
     view = conform(target, kept)
     if view is None:
-        raise LegalityError(
-            f"dst{list(target.shape)} of 'tensor_reduce' should hold {list(kept)}", rule="shape", line=current().line()
-        )
+        refuse("shape", f"dst{list(target.shape)} of 'tensor_reduce' should hold {list(kept)}")
     emit("tensor_reduce", Engine.VECTOR, [view], [tile], op=fold(op), axes=axes, negate=bool(negate))
 
 

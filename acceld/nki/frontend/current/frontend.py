@@ -10,14 +10,15 @@ from types import ModuleType
 from typing import Any
 
 from acceld.nki.errors import LimitExceeded
+from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs
 from acceld.nki.frontend.core.placement import declare
-from acceld.nki.frontend.core.state import Retrace, activate, deactivate
-from acceld.nki.frontend.current import language
+from acceld.nki.frontend.current import isa, language
 from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, reroll
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
-from acceld.nki.frontend.session import Session, Site
+from acceld.nki.frontend.current.surface import COLLECTIVES, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
+from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
 from acceld.nki.ir.program import LoopKind, Program, Role, Space
@@ -44,10 +45,10 @@ class CurrentFrontEnd:
     def modules(self) -> Mapping[str, ModuleType]:
         """The modules a kernel may import, by full name."""
         session = self.session
-        nl = ApiModule("nki.language", session, language.namespace())
-        nisa = ApiModule("nki.isa", session, language.isa_namespace())
-        constants = ApiModule("nki.isa.constants", session, language.isa_namespace())
-        collectives = ApiModule("nki.collectives", session, {})
+        nl = ApiModule("nki.language", session, language.namespace(), frozenset(LANGUAGE_FUNCTIONS))
+        nisa = ApiModule("nki.isa", session, isa.namespace(), frozenset(ISA_FUNCTIONS))
+        constants = ApiModule("nki.isa.constants", session, isa.namespace())
+        collectives = ApiModule("nki.collectives", session, {}, frozenset(COLLECTIVES))
         names = {"jit": Launcher("jit"), "language": nl, "isa": nisa, "collectives": collectives}
         nki = ApiModule("nki", session, names)
         return {module.__name__: module for module in (nki, nl, nisa, constants, collectives)}
@@ -73,10 +74,10 @@ class CurrentFrontEnd:
                 after, sampling = None, True
             except SamplesDiffer as again:
                 unroll |= {again.site}
-            except Exception:
-                if not sampling:
+            except Exception as error:
+                if not sampling or isinstance(error, LimitExceeded) or is_ours(error):
                     raise
-                sampling = False  # whatever it was, it must be judged on every iteration
+                sampling = False  # what the kernel did wrong must be judged on every iteration
             finally:
                 deactivate()
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)

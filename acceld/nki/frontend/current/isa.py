@@ -1,115 +1,71 @@
 """``nki.isa``: one function an instruction; the destination comes first and nothing is returned."""
 
-from acceld.nki.frontend.current.arithmetic import (
-    activate2,
-    activation,
-    activation_reduce,
-    dropout,
-    exponential,
-    reciprocal,
-    scalar_tensor_tensor,
-    select_reduce,
-    tensor_scalar,
-    tensor_scalar_cumulative,
-    tensor_scalar_reduce,
-    tensor_tensor,
-)
-from acceld.nki.frontend.current.folds import (
-    bn_aggr,
-    bn_stats,
-    tensor_partition_reduce,
-    tensor_reduce,
-    tensor_tensor_scan,
-)
-from acceld.nki.frontend.current.moves import (
-    dma_compute,
-    dma_copy,
-    dma_transpose,
-    memset,
-    nc_stream_shuffle,
-    tensor_copy,
-    tensor_copy_predicated,
-)
-from acceld.nki.frontend.current.positions import (
-    affine_select,
-    iota,
-    local_gather,
-    max8,
-    nc_find_index8,
-    nc_match_replace8,
-    nc_n_gather,
-    nonzero_with_count,
-    quantize_mx,
-    rand2,
-    range_select,
-    rng,
-    sequence_bounds,
-    set_rng_seed,
-    topk,
-)
-from acceld.nki.frontend.current.products import nc_matmul, nc_matmul_mx, nc_transpose
-from acceld.nki.frontend.current.registers import (
-    core_barrier,
-    get_nc_sub_version,
-    get_nc_version,
-    register_alloc,
-    register_load,
-    register_move,
-    register_store,
-    scalar_load,
-    scalar_store,
-)
+from __future__ import annotations
 
-__all__ = [
-    "activate2",
-    "activation",
-    "activation_reduce",
-    "affine_select",
-    "bn_aggr",
-    "bn_stats",
-    "core_barrier",
-    "dma_compute",
-    "dma_copy",
-    "dma_transpose",
-    "dropout",
-    "exponential",
-    "get_nc_sub_version",
-    "get_nc_version",
-    "iota",
-    "local_gather",
-    "max8",
-    "memset",
-    "nc_find_index8",
-    "nc_match_replace8",
-    "nc_matmul",
-    "nc_matmul_mx",
-    "nc_n_gather",
-    "nc_stream_shuffle",
-    "nc_transpose",
-    "nonzero_with_count",
-    "quantize_mx",
-    "rand2",
-    "range_select",
-    "reciprocal",
-    "register_alloc",
-    "register_load",
-    "register_move",
-    "register_store",
-    "rng",
-    "scalar_load",
-    "scalar_store",
-    "scalar_tensor_tensor",
-    "select_reduce",
-    "sequence_bounds",
-    "set_rng_seed",
-    "tensor_copy",
-    "tensor_copy_predicated",
-    "tensor_partition_reduce",
-    "tensor_reduce",
-    "tensor_scalar",
-    "tensor_scalar_cumulative",
-    "tensor_scalar_reduce",
-    "tensor_tensor",
-    "tensor_tensor_scan",
-    "topk",
-]
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from acceld.nki.frontend.core.names import EngineName, NcVersion, get_nc_version
+from acceld.nki.frontend.core.signatures import checked
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.current import arithmetic, folds, moves, positions, products, registers
+from acceld.nki.frontend.current.names import DgeMode, MatmulPerfMode, OobMode, ReduceCommand
+from acceld.nki.frontend.current.tensor import Register
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    arithmetic.activate2, arithmetic.activation, arithmetic.activation_reduce, arithmetic.dropout,
+    arithmetic.exponential, arithmetic.reciprocal, arithmetic.scalar_tensor_tensor, arithmetic.select_reduce,
+    arithmetic.tensor_scalar, arithmetic.tensor_scalar_cumulative, arithmetic.tensor_scalar_reduce,
+    arithmetic.tensor_tensor, get_nc_version, folds.bn_aggr, folds.bn_stats, folds.tensor_partition_reduce,
+    folds.tensor_reduce, folds.tensor_tensor_scan, moves.dma_compute, moves.dma_copy, moves.dma_transpose,
+    moves.memset, moves.nc_stream_shuffle, moves.tensor_copy, moves.tensor_copy_predicated, positions.affine_select,
+    positions.iota, positions.local_gather, positions.max8, positions.nc_find_index8, positions.nc_match_replace8,
+    positions.nc_n_gather, positions.nonzero_with_count, positions.quantize_mx, positions.rand2,
+    positions.range_select, positions.rng, positions.sequence_bounds, positions.set_rng_seed, positions.topk,
+    products.nc_matmul, products.nc_matmul_mx, products.nc_transpose, registers.core_barrier,
+    registers.get_nc_sub_version, registers.register_alloc, registers.register_load, registers.register_move,
+    registers.register_store, registers.scalar_load, registers.scalar_store,
+)  # fmt: skip
+
+
+class NkiInstruction:
+    """What a call of ``nki.isa`` returns. The order of the program and its data decide what waits for what here."""
+
+    def depends_on(self, *producers: object) -> NkiInstruction:
+        """Itself; a wait that the program's data does not ask for is in no predicted latency."""
+        trace = current()
+        trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
+        return self
+
+
+def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` with its arguments checked, and a handle where it returns nothing."""
+    guarded = checked("nisa", function)
+    handle = NkiInstruction()
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        value = guarded(*args, **kwargs)
+        return handle if value is None else value
+
+    return call
+
+
+def namespace() -> dict[str, object]:
+    """Everything ``nki.isa`` offers here."""
+    enums = {
+        "reduce_cmd": ReduceCommand,
+        "oob_mode": OobMode,
+        "dge_mode": DgeMode,
+        "engine": EngineName,
+        "nc_version": NcVersion,
+        "matmul_perf_mode": MatmulPerfMode,
+        "tensor_engine": EngineName.tensor,
+        "vector_engine": EngineName.vector,
+        "scalar_engine": EngineName.scalar,
+        "gpsimd_engine": EngineName.gpsimd,
+        "unknown_engine": EngineName.unknown,
+    }
+    functions = {function.__name__: _instruction(function) for function in FUNCTIONS}
+    return {**functions, **enums, "VirtualRegister": Register, "NkiInstruction": NkiInstruction}

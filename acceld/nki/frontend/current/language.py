@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from enum import Enum, IntEnum
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 
-from acceld.nki.errors import LegalityError, LimitExceeded, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, elementwise, memory
-from acceld.nki.frontend.core.loops import MAX_TRIPS
-from acceld.nki.frontend.core.names import EngineName
-from acceld.nki.frontend.core.placement import declare
-from acceld.nki.frontend.core.signatures import checked
-from acceld.nki.frontend.core.state import Retrace, current
-from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.frontend.core import dtypes, language, memory
+from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse, unsupported
+from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import sampling
+from acceld.nki.frontend.current.declarations import (
+    empty_like,
+    full,
+    ndarray,
+    ones,
+    shared_identity_matrix,
+    zeros,
+    zeros_like,
+)
 from acceld.nki.frontend.current.loop_rerolling import Sample, mark
 from acceld.nki.frontend.current.registers import register_alloc, register_move
 from acceld.nki.frontend.current.state import CurrentTrace, current_trace
@@ -31,47 +34,6 @@ from acceld.nki.ir.program import Engine, LoopKind, Space
 
 PLAIN_VALUES = (bool, int, float, str, tuple)
 """What a class attribute holds that a kernel's configuration object may override."""
-
-
-class NcVersion(IntEnum):
-    """Generations of NeuronCores."""
-
-    gen2 = 2
-    gen3 = 3
-    gen4 = 4
-
-
-class ReduceCommand(Enum):
-    """What an instruction does with its reduction registers."""
-
-    idle = 0
-    reset = 1
-    reduce = 2
-    reset_reduce = 3
-    load_reduce = 4
-
-
-class OobMode(Enum):
-    """What a DMA does with an index outside of the tensor."""
-
-    error = 0
-    skip = 1
-
-
-class DgeMode(Enum):
-    """Who builds descriptors."""
-
-    unknown = 0
-    swdge = 1
-    hwdge = 2
-    none = 3
-
-
-class MatmulPerfMode(Enum):
-    """Modes of the tensor engine."""
-
-    none = 0
-    double_row = 1
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
@@ -132,15 +94,10 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
     """A loop whose bounds may be registers: the body is traced once, for the register it yields."""
     trace = current()
     if isinstance(step, Register):
-        raise LegalityError(
-            "the step of a loop must be known while tracing",
-            rule="control_flow",
-            line=trace.line(),
-            hint="use a number",
-        )
+        refuse("control_flow", "the step of a loop must be known while tracing", "use a number")
     by = operator.index(cast("Any", step))
     if by < 1:
-        raise LegalityError(f"a loop with step {by}", rule="control_flow", line=trace.line(), hint="steps are positive")
+        refuse("control_flow", f"a loop with step {by}", "steps are positive")
     trips = _register_of(upper).combined("subtract", lower)
     if by > 1:
         rounded = trips.combined("add", by - 1)
@@ -174,70 +131,7 @@ def _register_of(value: object) -> Register:
 
 def while_loop(init: object, body_fun: object) -> None:
     """Refused: its trip count has no bound the simulator could check."""
-    raise UnsupportedCall("nl.while_loop is not simulated", line=current().line(), hint="use nl.fori_loop")
-
-
-def ndarray(
-    shape: Sequence[object],
-    dtype: object,
-    buffer: object = None,
-    name: str = "",
-    address: tuple[int, int] | None = None,
-    **kwargs: Any,
-) -> Tensor:
-    """An undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
-    trace = current_trace()
-    kind = memory.buffer_kind(buffer)
-    sizes = tuple(operator.index(cast("Any", n)) for n in memory.as_shape(shape))
-    if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
-        return known
-    scope = () if kind.shared else None
-    placed = None if address is None else (operator.index(address[0]), operator.index(address[1]))
-    made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
-    if kind.shared:
-        trace.shared_tensors.append(made)
-    return made
-
-
-def full(
-    shape: Sequence[object], fill_value: object, dtype: object, buffer: object = None, name: str = "", **kwargs: Any
-) -> Tensor:
-    """A tensor filled with one value."""
-    number = elementwise.as_number(fill_value)
-    if number is None:
-        raise LegalityError("fill_value must be a number", rule="operand_type", line=current().line())
-    made = ndarray(shape, dtype, buffer, name)
-    memory.fill(current(), made, number, lazy=False)
-    return made
-
-
-def zeros(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """A tensor of zeros."""
-    return full(shape, 0, dtype, buffer, name)
-
-
-def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """A tensor of ones."""
-    return full(shape, 1, dtype, buffer, name)
-
-
-def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """An undefined tensor of the same shape."""
-    return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
-
-
-def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
-    """Zeros of the same shape."""
-    return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
-
-
-def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
-    """An n x n identity in SBUF: in ``dst`` where given, else in a new tile."""
-    from acceld.nki.frontend.current.moves import dma_copy
-
-    made = ndarray((n, n), dtype) if dst is None else dst
-    dma_copy(made, memory.shared_identity_matrix(n, dtype))
-    return made
+    unsupported("nl.while_loop is not simulated", "use nl.fori_loop")
 
 
 def is_hbm(buffer: object) -> bool:
@@ -301,7 +195,7 @@ def namespace() -> dict[str, object]:
         "hbm": memory.HBM,
         "private_hbm": memory.PRIVATE_HBM,
         "shared_hbm": memory.SHARED_HBM,
-        "tile_size": TileSize(),
+        "tile_size": language.TileSize(),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
     return {**wrappers(), **types, **own}
@@ -338,75 +232,3 @@ class NKIObject:
 
     def __init__(self, **kwargs: Any) -> None:
         self.__dict__.update(kwargs)
-
-
-class NkiInstruction:
-    """What a call of ``nki.isa`` returns. The order of the program and its data decide what waits for what here."""
-
-    def depends_on(self, *producers: object) -> NkiInstruction:
-        """Itself; a wait that the program's data does not ask for is in no predicted latency."""
-        trace = current()
-        trace.builder.notice(trace.line(), "depends_on adds no wait to the predicted latency")
-        return self
-
-
-def _instruction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` with its arguments checked, and a handle where it returns nothing."""
-    guarded = checked("nisa", function)
-    handle = NkiInstruction()
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        value = guarded(*args, **kwargs)
-        return handle if value is None else value
-
-    return call
-
-
-class TileSize:
-    """``nl.tile_size`` for the chip the kernel is traced for."""
-
-    pmax = 128
-    psum_fmax = 512
-    gemm_stationary_fmax = 128
-    gemm_moving_fmax = 512
-    bn_stats_fmax = 512
-    psum_min_align = 4
-    sbuf_min_align = 1
-    psum_bank_fmax = 512
-    psum_bank_fmax_bytes = 2048
-    psum_num_banks = 8
-
-    @property
-    def sbuf_size_bytes(self) -> int:
-        """Bytes a partition has."""
-        return {"trn1": 192, "trn2": 224, "trn3": 256}[current().session.chip] * 1024
-
-    sbuf_fmax_bytes = sbuf_size_bytes
-    total_available_sbuf_size = sbuf_size_bytes
-
-    @property
-    def sbuf_fmax(self) -> int:
-        """float32 elements a partition has."""
-        return self.sbuf_size_bytes // 4
-
-
-def isa_namespace() -> dict[str, object]:
-    """Everything ``nki.isa`` offers here."""
-    from acceld.nki.frontend.current import isa
-
-    enums = {
-        "reduce_cmd": ReduceCommand,
-        "oob_mode": OobMode,
-        "dge_mode": DgeMode,
-        "engine": EngineName,
-        "nc_version": NcVersion,
-        "matmul_perf_mode": MatmulPerfMode,
-        "tensor_engine": EngineName.tensor,
-        "vector_engine": EngineName.vector,
-        "scalar_engine": EngineName.scalar,
-        "gpsimd_engine": EngineName.gpsimd,
-        "unknown_engine": EngineName.unknown,
-    }
-    functions = {name: _instruction(getattr(isa, name)) for name in isa.__all__}
-    return {**functions, **enums, "VirtualRegister": Register, "NkiInstruction": NkiInstruction}

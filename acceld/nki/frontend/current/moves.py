@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core.elementwise import as_number, operand
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.elementwise import operand
+from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
@@ -31,11 +32,10 @@ def dma_copy(
     target, source = tensor(dst, "dst", "dma_copy"), tensor(src, "src", "dma_copy")
     for moved, word in ((target, "dst"), (source, "src")):
         if moved.space is Space.PSUM:
-            raise LegalityError(
+            refuse(
+                "address_space",
                 f"operand '{word}' of 'dma_copy' is in PSUM, which the DMA engines do not reach",
-                rule="address_space",
-                line=current().line(),
-                hint="copy it to SBUF with nisa.tensor_copy first",
+                "copy it to SBUF with nisa.tensor_copy first",
             )
     _check_dge(dge_mode, engine, source, target, "dma_copy")
     emit("dma_copy", Engine.DMA, [target], [same(source, target, "dma_copy")], oob=word_of(oob_mode) or "error")
@@ -46,26 +46,22 @@ def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor,
     hardware = word_of(dge_mode) == "hwdge"
     chosen = engine_of(engine)
     if hardware and source.dtype_name != target.dtype_name:
-        raise LegalityError(
+        refuse(
+            "dge_dtype",
             f"'{call}' by hardware DGE from {source.dtype_name} to {target.dtype_name}: it moves bytes and casts nothing",
-            rule="dge_dtype",
-            line=current().line(),
-            hint="use .view() for the same bits, dge_mode.swdge or dge_mode.none for a cast",
+            "use .view() for the same bits, dge_mode.swdge or dge_mode.none for a cast",
         )
     if chosen is not Engine.UNKNOWN and (not hardware or chosen not in (Engine.SYNC, Engine.SCALAR)):
-        raise LegalityError(
+        refuse(
+            "engine",
             f"engine of '{call}' is for dge_mode.hwdge, and then nisa.engine.sync or nisa.engine.scalar",
-            rule="engine",
-            line=current().line(),
-            hint="leave engine out",
+            "leave engine out",
         )
 
 
 def _no_skipping(oob_mode: object, call: str) -> None:
     if word_of(oob_mode) == "skip":
-        raise UnsupportedCall(
-            f"{call} with oob_mode.skip", line=current().line(), hint="keep the indices inside, or use nisa.dma_copy"
-        )
+        unsupported(f"{call} with oob_mode.skip", "keep the indices inside, or use nisa.dma_copy")
 
 
 def dma_compute(
@@ -87,11 +83,10 @@ def dma_compute(
     }
     for option, given in refused.items():
         if given:
-            raise LegalityError(
+            refuse(
+                "dma_compute",
                 f"dma_compute with {option}: the DMA engines only add, each source with weight 1.0",
-                rule="dma_compute",
-                line=current().line(),
-                hint="scale with nisa.tensor_scalar before, or fold with nisa.tensor_tensor",
+                "scale with nisa.tensor_scalar before, or fold with nisa.tensor_tensor",
             )
     _no_skipping(oob_mode, "dma_compute")
     tiles = [same(tensor(src, "srcs", "dma_compute"), target, "dma_compute") for src in srcs]
@@ -113,19 +108,17 @@ def dma_transpose(
     _check_dge(dge_mode, None, source, target, "dma_transpose")
     order = TRANSPOSES.get(source.ndim)
     if order is None or (axes is not None and tuple(axes) != order):
-        raise LegalityError(
+        refuse(
+            "transpose_axes",
             f"'dma_transpose' of {list(source.shape)} with axes {None if axes is None else tuple(axes)}",
-            rule="transpose_axes",
-            line=current().line(),
-            hint="the axes are (1, 0), (2, 1, 0) or (3, 1, 2, 0)",
+            "the axes are (1, 0), (2, 1, 0) or (3, 1, 2, 0)",
         )
     turned = tuple(source.shape[axis] for axis in order)
     if target.shape != turned or target.dtype_name != source.dtype_name:
-        raise LegalityError(
+        refuse(
+            "shape",
             f"dst{list(target.shape)} {target.dtype_name} of 'dma_transpose' should be {list(turned)} {source.dtype_name}",
-            rule="shape",
-            line=current().line(),
-            hint=f"axes {order} of src{list(source.shape)}, in its type",
+            f"axes {order} of src{list(source.shape)}, in its type",
         )
     emit("dma_transpose", Engine.DMA, [target], [source], axes=order)
 

@@ -9,12 +9,13 @@ from itertools import pairwise
 from math import prod
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
-from acceld.nki.frontend.core.elementwise import as_number, expand, operand, scalar_operand
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import operand, scalar_operand
+from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import reduce_op
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.core.views import conform
+from acceld.nki.frontend.core.views import conform, expand, reshape
 from acceld.nki.ir.program import Attr, Engine, Pattern, TileDim
 
 Number = float | int
@@ -39,11 +40,10 @@ def matched(dst: object, call: str, /, **sources: object) -> tuple[Tensor, ...]:
     axes = _common_axes((target, *tiles.values()))
     if axes is None:
         name = next(name for name, view in views.items() if view is None)
-        raise LegalityError(
+        refuse(
+            "shape",
             f"operand '{name}' of '{call}' has shape {list(tiles[name].shape)}, the destination {list(target.shape)}",
-            rule="shape",
-            line=current().line(),
-            hint="both must have the same partition and free sizes",
+            "both must have the same partition and free sizes",
         )
     return tuple(split(tile, axes) for tile in (target, *tiles.values()))
 
@@ -105,7 +105,7 @@ def scalar(value: object, name: str, call: str, tile: Tensor) -> Tensor | Number
 def number(value: object, name: str, call: str) -> Number:
     number = as_number(value)
     if number is None:
-        raise LegalityError(f"'{name}' of '{call}' must be a number", rule="operand_type", line=current().line())
+        refuse("operand_type", f"'{name}' of '{call}' must be a number")
     return number
 
 
@@ -120,11 +120,7 @@ def integers(value: object) -> tuple[int, ...] | None:
 def tensor(value: object, name: str, call: str) -> Tensor:
     if isinstance(value, Tensor):
         return value
-    raise LegalityError(
-        f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}",
-        rule="operand_type",
-        line=current().line(),
-    )
+    refuse("operand_type", f"operand '{name}' of '{call}' must be a tensor, not {type(value).__name__}")
 
 
 def same(source: Tensor, target: Tensor, call: str) -> Tensor:
@@ -133,15 +129,11 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
         return source
     view = conform(source, target.shape)
     if view is None and source.access.elements == target.access.elements:
-        view = source.reshape(target.shape)
+        view = reshape(source, target.shape)
     if view is None:
         view = expand(source, target.shape)
     if view is None:
-        raise LegalityError(
-            f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}",
-            rule="shape",
-            line=current().line(),
-        )
+        refuse("shape", f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}")
     return view
 
 

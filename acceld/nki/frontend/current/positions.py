@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, cast
 
-from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
@@ -38,9 +38,7 @@ def affine(
     if tuple(n for n in counts if n != 1) != tuple(n for n in free if n != 1):
         axes = finest_axes([counts, free]) if prod(counts) == prod(free) else None
         if axes is None:
-            raise LegalityError(
-                f"the pattern covers {list(counts)}, the destination {list(free)}", rule="shape", line=current().line()
-            )
+            refuse("shape", f"the pattern covers {list(counts)}, the destination {list(free)}")
         views, free = [split(tile, axes) for tile in tiles], axes
     left = [(step, count) for step, count in pairs if count != 1]
     steps: list[int] = []

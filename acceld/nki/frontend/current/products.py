@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import prod
 
 from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import engine_of
 from acceld.nki.frontend.core.products import flat, in_sbuf
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import select
 from acceld.nki.frontend.current.operands import destination, emit, integers, word_of
 from acceld.nki.ir.program import Engine, Space
 
@@ -38,35 +40,26 @@ def nc_matmul(
     in_sbuf(left, "stationary", "nc_matmul")
     in_sbuf(right, "moving", "nc_matmul")
     if target.space is not Space.PSUM:
-        raise LegalityError(
-            f"Matmult dst tensor is not psum: {target.label}",
-            rule="address_space",
-            line=current().line(),
-            hint="declare it with buffer=nl.psum",
-        )
+        refuse("address_space", f"Matmult dst tensor is not psum: {target.label}", "declare it with buffer=nl.psum")
     if left.shape[0] != right.shape[0]:
-        raise LegalityError(
+        refuse(
+            "partition_mismatch",
             f"number of partitions differs: stationary{list(left.shape)}, moving{list(right.shape)} of 'nc_matmul'",
-            rule="partition_mismatch",
-            line=current().line(),
-            hint="both operands hold the contraction dimension on the partitions",
+            "both operands hold the contraction dimension on the partitions",
         )
     result = flat(target)
     if word_of(perf_mode) not in (None, "none"):
         if is_transpose or is_stationary_onezero or is_moving_onezero:
-            raise LegalityError(
+            refuse(
+                "perf_mode",
                 "a product with perf_mode is no transpose and takes no is_stationary_onezero or is_moving_onezero",
-                rule="perf_mode",
-                line=current().line(),
-                hint="leave perf_mode out",
+                "leave perf_mode out",
             )
         _double_row(result, left, right, accumulate, tile_position, tile_size)
         return
     rows, columns = prod(left.shape[1:]), prod(right.shape[1:])
     if (result.shape[0], prod(result.shape[1:])) != (rows, columns):
-        raise LegalityError(
-            f"dst{list(target.shape)} of 'nc_matmul' should be [{rows}, {columns}]", rule="shape", line=current().line()
-        )
+        refuse("shape", f"dst{list(target.shape)} of 'nc_matmul' should be [{rows}, {columns}]")
     mode = {None: "auto", True: "yes", False: "no"}[accumulate]
     emit(
         "matmul",
@@ -110,7 +103,7 @@ def _double_row(
             "matmul",
             Engine.TENSOR,
             [target],
-            [flat(left[:, row, :]), flat(right[:, row, :])],
+            [flat(select(tile, (slice(None), row, slice(None)))) for tile in (left, right)],
             accumulate=mode,
             perf_mode="double_row",
             tile_position=integers(tile_position),
@@ -154,9 +147,5 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
     if chosen is Engine.UNKNOWN:
         chosen = Engine.TENSOR if target.space is Space.PSUM else Engine.VECTOR
     if target.shape != tuple(reversed(source.shape)):
-        raise LegalityError(
-            f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}",
-            rule="shape",
-            line=current().line(),
-        )
+        refuse("shape", f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}")
     emit("transpose", chosen, [target], [source])

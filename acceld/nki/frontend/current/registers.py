@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.operands import emit, number, tensor
@@ -52,13 +50,6 @@ def scalar_store(dst: object, src: Register) -> None:
 def core_barrier(data: object, cores: object, engine: object = None, name: str | None = None) -> None:
     """Waits for the other core of the pair."""
     emit("barrier", Engine.GPSIMD, [], [tensor(data, "data", "core_barrier")])
-
-
-def get_nc_version() -> Any:
-    """Generation of the chip the kernel is traced for."""
-    from acceld.nki.frontend.current.language import NcVersion
-
-    return {"trn1": NcVersion.gen2, "trn2": NcVersion.gen3, "trn3": NcVersion.gen4}[current().session.chip]
 
 
 def get_nc_sub_version() -> int:

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from acceld.nki.frontend.core.context import Retrace
 from acceld.nki.frontend.core.index import Expr
-from acceld.nki.frontend.core.state import Retrace
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.session import Site
 from acceld.nki.ir.program import Affine

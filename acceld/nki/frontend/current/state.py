@@ -10,7 +10,7 @@ from acceld.nki.frontend.current.loop_rerolling import Sample
 from acceld.nki.frontend.current.tensor import NkiTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.program import Access, LoopKind
+from acceld.nki.ir.program import LoopKind
 
 
 class SamplesWanted(BaseException):
@@ -20,6 +20,7 @@ class SamplesWanted(BaseException):
 class CurrentTrace(Trace):
     """A trace whose tensors have the current API's methods and whose programs share their HBM tensors."""
 
+    tensor_class = NkiTensor
     hbm_drops_axes = True
 
     def __init__(
@@ -41,10 +42,6 @@ class CurrentTrace(Trace):
         if self.sampling_after is not None and self.sequence > self.sampling_after:
             raise SamplesWanted
         return super().emit(*args, **kwargs)
-
-    def tensor(self, access: Access, scope: tuple[int, ...]) -> Tensor:
-        """A view with the current API's methods."""
-        return NkiTensor(access, scope)
 
     def reaches(self, tensor: Tensor) -> bool:
         """Whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""

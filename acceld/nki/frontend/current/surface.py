@@ -46,7 +46,7 @@ def _state(name: str, offered: frozenset[str]) -> str:
 
 def surface() -> dict[str, dict[str, str]]:
     """For each module and documented function ``supported``, or ``unsupported:`` and why."""
-    isa_names, language_names = frozenset(isa.__all__), frozenset(language.namespace())
+    isa_names, language_names = frozenset(isa.namespace()), frozenset(language.namespace())
     return {
         "nki.isa": {name: _state(name, isa_names) for name in ISA_FUNCTIONS},
         "nki.language": {name: _state(name, language_names) for name in LANGUAGE_FUNCTIONS},

@@ -6,12 +6,13 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core import dtypes, methods
+from acceld.nki.frontend.core.context import Retrace, refuse, unsupported
 from acceld.nki.frontend.core.placement import whole_access
-from acceld.nki.frontend.core.state import Retrace, current
+from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.ir.operations import DTYPE_BYTES, FLOAT_DTYPES
 from acceld.nki.ir.program import Access, Affine, Engine, Indirect, Space, TileDim
@@ -24,11 +25,10 @@ class Register:
     number: int
 
     def __index__(self) -> int:
-        raise LegalityError(
+        return refuse(
+            "control_flow",
             "a register's value is not known while tracing",
-            rule="control_flow",
-            line=current().line(),
-            hint="use it in nl.fori_loop or as scalar_offset of .ap()",
+            "use it in nl.fori_loop or as scalar_offset of .ap()",
         )
 
     def __bool__(self) -> bool:
@@ -65,7 +65,7 @@ class Register:
         return self.combined("multiply", -1).combined("add", other)
 
 
-class NkiTensor(Tensor):
+class NkiTensor(methods.Tensor):
     """A view with the methods of the current API. Negative axes count from the last."""
 
     __slots__ = ()
@@ -81,20 +81,19 @@ class NkiTensor(Tensor):
     def _axis(self, dim: int) -> int:
         axis = operator.index(cast("Any", dim))
         if not -self.ndim <= axis < self.ndim:
-            raise LegalityError(f"{self.label} has no axis {axis}", rule="index_rank", line=current().line())
+            refuse("index_rank", f"{self.label} has no axis {axis}")
         return axis % self.ndim
 
-    def _with(self, dims: Sequence[TileDim]) -> Tensor:
+    def _with(self, dims: Sequence[TileDim]) -> Self:
         return self.like(replace(self.access, dims=tuple(dims)))
 
-    def permute(self, dims: Sequence[int]) -> Tensor:
+    def permute(self, dims: Sequence[int]) -> Self:
         """The axes in another order; the partition axis of an on-chip tensor stays first."""
         order = [self._axis(d) for d in dims]
         if sorted(order) != list(range(self.ndim)) or (self.space is not Space.HBM and order[0] != 0):
-            raise LegalityError(
+            refuse(
+                "index_rank",
                 f"{tuple(dims)} is no order of the axes of {self.label} that keeps the partition axis first",
-                rule="index_rank",
-                line=current().line(),
             )
         return self._with([self.access.dims[d] for d in order])
 
@@ -102,9 +101,7 @@ class NkiTensor(Tensor):
         """An axis of one element repeated ``size`` times."""
         axis = self._axis(dim)
         if self.shape[axis] != 1:
-            raise LegalityError(
-                f"axis {axis} of {self.label} has more than one element", rule="shape", line=current().line()
-            )
+            refuse("shape", f"axis {axis} of {self.label} has more than one element")
         dims = list(self.access.dims)
         dims[axis] = TileDim(operator.index(size), (0,) * len(self.declared.shape))
         return self._with(dims)
@@ -117,9 +114,7 @@ class NkiTensor(Tensor):
         """Without an axis of one element."""
         axis = self._axis(dim)
         if self.shape[axis] != 1:
-            raise LegalityError(
-                f"axis {axis} of {self.label} has more than one element", rule="shape", line=current().line()
-            )
+            refuse("shape", f"axis {axis} of {self.label} has more than one element")
         return self._with([d for k, d in enumerate(self.access.dims) if k != axis])
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Tensor:
@@ -166,10 +161,9 @@ class NkiTensor(Tensor):
         """Elements ``start`` to ``end`` of one axis."""
         axis = self._axis(dim)
         if not 0 <= start < end <= self.shape[axis] or step < 1:
-            raise LegalityError(
+            refuse(
+                "out_of_bounds",
                 f"slice {start}:{end}:{step} of axis {axis} of {self.label}, which has {self.shape[axis]} elements",
-                rule="out_of_bounds",
-                line=current().line(),
             )
         return self[(*(slice(None),) * axis, slice(start, end, step))]
 
@@ -179,11 +173,10 @@ class NkiTensor(Tensor):
         if not isinstance(index, Tensor | Register):
             return self[(*(slice(None),) * axis, operator.index(cast("Any", index)))]
         if self.is_indirect() or (axis == 0 and self.space is not Space.HBM):
-            raise LegalityError(
+            refuse(
+                "index_type",
                 f"a run-time index of axis {axis} of {self.label}",
-                rule="index_type",
-                line=current().line(),
-                hint="only one axis can have one, and not the partition axis",
+                "only one axis can have one, and not the partition axis",
             )
         found = self._indirect(axis, index)
         dims = [d for k, d in enumerate(self.access.dims) if k != axis]
@@ -192,11 +185,7 @@ class NkiTensor(Tensor):
     def vector_select(self, dim: int, vector_offset: object) -> Tensor:
         """Rows of a tensor in HBM, one for each index in a tile."""
         if self._axis(dim) != 0 or self.space is not Space.HBM or not isinstance(vector_offset, Tensor):
-            raise LegalityError(
-                "vector_select takes rows of a tensor in HBM by a tile of indices",
-                rule="index_type",
-                line=current().line(),
-            )
+            refuse("index_type", "vector_select takes rows of a tensor in HBM by a tile of indices")
         rows = TileDim(vector_offset.shape[0], (0,) * len(self.declared.shape))
         found = self._indirect(0, vector_offset)
         return self.like(replace(self.access, dims=(rows, *self.access.dims[1:]), indirect=(found,)))
@@ -210,28 +199,20 @@ class NkiTensor(Tensor):
         targets = [(one,) if isinstance(one, str) else tuple(one) for one in dst_pattern]
         names = [name for group in groups for name in group]
         if len(groups) != self.ndim or sorted(names) != sorted(name for group in targets for name in group):
-            raise LegalityError(
-                f"rearrange of {self.label}: {src_pattern} to {dst_pattern} do not name the same axes",
-                rule="shape",
-                line=current().line(),
-            )
+            refuse("shape", f"rearrange of {self.label}: {src_pattern} to {dst_pattern} do not name the same axes")
         for group, size in zip(groups, self.shape, strict=True):
             unknown = [name for name in group if name not in sizes]
             known = prod(sizes[name] for name in group if name in sizes)
             if len(unknown) > 1 or (known and size % known) or (not unknown and known != size):
-                raise LegalityError(
-                    f"rearrange of {self.label}: sizes of {group} do not make {size}",
-                    rule="shape",
-                    line=current().line(),
-                )
+                refuse("shape", f"rearrange of {self.label}: sizes of {group} do not make {size}")
             sizes |= dict.fromkeys(unknown, size // known)
-        split = cast("NkiTensor", self.reshape(tuple(sizes[name] for name in names)))
+        split = self.reshape(tuple(sizes[name] for name in names))
         ordered = split.permute([names.index(name) for group in targets for name in group])
         return ordered.reshape(tuple(prod(sizes[name] for name in group) for group in targets))
 
     def indirect(self, index: object, num_elem: int | None = None) -> Tensor:
         """Tensor indirection (trn3)."""
-        raise UnsupportedCall(".indirect(), tensor indirection of trn3", line=current().line())
+        unsupported(".indirect(), tensor indirection of trn3")
 
     def reinterpret_cast(self, dtype: object) -> Tensor:
         """``view``."""
@@ -333,17 +314,16 @@ class NkiTensor(Tensor):
         site = trace.sites[self.access.buffer]
         if site not in trace.flatten:
             raise Retrace(flatten=frozenset({site}))
-        raise UnsupportedCall(
+        unsupported(
             f".ap() of {self.label}: {count} elements {stride} apart do not fit {self.declared.shape}",
-            line=trace.line(),
-            hint="a pair of the pattern must stay inside the tensor",
+            "a pair of the pattern must stay inside the tensor",
         )
 
     def _indirect(self, axis: int, value: object) -> Indirect:
         """The run-time position that ``value`` is along an axis of the view."""
         trace = current()
         if isinstance(value, Tensor) and value.dtype_name in FLOAT_DTYPES:
-            raise LegalityError("an offset must hold integers", rule="dtype", line=trace.line())
+            refuse("dtype", "an offset must hold integers")
         dim = self.access.dims[axis]
         moved = [(d, step) for d, step in enumerate(dim.steps) if step]
         stride, buffer = self._linear(dim), self.declared
@@ -358,6 +338,4 @@ class NkiTensor(Tensor):
             return Indirect(dim=where, scale=scale, register=value.number)
         if isinstance(value, Tensor):
             return Indirect(dim=where, scale=scale, index=value.access, axis=0)
-        raise LegalityError(
-            "a run-time offset is a register or a tile of integers", rule="operand_type", line=trace.line()
-        )
+        refuse("operand_type", "a run-time offset is a register or a tile of integers")

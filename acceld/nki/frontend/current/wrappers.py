@@ -8,15 +8,13 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import elementwise, language, positions, reductions
+from acceld.nki.frontend.core import elementwise, language, reductions
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.signatures import checked
-from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.operands import emit
-from acceld.nki.ir.program import Engine, Space
+from acceld.nki.frontend.current import declarations
 
 UNARY = (*language.UNARY, "gelu_apprx_sigmoid_dx")
 BINARY = (*language.BINARY, "abs_max", "abs_min")
@@ -71,10 +69,8 @@ def _var(x: object, axis: object, dtype: object = None, keepdims: bool = False) 
 def _gather_flattened(data: object, indices: object, axis: object = 0, dtype: object = None) -> Tensor:
     """Along the flattened free axes of each partition."""
     if axis != 0:
-        raise UnsupportedCall(
-            f"nl.gather_flattened with axis={axis!r}", line=current().line(), hint="leave axis out, or pass 0"
-        )
-    return positions.gather_flattened(data, indices, dtype=dtype)
+        unsupported(f"nl.gather_flattened with axis={axis!r}", "leave axis out, or pass 0")
+    return elementwise.gather_flattened(data, indices, dtype=dtype)
 
 
 def _broadcast_to(x: object, shape: Sequence[int], dtype: object = None) -> Tensor:
@@ -88,19 +84,6 @@ OWN: Mapping[str, Callable[..., Any]] = {
     "gather_flattened": _gather_flattened,
     "broadcast_to": _broadcast_to,
 }
-
-
-def rand(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "") -> Tensor:
-    """A new tensor of uniform values in [0, 1), on chip."""
-    from acceld.nki.frontend.current.language import ndarray
-
-    made = ndarray(shape, dtype, buffer, name)
-    if made.space is Space.HBM:
-        raise UnsupportedCall(
-            "nl.rand in HBM", line=current().line(), hint="make it in nl.sbuf and copy it with nisa.dma_copy"
-        )
-    emit("random", Engine.VECTOR, [made])
-    return made
 
 
 def _signature(text: str) -> inspect.Signature:
@@ -136,9 +119,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
     def entry(*args: Any, **kwargs: Any) -> Any:
         if "mask" in kwargs:
-            raise LegalityError(
-                f"{name} takes no mask in this API", rule="mask_form", line=current().line(), hint="use slices"
-            )
+            refuse("mask_form", f"{name} takes no mask in this API", "use slices")
         return guarded(*args, **{own_names.get(key, key): value for key, value in kwargs.items()})
 
     entry.__name__ = entry.__qualname__ = name
@@ -147,17 +128,12 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
 
 def wrappers() -> dict[str, object]:
     """The functions by name."""
-    shared = {
-        **language.namespace(),
+    shared: dict[str, Callable[..., Any]] = {
+        **language.functions(),
         **{name: language.unary(name) for name in UNARY},
         **{name: language.binary(name) for name in BINARY},
         **OWN,
     }
-    made: dict[str, object] = {
-        name: _documented(name, inspect.unwrap(cast("Callable[..., Any]", shared[name]))) for name in ARGUMENTS
-    }
-    made["rand"] = checked("nl", rand)
+    made: dict[str, object] = {name: _documented(name, shared[name]) for name in ARGUMENTS}
+    made["rand"] = checked("nl", declarations.rand)
     return made
-
-
-__all__ = ["rand", "wrappers"]

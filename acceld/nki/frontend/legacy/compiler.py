@@ -9,20 +9,16 @@ from contextlib import ContextDecorator
 from math import prod
 from typing import Any, Self, cast
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
+from acceld.chips import LEGACY_RESERVED_SBUF_BYTES
+from acceld.nki.errors import UnsupportedCall
 from acceld.nki.frontend.core import memory
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.memory import BufferKind
-from acceld.nki.frontend.core.state import Trace
+from acceld.nki.frontend.core.state import Trace, current
 from acceld.nki.frontend.core.tensor import ParDim
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Space
 
-SBUF_BYTES = 192 * 1024
-RESERVED_BYTES = 16 * 1024
-"""What the compiler keeps for itself at the end of each partition."""
-BANK_BYTES = 2048
-BANKS = 8
-PARTITIONS = 128
 MAX_BLOCKS = 65_536
 
 Place = tuple[int, int]
@@ -53,7 +49,7 @@ class Placement:
         axis = marked[0] if marked else 0
         blocks, partitions, free = sizes[:axis], sizes[axis], prod(sizes[axis + 1 :])
         if prod(blocks) > MAX_BLOCKS:
-            raise UnsupportedCall(f"an explicit allocation of {prod(blocks)} blocks", line=trace.line())
+            unsupported(f"an explicit allocation of {prod(blocks)} blocks")
         width = free * DTYPE_BYTES[dtype]
         if any(trace.offsets.get(loop) for loop in trace.scope) or trace.in_later_piece:
             return None  # the kernel's own arithmetic on addresses ran once for each piece of its loop
@@ -66,23 +62,23 @@ class Placement:
 
     def _check(self, trace: Trace, partition: int, offset: int, partitions: int, width: int) -> None:
         psum = self.buffer_kind.space is Space.PSUM
-        size, short = (BANKS * BANK_BYTES, "PSUM") if psum else (SBUF_BYTES, "SB")
+        chip = trace.chip
+        size = chip.psum_bytes_per_partition if psum else chip.sbuf_bytes_per_partition
+        short = "PSUM" if psum else "SB"
         where = f"@{short}<{partition},{offset}>({partitions}x{width})"
-        if partition < 0 or offset < 0 or partition + partitions > PARTITIONS or offset + width > size:
-            raise LegalityError(
+        if partition < 0 or offset < 0 or partition + partitions > chip.partitions or offset + width > size:
+            refuse(
+                "allocation",
                 f"Allocated memory out of bound {where}",
-                rule="allocation",
-                line=trace.line(),
-                hint=f"a partition has {size} bytes for explicit allocation; start at a lower address",
+                f"a partition has {size} bytes for explicit allocation; start at a lower address",
             )
-        if not psum and offset + width > SBUF_BYTES - RESERVED_BYTES:
+        if not psum and offset + width > size - LEGACY_RESERVED_SBUF_BYTES:
             trace.builder.notice(trace.line(), "placed in the last 16 KiB of SBUF, which the compiler keeps for itself")
-        if psum and offset // BANK_BYTES != (offset + max(width, 1) - 1) // BANK_BYTES:
-            raise LegalityError(
+        if psum and offset // chip.psum_bank_bytes != (offset + max(width, 1) - 1) // chip.psum_bank_bytes:
+            refuse(
+                "psum_bank",
                 f"Allocated memory {where} crosses a PSUM bank",
-                rule="psum_bank",
-                line=trace.line(),
-                hint="a PSUM tile takes at most 2 KiB a partition, inside one bank",
+                "a PSUM tile takes at most 2 KiB a partition, inside one bank",
             )
 
 
@@ -157,7 +153,7 @@ class PsumAllocators:
         tiles = _tuple(num_bank_tiles)
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
-            return base_partition, (base_bank + _modular(index, tiles)) * BANK_BYTES + base_addr
+            return base_partition, (base_bank + _modular(index, tiles)) * current().chip.psum_bank_bytes + base_addr
 
         return Placement(memory.PSUM, locate, prod(tiles))
 
@@ -166,7 +162,9 @@ class PsumAllocators:
 
         def locate(index: tuple[int, ...], partitions: int, width: int) -> Place:
             bank, partition, offset = func(idx=index, pdim_size=partitions, fdim_size=width)
-            return operator.index(partition), operator.index(bank) * BANK_BYTES + operator.index(offset)
+            return operator.index(partition), operator.index(bank) * current().chip.psum_bank_bytes + operator.index(
+                offset
+            )
 
         return Placement(memory.PSUM, locate, None)
 

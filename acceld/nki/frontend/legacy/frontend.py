@@ -8,11 +8,13 @@ from types import ModuleType
 from typing import Any
 
 from acceld.nki.errors import LimitExceeded
-from acceld.nki.frontend.core import dtypes, language
+from acceld.nki.frontend.core import dtypes, methods
+from acceld.nki.frontend.core.context import Retrace, activate, deactivate
 from acceld.nki.frontend.core.launch import Kernel, Launcher, bind, finish_outputs, launched
 from acceld.nki.frontend.core.placement import declare
-from acceld.nki.frontend.core.state import Retrace, Trace, activate, deactivate
-from acceld.nki.frontend.legacy import compiler, isa
+from acceld.nki.frontend.core.state import Trace
+from acceld.nki.frontend.legacy import compiler, isa, language
+from acceld.nki.frontend.legacy.surface import ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -30,6 +32,12 @@ from neuronxcc.nki.language import par_dim
 """
 
 
+class LegacyTrace(Trace):
+    """A trace of a legacy kernel."""
+
+    tensor_class = methods.Tensor
+
+
 class LegacyFrontEnd:
     """``neuronxcc.nki`` for one trace."""
 
@@ -41,8 +49,8 @@ class LegacyFrontEnd:
 
     def modules(self) -> Mapping[str, ModuleType]:
         session = self.session
-        nl = ApiModule("neuronxcc.nki.language", session, language.namespace())
-        nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace())
+        nl = ApiModule("neuronxcc.nki.language", session, language.namespace(), frozenset(LANGUAGE_FUNCTIONS))
+        nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace(), frozenset(ISA_FUNCTIONS))
         constants = ApiModule("neuronxcc.nki.language.constants", session, {"sizeinbytes": dtypes.sizeinbytes})
         isa_constants = ApiModule("neuronxcc.nki.isa.constants", session, isa.namespace())
         typing = ApiModule("neuronxcc.nki.typing", session, typing_namespace())
@@ -75,7 +83,7 @@ class LegacyFrontEnd:
         for attempt in range(MAX_RETRACES):
             self.session.reset()
             function = self.session.again(function) if attempt else function
-            trace = Trace(self.session, unroll, keep, flatten)
+            trace = LegacyTrace(self.session, unroll, keep, flatten)
             trace.splits, trace.cuts = splits, cuts
             activate(trace)
             try:

@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any
 
-from acceld.nki.errors import LegalityError, UnsupportedCall
-from acceld.nki.frontend.core import dtypes, memory, positions, products, reductions, transfers
+from acceld.nki.frontend.core import dtypes, products, reductions
+from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import (
     BITWISE,
     broadcast_shape,
-    expand,
     masked,
     operand,
     result,
     same_partitions,
     scalar_operand,
 )
-from acceld.nki.frontend.core.names import EngineName, ReduceCommand, activation_function, alu_op, engine_of
+from acceld.nki.frontend.core.names import (
+    EngineName,
+    NcVersion,
+    ReduceCommand,
+    activation_function,
+    alu_op,
+    engine_of,
+    get_nc_version,
+)
 from acceld.nki.frontend.core.placement import fresh
-from acceld.nki.frontend.core.positions import reducing
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.views import expand
+from acceld.nki.frontend.legacy import memory, positions, transfers
+from acceld.nki.frontend.legacy.positions import reducing
 from acceld.nki.ir.program import Attr, Engine, Space
-
-
-class NcVersion(IntEnum):
-    """``nisa.nc_version``."""
-
-    gen2 = 2
-    gen3 = 3
-    gen4 = 4
-
-
-GENERATIONS = {"trn1": NcVersion.gen2, "trn2": NcVersion.gen3, "trn3": NcVersion.gen4}
 
 
 def _kind(dtype: object, *operands: Tensor) -> str:
@@ -132,11 +129,10 @@ def tensor_scalar(
     if op1 is not None:
         second = alu_op(op1)
         if (first in BITWISE) != (second in BITWISE):
-            raise LegalityError(
+            refuse(
+                "op_mix",
                 f"op0 {first} and op1 {second} of 'tensor_scalar' must both be arithmetic or both bitwise",
-                rule="op_mix",
-                line=current().line(),
-                hint="use two instructions",
+                "use two instructions",
             )
         attrs |= {"op1": second, "reverse1": bool(reverse1)}
         srcs.append(scalar_operand(operand1, "operand1", "tensor_scalar", tile.shape[0]))
@@ -224,6 +220,21 @@ def tensor_tensor_scan(
     return result("scan", Engine.VECTOR, shape, _kind(dtype, left, right), srcs, attrs=attrs, mask=masked(mask, shape))
 
 
+def tensor_reduce(
+    op: object,
+    data: object,
+    axis: object,
+    *,
+    mask: object = None,
+    dtype: object = None,
+    negate: bool = False,
+    keepdims: bool = False,
+    **kwargs: Any,
+) -> Tensor:
+    """``nisa.tensor_reduce``."""
+    return reductions.reduce(op, data, axis, mask=mask, dtype=dtype, negate=negate, keepdims=keepdims)
+
+
 def reciprocal(data: object, *, dtype: object = None, mask: object = None, **kwargs: Any) -> Tensor:
     """``nisa.reciprocal``."""
     tile = operand(data, "data", "reciprocal")
@@ -238,11 +249,6 @@ def dropout(data: object, prob: object, *, mask: object = None, dtype: object = 
     return result("dropout", Engine.VECTOR, tile.shape, kind, [tile, chance], mask=masked(mask, tile.shape))
 
 
-def get_nc_version(**kwargs: Any) -> NcVersion:
-    """``nisa.get_nc_version``: the generation of the chip traced for."""
-    return GENERATIONS[current().session.chip]
-
-
 UNSUPPORTED = {
     "builtin_custom_op": "the code of a custom operator is not available to the simulator",
     "tensor_copy_dynamic_src": "copies from run-time offsets in SBUF are not simulated",
@@ -252,10 +258,9 @@ UNSUPPORTED = {
 
 def _refused(name: str) -> Callable[..., object]:
     def call(*args: Any, **kwargs: Any) -> object:
-        raise UnsupportedCall(
+        unsupported(
             f"nisa.{name} is not simulated: {UNSUPPORTED[name]}",
-            line=current().line(),
-            hint="nisa.tensor_copy takes loop variables as offsets; nl.load takes index tiles"
+            "nisa.tensor_copy takes loop variables as offsets; nl.load takes index tiles"
             if name.startswith("tensor_copy")
             else "write it with the other functions of nl and nisa",
         )
@@ -267,7 +272,7 @@ def _refused(name: str) -> Callable[..., object]:
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     activation, activation_reduce, tensor_tensor, tensor_scalar, tensor_scalar_reduce, scalar_tensor_tensor,
     tensor_tensor_scan, reciprocal, dropout, get_nc_version, memory.memset, products.nc_matmul, products.nc_transpose,
-    reductions.tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
+    tensor_reduce, positions.iota, positions.affine_select, positions.range_select, positions.select_reduce,
     positions.max8, positions.nc_find_index8, positions.nc_match_replace8, positions.local_gather,
     positions.sequence_bounds, transfers.dma_copy, transfers.dma_transpose, transfers.tensor_copy_predicated,
     transfers.nc_stream_shuffle, transfers.tensor_partition_reduce, transfers.tensor_copy, transfers.bn_stats,

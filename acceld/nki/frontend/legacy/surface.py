@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from acceld.nki.frontend.core import language
-from acceld.nki.frontend.legacy import isa
+from acceld.nki.frontend.legacy import isa, language
 
 ISA_FUNCTIONS = tuple(
     "activation activation_reduce affine_select bn_aggr bn_stats builtin_custom_op dma_copy dma_transpose dropout "

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 import libcst as cst
 
-from acceld.proposers.rules.nki.source.affine import Affine
+from acceld.proposers.rules.affine import Affine
 from acceld.proposers.rules.nki.source.building import names_in
 from acceld.proposers.rules.nki.source.nests import accesses
 from acceld.proposers.rules.nki.source.reading import KernelModule

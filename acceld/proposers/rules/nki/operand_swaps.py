@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.nki.source.nests import all_accesses, around, inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import BINARY, UNARY, Access, Dim, Loop, Statement
@@ -112,7 +112,7 @@ def _part(turn: Statement, source: Access) -> Loop | None:
     if last.form is None or not places:
         return None
     for loop in around(turn):
-        wanted = Affine.of(Symbol(loop.variable, loop.variable)).times(BLOCK) + _columns(BLOCK)
+        wanted = Affine.of_variable(loop.variable).times(BLOCK) + _columns(BLOCK)
         if last.form == wanted and loop.trips and _uses(source, loop.variable) == [len(places)]:
             return loop
     return None

@@ -19,9 +19,9 @@ from functools import partial
 import libcst as cst
 
 from acceld.model import Profile
+from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, OperandSwap, Product, operand_swap, whole_block
-from acceld.proposers.rules.nki.source.affine import Affine, Symbol
 from acceld.proposers.rules.nki.source.building import names_in, rendered, without_unused_buffers
 from acceld.proposers.rules.nki.source.nests import after_line, all_accesses, around, first_line
 from acceld.proposers.rules.nki.source.reading import KernelModule

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits, reindent
 from acceld.proposers.rules.nki.column_steps import ColumnSteps
-from acceld.proposers.rules.nki.source.affine import Affine, Symbol
 from acceld.proposers.rules.nki.source.building import fresh, rendered
 from acceld.proposers.rules.nki.source.nests import after_line, line_start
 from acceld.proposers.rules.nki.source.reading import KernelModule
@@ -48,7 +48,7 @@ def _start(steps: ColumnSteps, dim: Dim, factor: int, ranges: _Ranges, *, last: 
         return None
     moved = Affine(dim.form.constant, tuple((s, c) for s, c in dim.form.terms if s.variable != variable))
     if steps.trips > factor:
-        moved += Affine.of(Symbol(variable, variable)).times(coefficient if slot else coefficient * factor)
+        moved += Affine.of_variable(variable).times(coefficient if slot else coefficient * factor)
     in_columns = [symbol.extent for symbol in dim.form.ranges if symbol.in_columns]
     if extents and in_columns != [steps.columns]:
         return rendered(moved, ranges.as_they_are(dim.form)) if coefficient else None

@@ -18,7 +18,7 @@ from acceld.devices.cuda.policy import refused_triton
 from acceld.errors import DeviceError
 from acceld.evaluate.hosted.driver import BuildRefused, Lease
 from acceld.model import Kernel
-from acceld.targets import GPUS as NAMES
+from acceld.targets import TARGETS
 from acceld.workloads import find_workloads, workload
 from acceld.workloads.records import ArraySpec
 
@@ -66,7 +66,7 @@ def test_the_least_session_of_every_workload_fits_into_the_deck(name: str) -> No
     one = workload(name)
     inputs = [ArraySpec(a.shape, a.dtype).size_bytes for a in one.arguments if not a.is_scalar]
     outputs = [ArraySpec(o.shape, o.dtype).size_bytes for o in one.outputs]
-    assert 3 * sum(inputs + outputs) <= CudaDriver.deck_bytes
+    assert 3 * sum(inputs + outputs) <= CudaDriver.batch_bytes
 
 
 def test_one_lease_for_each_gpu_of_the_first_ones_kind() -> None:
@@ -94,7 +94,7 @@ def test_what_is_missing_is_named_with_what_to_do(text: str, message: str) -> No
 
 
 def test_every_gpu_of_the_targets_has_figures_with_a_source() -> None:
-    assert set(GPUS) == set(NAMES)
+    assert set(GPUS) == set(TARGETS["cuda"].chips["triton"])
     for gpu in GPUS.values():
         peaks = gpu.peaks()
         assert peaks.source.startswith("NVIDIA ") and peaks.hbm_bytes_per_s > 1e11

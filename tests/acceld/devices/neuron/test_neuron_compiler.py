@@ -16,8 +16,8 @@ from acceld.devices.neuron.runtime import compiler as compiler_module
 from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
 from acceld.devices.neuron.runtime.compiler import NeuronCompiler
 from acceld.devices.neuron.runtime.requests import CompileRequest, Tensor
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Kernel, Status
 from tests.acceld.devices.neuron.test_neuron_runner import older_pythons
 
@@ -127,7 +127,7 @@ async def test_a_current_kernel_becomes_a_neff(flavor: str, version: str, route:
 
 async def test_a_compile_error_is_a_verdict_with_the_simulators_class_and_the_kernels_line(tmp_path: Path) -> None:
     result = await _compiler(tmp_path).compile(_request(rows=256))
-    assert isinstance(result, Verdict)
+    assert isinstance(result, Failed)
     assert result.status is Status.COMPILE_ERROR
     assert (result.failure.rule, result.failure.line) == ("partition_limit", 7)
 
@@ -143,13 +143,13 @@ async def test_a_compile_error_is_a_verdict_with_the_simulators_class_and_the_ke
 )
 async def test_a_kernel_that_ends_or_holds_its_compiler_is_a_verdict(body: str, status: Status, tmp_path: Path) -> None:
     result = await _compiler(tmp_path, build_s=2.0).compile(_request(body + "\n" + LEGACY))
-    assert isinstance(result, Verdict)
+    assert isinstance(result, Failed)
     assert result.status is status
 
 
 async def test_an_option_the_compiler_does_not_know_is_an_error_of_the_stand_in_too(tmp_path: Path) -> None:
     result = await _compiler(tmp_path).compile(dataclasses.replace(_request(), flags=("--fastest",)))
-    assert isinstance(result, Verdict)
+    assert isinstance(result, Failed)
     assert "--fastest" in result.failure.message
 
 

@@ -19,8 +19,8 @@ from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
 from acceld.devices.neuron.runtime.requests import CompileRequest, Tensor
 from acceld.devices.neuron.runtime.runner import NeuronRunner, size_of
 from acceld.devices.neuron.runtime.timing import Measurement, Round, choose, profile_from, read_round
-from acceld.devices.neuron.verdicts import Verdict
 from acceld.errors import DeviceError
+from acceld.evaluate.case import Failed
 from acceld.model import Kernel, Source, Status
 
 STANDIN = Path(__file__).resolve().parents[3] / "standin_neuron"
@@ -105,7 +105,7 @@ async def test_libnrt_runs_and_the_profiler_times_where_no_package_is_installed(
     (tmp_path / "second").mkdir()
     bad = await _runner(tmp_path / "second", "oob", runtime="libnrt", named=named, profiler="")
     verdict = await bad.run([ONES, ONES], deadline_s=20)
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, Failed)
     assert verdict.failure.rule == "out_of_bounds"
     await bad.close()
 
@@ -186,7 +186,7 @@ async def test_a_kernels_own_runtime_error_is_a_verdict(
 ) -> None:
     runner = await _runner(tmp_path, scenario)
     result = await runner.run([ONES, ONES], deadline_s=20)
-    assert isinstance(result, Verdict)
+    assert isinstance(result, Failed)
     assert (result.status, result.failure.rule) == (status, rule)
     assert await runner.close() is clean
 
@@ -194,7 +194,7 @@ async def test_a_kernels_own_runtime_error_is_a_verdict(
 async def test_nrtpys_error_is_the_same_verdict(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "oob", "nrtpy")
     result = await runner.run([ONES, ONES], deadline_s=20)
-    assert isinstance(result, Verdict)
+    assert isinstance(result, Failed)
     assert result.failure.rule == "out_of_bounds"
     await runner.close()
 
@@ -233,7 +233,7 @@ async def test_a_device_that_fails_is_an_error_and_leaves_its_core_unclean(scena
 async def test_a_kernel_that_hangs_is_ended_at_its_deadline_with_all_its_processes(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "hang")
     result = await runner.run([ONES, ONES], deadline_s=0.5)
-    assert isinstance(result, Verdict)
+    assert isinstance(result, Failed)
     assert result.status is Status.TIMEOUT
     assert not runner.clean
     assert not _users_of(tmp_path / "bin")
@@ -289,7 +289,7 @@ def _holds(pid: str, text: str) -> bool:
 
 async def test_a_busy_core_is_waited_for_and_only_for_so_long(tmp_path: Path) -> None:
     runner = await _runner(tmp_path, "busy")
-    assert not isinstance(await runner.run([ONES, ONES], deadline_s=20), Verdict)
+    assert not isinstance(await runner.run([ONES, ONES], deadline_s=20), Failed)
     assert await runner.close()
     (tmp_path / "second").mkdir()
     stubborn = await _runner(tmp_path / "second", "always busy", busy_s=0.1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.devices.neuron.paired import paired
 from acceld.devices.neuron.runtime.timing import Round
 from acceld.devices.neuron.screen import Choice, Screen
+from acceld.devices.neuron.stopwatch import compared
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Kernel, Profile, Source
 
@@ -49,22 +49,24 @@ def _rounds(*means_us: float, resolution_us: float = 0.001) -> list[Round]:
 
 
 def test_a_win_is_beyond_the_interval_and_twice_the_resolution() -> None:
-    clear = paired(_rounds(100, 101, 100, 101), _rounds(110, 111, 110, 111), "other")
+    clear = compared(_rounds(100, 101, 100, 101), _rounds(110, 111, 110, 111), "other")
     assert clear.win
-    assert clear.low <= clear.ratio <= clear.high
-    assert not paired(_rounds(100, 140, 90, 130), _rounds(110, 130, 100, 140), "other").win
-    coarse = paired(_rounds(100, 100, 100, 100, resolution_us=6), _rounds(110, 110, 110, 110, resolution_us=6), "other")
+    assert clear.speedup.low <= clear.speedup.middle <= clear.speedup.high
+    assert not compared(_rounds(100, 140, 90, 130), _rounds(110, 130, 100, 140), "other").win
+    coarse = compared(
+        _rounds(100, 100, 100, 100, resolution_us=6), _rounds(110, 110, 110, 110, resolution_us=6), "other"
+    )
     assert coarse.band_percent == pytest.approx(12.0)
     assert not coarse.win
 
 
 def test_drift_that_both_share_does_not_hide_a_win() -> None:
-    drifting = paired(_rounds(100, 120, 140, 160), _rounds(105, 126, 147, 168), "other")
-    assert drifting.ratio == pytest.approx(1.05)
+    drifting = compared(_rounds(100, 120, 140, 160), _rounds(105, 126, 147, 168), "other")
+    assert drifting.speedup.middle == pytest.approx(1.05)
     assert drifting.win
 
 
 def test_rounds_by_two_methods_are_not_held_together() -> None:
     other = [Round((1.0,), "neuron-profile total_time", 55.56, None)]
     with pytest.raises(ValueError, match="one method"):
-        paired(_rounds(1.0), other, "other")
+        compared(_rounds(1.0), other, "other")

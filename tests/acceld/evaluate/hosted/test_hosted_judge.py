@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -19,13 +18,16 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.correctness.admission import Admission, Admissions
 from acceld.evaluate.hosted.evaluator import HostedJudge
 from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.selftest.attacks import load_attacks
 from acceld.model import Evaluation, Gate, Kernel, Source, Status
 from acceld.workloads import load_workload
 
 ADVERSARIAL = Path(__file__).parents[3] / "adversarial"
 WORKLOAD = ADVERSARIAL / "workloads" / "cpu_matmul"
-HEADER = re.compile(r"^(?:#|//)\s*(expect|api|at_least)\s*:\s*(\S+)", re.MULTILINE)
-QUICK = "C01_cache_by_pointer C08_early_answer N17_overrun S02_alarm H01_row_order R01_frame_walk".split()
+ATTACKS = {attack.id: attack for attack in load_attacks(ADVERSARIAL / "cpu")[0]}
+QUICK = (
+    "C01_cache_by_pointer C08_early_answer N13_mutate_input N17_overrun S02_alarm H01_row_order R01_frame_walk".split()
+)
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc"),
@@ -57,12 +59,6 @@ async def _judged(
     return await judge.evaluate(request)
 
 
-def _attack(name: str) -> tuple[str, dict[str, str]]:
-    path = next(ADVERSARIAL.glob(f"cpu/{name}.*"))
-    text = path.read_text(encoding="utf-8")
-    return text, dict(HEADER.findall(text))
-
-
 async def test_the_baseline_passes_every_distribution_with_a_measured_latency(judge: HostedJudge) -> None:
     loaded = load_workload(WORKLOAD)
     text = baseline_kernel(loaded, "c").text
@@ -83,7 +79,7 @@ async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
     judge: HostedJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Admissions, "known", lambda _, loaded: Admission("outputs do not react to argument 'b'"))
-    found = await _judged(judge, _attack("H01_row_order")[0], "c", gate=Gate.STRICT)
+    found = await _judged(judge, ATTACKS["H01_row_order"].kernel.text, "c", gate=Gate.STRICT)
     assert found.status is Status.SUSPECT and found.failure is not None
     assert (
         found.failure.rule == "admission"
@@ -91,12 +87,36 @@ async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
     )
 
 
+RIGHT = ATTACKS["H01_row_order"].kernel.text.rstrip().removesuffix("}")
+"""A kernel that is right, open for one more statement."""
+REFEREED = {
+    "((float *)a)[7] += 1.0f;": (Status.RUNTIME_ERROR, "input_changed"),
+    "((float *)b)[256 * 192 - 1] = -((float *)b)[256 * 192 - 1];": (Status.RUNTIME_ERROR, "input_changed"),
+    "out[128 * 192] = 1.0f;": (Status.RUNTIME_ERROR, "out_of_bounds"),
+    "out[-1] = 1.0f;": (Status.RUNTIME_ERROR, "out_of_bounds"),
+    "for (;;) {}": (Status.TIMEOUT, "deadline"),
+}
+
+
+@pytest.mark.parametrize("statement", REFEREED)
+async def test_right_outputs_do_not_excuse_what_the_referee_forbids(judge: HostedJudge, statement: str) -> None:
+    assert (await _judged(judge, RIGHT + "}", "c")).status is Status.PASSED
+    found = await _judged(judge, f"{RIGHT}{statement}\n}}", "c")
+    assert (found.status, found.failure and found.failure.rule) == REFEREED[statement]
+
+
+async def test_elements_that_are_never_written_are_named_as_such(judge: HostedJudge) -> None:
+    found = await _judged(judge, ATTACKS["H01_row_order"].kernel.text.replace("i < 128", "i < 127"), "c")
+    assert found.status is Status.INCORRECT_NUMERICAL and found.failure is not None
+    assert found.failure.rule == "unwritten" and "(192)" in found.failure.message
+
+
 async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path) -> None:
     loaded = load_workload(WORKLOAD)
     shapes = [*(one.shape for one in loaded.arguments), *(one.shape for one in loaded.outputs)]
     call_bytes = 4 * sum(math.prod(shape) for shape in shapes)
     driver = _Unmeasured()
-    driver.deck_bytes = 4 * call_bytes
+    driver.batch_bytes = 4 * call_bytes
     made = HostedJudge(replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2), tmp_path, driver)
     await made.start()
     try:
@@ -105,15 +125,15 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
         assert found.correctness is not None and found.correctness.accelopt_verdict is True
         names = [check.name.split(" ")[0] for check in found.correctness.checks]
         assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= set(names)
-        driver.deck_bytes = 2 * call_bytes
+        driver.batch_bytes = 2 * call_bytes
         with pytest.raises(UsageError, match="too much to time"):
             await _judged(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
     finally:
         await made.stop(1)
 
 
-async def test_a_faster_kernel_is_timed_by_turns_with_the_baseline(judge: HostedJudge) -> None:
-    text, _ = _attack("H01_row_order")
+async def test_a_faster_kernel_is_timed_interleaved_with_the_baseline(judge: HostedJudge) -> None:
+    text = ATTACKS["H01_row_order"].kernel.text
     found = await _judged(judge, text, "c")
     assert found.status is Status.PASSED and found.profile is not None
     (pair,) = found.profile.details["paired"]
@@ -121,9 +141,9 @@ async def test_a_faster_kernel_is_timed_by_turns_with_the_baseline(judge: Hosted
     assert pair["against"] == baseline_kernel(load_workload(WORKLOAD), "c").sha256
 
 
-async def test_whoever_names_another_kernel_gets_turns_with_that_one(judge: HostedJudge) -> None:
+async def test_a_request_that_names_another_kernel_is_compared_with_that_one(judge: HostedJudge) -> None:
     fast, base = (
-        Kernel(_attack("H01_row_order")[0], "c", filename="kernel.c"),
+        Kernel(ATTACKS["H01_row_order"].kernel.text, "c", filename="kernel.c"),
         baseline_kernel(load_workload(WORKLOAD), "c"),
     )
 
@@ -204,27 +224,28 @@ async def test_no_attack_fools_the_judge(judge: HostedJudge, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({path.stem for path in ADVERSARIAL.glob("cpu/*")} - set(QUICK)))
+@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - set(QUICK)))
 async def test_no_other_attack_fools_the_judge(judge: HostedJudge, name: str) -> None:
     await _try(judge, name)
 
 
 async def _try(judge: HostedJudge, name: str) -> None:
-    """As a candidate, and with the policy off, so that the walls behind it are tried."""
-    text, header = _attack(name)
-    expect, api = header["expect"], header["api"]
+    """Try an attack as a candidate, and with the policy off, so that the walls behind it are tried."""
+    attack = ATTACKS[name]
+    text, api = attack.kernel.text, attack.kernel.api
     as_candidate = await _judged(judge, text, api)
-    if expect == "pass":
+    if attack.honest:
         assert as_candidate.status is Status.PASSED, as_candidate.failure
         return
     unpoliced = await _judged(judge, text, api, trusted=True)
-    if expect == "policy":
-        assert as_candidate.status is Status.REJECTED
-    elif expect == "reject":
-        assert as_candidate.status is not Status.PASSED
-        assert unpoliced.status is not Status.PASSED
-    if unpoliced.status is Status.PASSED and "at_least" in header:
-        least = float(header["at_least"])
+    for found, named in ((as_candidate, attack.caught_by), (unpoliced, attack.unpoliced)):
+        if found.failure is not None:
+            assert f"{found.status.value}.{found.failure.rule}" in named, found.failure
+        else:
+            assert attack.expect == "truthful" or (attack.expect == "policy" and found is unpoliced)
+    if unpoliced.status is Status.PASSED and attack.at_least:
         profile = unpoliced.profile
         assert profile is not None
-        assert all(pair["ratio"] < 1 / least for pair in profile.details["paired"]), "faster than what it really does"
+        assert all(pair["ratio"] < 1 / attack.at_least for pair in profile.details["paired"]), (
+            "faster than what it does"
+        )

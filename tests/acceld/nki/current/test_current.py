@@ -227,7 +227,7 @@ def kernel(x, n):
         ("nisa.dma_copy(dst=nl.ndarray((128, 64), dtype=nl.float32, buffer=nl.psum), src=x)", LegalityError, "PSUM"),
         ("nl.load(x, mask=None)", LegalityError, "mask"),
         ("nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.sbuf)", LegalityError, "partition"),
-        ("nisa.nc_transposee(dst=x, data=x)", UnsupportedCall, "nc_transpose"),
+        ("nisa.nc_transposee(dst=x, data=x)", LegalityError, "nc_transpose"),
         ("nl.while_loop(0, None)", UnsupportedCall, "while_loop"),
         ("nki.collectives.all_reduce(x)", UnsupportedCall, "all_reduce"),
         ("nisa.sendrecv(x, x, 0, 1, 0)", KernelFailure, "sendrecv"),

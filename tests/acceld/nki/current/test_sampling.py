@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from acceld.nki.errors import KernelCrash
 from acceld.nki.frontend.current import frontend, sampling
+from acceld.nki.ir.codec import program_hash
 from acceld.nki.ir.program import Program
 from tests.acceld.nki.current.test_current import drawn, ran, traced
 
@@ -82,7 +84,7 @@ def test_samples_stand_for_all_iterations(
     both: Callable[[str], tuple[Program, Program]], before: str, body: str
 ) -> None:
     full, sampled = both(ROWS.format(before=before, body=body))
-    assert sampled.hash == full.hash
+    assert program_hash(sampled) == program_hash(full)
 
 
 def test_a_counter_on_an_object_is_noticed(both: Callable[[str], tuple[Program, Program]]) -> None:
@@ -91,7 +93,7 @@ def test_a_counter_on_an_object_is_noticed(both: Callable[[str], tuple[Program, 
         body="count.n = count.n + 1\n            if count.n == 40:\n                " + DOUBLED,
     )
     full, sampled = both(body)
-    assert sampled.hash == full.hash
+    assert program_hash(sampled) == program_hash(full)
 
 
 def test_an_error_of_a_late_iteration_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,3 +111,10 @@ def test_a_long_kernel_runs_right_from_samples() -> None:
     assert 3 * 48 * 32 > sampling.SAMPLE_AFTER
     assert len(list(program.walk())) == 3
     assert np.array_equal(ran(program, [x]), 2 * x)
+
+
+def test_an_error_of_the_simulator_while_sampling_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "SAMPLE_AFTER", 2)
+    monkeypatch.setattr(sampling, "positions", lambda count: None)
+    with pytest.raises(KernelCrash, match="TypeError"):
+        traced(ROWS.format(before="pass", body=DOUBLED), SHAPE)

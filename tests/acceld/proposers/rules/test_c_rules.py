@@ -118,6 +118,10 @@ def _sites(rule: str, body: str) -> list[str]:
         ("vectorize", "float *p = out; for (int i = 0; i < N; i++) { *p = a[i]; p++; }"),
         ("vectorize", "for (int i = 0; i < N; i++) { out[i] = surprise(a[i]); }"),
         ("vectorize", "for (int i = 0; i < N; i++) { if (a[i] > 0) break; out[i] = 1.0f; }"),
+        ("vectorize", "for (int i = 0; i < N; i++) { int i = 4; out[i] = a[i]; }"),
+        ("vectorize", "for (int i = 0; i < N; i++) { out[i] = (typeof(a[i]))a[i]; }"),
+        ("vectorize", "for (int i = 0; i < N; i++) { out[i] = a[i] }"),
+        ("vectorize", "for (int i = 0; i < N; i++ { out[i] = a[i]; }"),
         ("unroll_jam", "for (int i = 1; i < 33; i++) for (int j = 0; j < 2; j++) { out[i] += out[i - 1]; }"),
         ("unroll_jam", "for (int i = 0; i < 8; i++) for (int j = 0; j < i; j++) { out[i] += a[j]; }"),
         (
@@ -178,3 +182,25 @@ def test_inline_functions_are_within_a_few_units_in_the_last_place(tmp_path: Pat
     assert np.abs(e / np.exp(wide) - 1).max() < 2.5e-7
     nonzero = wide != 0
     assert np.abs(t[nonzero] / np.tanh(wide[nonzero]) - 1).max() < 6e-7
+
+
+def test_words_outside_of_ascii_move_nothing() -> None:
+    body = "    for (int i = 0; i < 64; i++) { /* naïve, 1 µs 🙂 */ out[i] = a[i]; }\n"
+    text = f"/* größer */\nvoid kernel(const float *a, float *out)\n{{\n{body}}}\n"
+    rule = RULES["unroll"]
+    (site,) = rule.sites(CModule(text), None)
+    assert rule.apply(CModule(text), site, site.variants[0]) == text.replace(body, f"    #pragma GCC unroll 4\n{body}")
+
+
+def test_very_deep_nesting_is_refused() -> None:
+    deep = "(" * 20_000 + "1" + ")" * 20_000
+    with pytest.raises(RuleRefused, match="deep"):
+        CModule(f"void kernel(float *out)\n{{\n    out[0] = {deep};\n}}\n")
+
+
+def test_a_quotient_that_c_rounds_the_other_way_is_no_constant() -> None:
+    kernel = CModule(
+        "#define N 3\nvoid kernel(float *out)\n{\n    for (int i = -N / 2; i < N / 2; i++) out[i] = 0;\n}\n"
+    )
+    (loop,) = kernel.loops
+    assert kernel.constant(loop.first) is None and kernel.constant(loop.bound) == 1

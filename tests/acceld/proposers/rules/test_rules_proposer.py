@@ -170,4 +170,4 @@ def test_shapes_are_read_from_argument_lines(line: str, shape: tuple[int, ...] |
 
 async def test_rules_neither_repair_nor_teach() -> None:
     proposer = RulesProposer()
-    assert not proposer.repairs and not proposer.teaches
+    assert not proposer.abilities.repairs and not proposer.abilities.teaches

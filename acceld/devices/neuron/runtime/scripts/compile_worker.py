@@ -42,7 +42,7 @@ def version_of(distribution: str) -> str:
 
 
 def hello() -> dict[str, Any]:
-    """What this interpreter has."""
+    """Return the versions of this interpreter's packages."""
     return {
         "ok": True,
         "python": "{}.{}.{}".format(*sys.version_info[:3]),

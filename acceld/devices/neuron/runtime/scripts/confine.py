@@ -1,4 +1,4 @@
-"""What both programs do first: keep the pipe to themselves, end with their parent, and hide devices where asked.
+"""First steps of both programs: keep the pipe to themselves, end with their parent, hide devices where asked.
 
 Runs on Python >= 3.8; standard library only.
 """

@@ -56,7 +56,7 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 
 
 def call(command: list[str], folder: str) -> str:
-    """What a tool prints. RunnerError with the end of its complaint where it fails."""
+    """Return a tool's output. RunnerError with the end of its complaint where it fails."""
     me = os.getpid()
     # The tool holds the core: it must not outlive this process, however that ends.
     done = subprocess.run(

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import libcst as cst
 
+from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.affine import Affine, Symbol
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, flatten, leading_comments
 from acceld.proposers.rules.records import RuleRefused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim
 
 
@@ -100,18 +100,16 @@ class ExpressionReader:
         if isinstance(node.operator, cst.Add):
             return left + right
         if isinstance(node.operator, cst.Subtract):
-            return left + right.times(-1)
-        if isinstance(node.operator, cst.Multiply) and not right.terms:
-            return left.times(right.constant)
-        if isinstance(node.operator, cst.Multiply) and not left.terms:
-            return right.times(left.constant)
+            return left - right
+        if isinstance(node.operator, cst.Multiply):
+            return left.product(right)
         if isinstance(node.operator, cst.FloorDivide | cst.Modulo) and not right.terms and right.constant > 0:
             return self._quotient(node, left, right.constant)
         return None
 
     def _named(self, name: str) -> Affine | None:
         if name in self.loop_variables:
-            return Affine.of(Symbol(name, name))
+            return Affine.of_variable(name)
         if name in self.constants:
             return Affine(self.constants[name])
         if name in self.aliases and name not in self.ambiguous:
@@ -181,5 +179,5 @@ class ExpressionReader:
         upper = self.affine(element.upper) if element.upper is not None else None
         if lower is None or upper is None:
             return Dim(None, None, text)
-        extent = upper + lower.times(-1)
+        extent = upper - lower
         return Dim(lower, extent.constant, text) if not extent.terms else Dim(None, None, text)

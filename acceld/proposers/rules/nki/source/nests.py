@@ -7,7 +7,7 @@ from math import prod
 
 import libcst as cst
 
-from acceld.proposers.rules.nki.source.affine import Affine, Symbol
+from acceld.proposers.rules.affine import Affine
 from acceld.proposers.rules.nki.source.building import names_in
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, leading_comments
@@ -89,7 +89,7 @@ def place_of(kernel: KernelModule, name: str, loop: Loop) -> int | None:
     found = all_accesses(kernel, name)
     if not found or inside(buffer.declaration, loop) or not all(inside(statement, loop) for statement, _ in found):
         return None
-    variable = Affine.of(Symbol(loop.variable, loop.variable))
+    variable = Affine.of_variable(loop.variable)
     places: set[int] | None = None
     for _, access in found:
         dims = access.dims or ()

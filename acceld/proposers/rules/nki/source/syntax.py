@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from acceld.proposers.rules.nki.source.affine import Affine
+from acceld.proposers.rules.affine import Affine
 
 LOOPS = ("affine_range", "sequential_range", "static_range", "range")
 DECLARATIONS = ("ndarray", "zeros", "full", "ones", "shared_constant")

@@ -1,0 +1,114 @@
+"""Arguments that several commands take: groups of options, numbers refused with a reason, ids as people write them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from argparse import ArgumentTypeError
+from collections.abc import Iterable
+
+from acceld.errors import UsageError
+from acceld.store.errors import WHERE_LISTED
+from acceld.targets import APIS, CHIPS, SIMULATED_CHIPS, SIMULATOR, TARGETS
+
+KINDS = {"r": "run", "c": "candidate", "i": "insight"}
+CONFIGURED = "(default: as acceld.toml says)"
+
+
+def add_json(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=help)
+
+
+def add_forms(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """Add ``--json``, ``--jsonl`` and ``--csv``; further forms may be added to the group."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--jsonl", action="store_true", help="one JSON object a line")
+    form.add_argument("--csv", action="store_true", help="comma separated")
+    return form
+
+
+def add_target(parser: argparse.ArgumentParser, *, backend: str = "", simulated: bool = False) -> None:
+    """Add ``--chip`` and ``--api``, and ``--backend`` where ``backend`` explains it."""
+    chips, apis = (SIMULATED_CHIPS, TARGETS[SIMULATOR].apis) if simulated else (CHIPS, APIS)
+    parser.add_argument("--chip", choices=chips, help=f"the chip {CONFIGURED}")
+    parser.add_argument("--api", choices=apis, help=f"what kernels are written for {CONFIGURED}")
+    if backend:
+        parser.add_argument("--backend", choices=tuple(TARGETS), help=backend)
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """Add ``--entry``, ``--grid`` and ``--lnc``."""
+    parser.add_argument("--entry", default="", help="name of the kernel function")
+    parser.add_argument("--grid", type=grid, default=(), metavar="N[,N]", help="launch grid")
+    parser.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="cores of a logical core")
+
+
+def number_of(text: str, letter: str) -> int:
+    """Return 12 for ``r12`` or ``12``. UsageError for anything else."""
+    match = re.fullmatch(rf"{letter}?([0-9]{{1,15}})", text)
+    if match is None:
+        kind = KINDS[letter]
+        raise UsageError(f"{text!r} is no {kind}", hint=f"one is written {letter}12; {WHERE_LISTED[kind]}")
+    return int(match[1])
+
+
+def numbers_of(texts: Iterable[str]) -> list[int]:
+    """Return the numbers of runs."""
+    return [number_of(text, "r") for text in texts]
+
+
+def grid(text: str) -> tuple[int, ...]:
+    """Parse ``2,4``."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is not a list of numbers such as 2,4") from error
+
+
+def count(text: str) -> int:
+    """Parse a whole number from 1 on."""
+    return _whole(text, 1)
+
+
+def natural(text: str) -> int:
+    """Parse a whole number from 0 on."""
+    return _whole(text, 0)
+
+
+def amount(text: str) -> float:
+    """Parse a number from 0 on."""
+    value = _number(text)
+    if value < 0:
+        raise ArgumentTypeError(f"{text} is less than 0")
+    return value
+
+
+def span(text: str) -> float:
+    """Parse a number greater than 0."""
+    value = _number(text)
+    if value <= 0:
+        raise ArgumentTypeError(f"{text} is not greater than 0")
+    return value
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no whole number") from error
+    if value < least:
+        raise ArgumentTypeError(f"{value} is less than {least}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no number") from error
+    if not math.isfinite(value):
+        raise ArgumentTypeError(f"{text!r} is no finite number")
+    return value

@@ -1,0 +1,38 @@
+"""``acceld clean``: give back the disk that acceld fills with what it can make again."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+from acceld.cli.arguments import add_json
+from acceld.cli.commands.status import size
+from acceld.cli.output import answer
+from acceld.errors import UsageError
+from acceld.home import find_home
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "--all", action="store_true", help="also noise floors and what was compiled (no daemon may run)"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Remove data sets that nobody uses. UsageError for ``--all`` while a daemon runs."""
+    from acceld.evaluate.correctness import datasets
+
+    home = find_home(arguments.home)
+    if arguments.all and home.daemon() is not None:
+        raise UsageError("a daemon uses what --all removes", hint="acceld stop, or acceld clean without --all")
+    others = home.made_again[1:] if arguments.all else ()
+    before = datasets.size_bytes(home.datasets)
+    freed = sum(file.lstat().st_size for folder in others for file in folder.rglob("*") if file.is_file())
+    used = datasets.trim(home.datasets, 0)
+    freed += before - used
+    for folder in others:
+        shutil.rmtree(folder, ignore_errors=True)
+    text = f"freed {size(freed)} in {home.path}" + (f"; {size(used)} are in use" if used else "")
+    return answer(arguments, {"home": str(home.path), "freed_bytes": freed, "in_use_bytes": used}, text)

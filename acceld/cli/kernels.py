@@ -1,0 +1,98 @@
+"""Kernels that commands work with: read from files, found by workload, taken from the history, judged in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from acceld import config
+from acceld.errors import UsageError
+from acceld.kernel_files import load_kernel, syntax_error
+from acceld.model import Evaluation, Gate, Kernel
+from acceld.targets import Choice
+from acceld.workloads import Workload, load_workload, workload
+
+NOT_PASSED = 7
+"""Exit code of a kernel that does not pass."""
+
+
+def default_target(settings: config.Config, backend: str = "") -> Choice:
+    """Return backend, API and chip as acceld.toml says; ``backend`` where only one will do."""
+    return Choice(backend or settings.devices.backend, settings.search.api, settings.search.chip)
+
+
+def workload_folders(settings: config.Config) -> list[Path]:
+    """Return the folders of further workloads."""
+    return [Path(folder) for folder in settings.paths.workloads]
+
+
+def workload_of(path: Path, name: str | None, settings: config.Config) -> Workload | None:
+    """Return the workload that a kernel file is judged by: the one named, or the one it lies beside."""
+    if name:
+        return workload(name, workload_folders(settings))
+    return load_workload(path.parent) if (path.parent / "workload.toml").is_file() else None
+
+
+def baseline_of(found: Workload, api: str) -> Path:
+    """Return the file of a workload's baseline. UsageError where there is none for ``api``."""
+    if api not in found.baselines:
+        known = ", ".join(sorted(found.baselines)) or "none"
+        raise UsageError(f"workload {found.name} has no baseline for API {api}; it has {known}")
+    return found.baselines[api]
+
+
+def parsed_kernel(path: Path, *, api: str, exit_code: int = UsageError.exit_code, **launch: Any) -> Kernel:
+    """Return the kernel in a file. UsageError, with ``exit_code``, where it is no Python though it should be."""
+    kernel = load_kernel(path, api=api, **launch)
+    if path.suffix == ".py" and (error := syntax_error(kernel.text, path)) is not None:
+        error.exit_code = exit_code
+        raise error
+    return kernel
+
+
+def stored_kernel(candidate: Mapping[str, Any]) -> Kernel:
+    """Return a candidate's kernel: the one of a person is trusted, what a run wrote is not."""
+    return Kernel(
+        text=candidate["text"],
+        api=candidate["api"],
+        entry=candidate["entry"],
+        grid=tuple(candidate["grid"]),
+        lnc=candidate["lnc"],
+        filename=candidate["filename"],
+        closure=candidate["closure"],
+        trusted=candidate["parent"] is None,
+    )
+
+
+def plain(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel as the daemon takes it, trusted no more than it is."""
+    names = ("text", "api", "entry", "lnc", "filename", "trusted")
+    return {name: getattr(kernel, name) for name in names} | {
+        "grid": list(kernel.grid),
+        "closure": dict(kernel.closure),
+    }
+
+
+async def judged(
+    judge: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
+) -> Evaluation:
+    """Return the verdict of a judge that has been started; before what anybody else waits for."""
+    from acceld.evaluate.interface import EvaluationRequest, Priority
+
+    request = {"workload": workload, "workload_folder": folder, "chip": chip, "gate": gate}
+    found: Evaluation = await judge.evaluate(
+        EvaluationRequest(kernel, **{"priority": Priority.PERSON, **request, **further})
+    )
+    return found
+
+
+async def judged_once(
+    kernel: Kernel, gate: Gate, settings: config.EvaluateConfig, state: Path, *, workload: str, folder: str, chip: str
+) -> Evaluation:
+    """Return the verdict of a simulator that is started for this kernel alone."""
+    from acceld.evaluate.interface import started
+    from acceld.evaluate.simulated.evaluator import Judge
+
+    async with started(Judge(settings, state)) as judge:
+        return await judged(judge, kernel, gate, workload=workload, folder=folder, chip=chip)

@@ -1,0 +1,41 @@
+"""NVIDIA GPUs as acceld uses them: their evaluator and their lines of ``acceld doctor``."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from acceld.config import Config
+from acceld.device import Finding
+from acceld.devices.cuda.driver import CudaDriver
+from acceld.devices.cuda.machine import INSTALL
+from acceld.errors import AcceldError
+from acceld.evaluate.hosted.evaluator import hosted
+from acceld.evaluate.interface import Evaluator, Workplace
+
+
+def evaluator(workplace: Workplace, backend: str) -> Evaluator:
+    """Return the evaluator of Triton kernels."""
+    return hosted(workplace, CudaDriver())
+
+
+def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
+    """Yield the GPUs of this machine and the packages that kernels need."""
+    driver = CudaDriver()
+    missing = [name for name in ("triton", "torch") if find_spec(name) is None]
+    todo = INSTALL if missing else ""
+    if shutil.which("nvidia-smi") is None:
+        yield Finding("nvidia", "note", "no NVIDIA driver: nvidia-smi is not on PATH; Triton kernels can not be timed")
+        return
+    try:
+        for one in driver.gpus:
+            known = f"chip {driver.gpu.name}" if driver.gpu else "no datasheet figures for it"
+            yield Finding("nvidia", "ok", f"GPU {one.index} {one.name}, driver {one.driver}, {one.clocks}; {known}")
+        driver.check()
+    except AcceldError as error:
+        yield Finding("nvidia", "note", error.message, error.hint)
+    else:
+        found = "triton and torch are here" if not missing else f"missing: {', '.join(missing)}"
+        yield Finding("triton", "note" if missing else "ok", found, todo)

@@ -1,0 +1,85 @@
+"""Trainium as acceld uses it: its evaluator and its lines of ``acceld doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from acceld.config import Config, DevicesConfig
+from acceld.device import Finding, Target
+from acceld.devices.neuron import DEVICE
+from acceld.devices.neuron.evaluator import NeuronJudge
+from acceld.devices.neuron.machine import find_machine
+from acceld.devices.neuron.tools.detection import INSTALL, TOOLS, find_neuron
+from acceld.devices.neuron.tools.toolchain import NEEDS
+from acceld.errors import AcceldError, DeviceError
+from acceld.evaluate.interface import Evaluator, Workplace
+
+
+def evaluator(workplace: Workplace, backend: str) -> Evaluator:
+    """Return the evaluator of one of the Neuron backends. DeviceError where no simulator stands beside it."""
+    if workplace.simulator is None:
+        raise DeviceError(f"backend {backend} needs the simulator beside it, to predict and to verify")
+    return NeuronJudge(
+        backend,
+        workplace.config,
+        workplace.devices,
+        workplace.state_folder,
+        workplace.simulator,
+        workload_folders=workplace.workload_folders,
+        on_start=workplace.on_start,
+        on_notice=workplace.on_notice,
+        on_device=workplace.on_device,
+    )
+
+
+def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
+    """Yield the Neuron software and chips of this machine. Nothing is compiled."""
+    settings = config.devices
+    named = tuple({p: None for p in (settings.compile_python, settings.runner_python) if p})
+    found = find_neuron(named or (sys.executable,)) if named else find_neuron()
+    here = find_neuron((sys.executable,)).packages
+    for package in here:
+        if not package.real:
+            text = f"{package.name} {package.version} in this environment is PyPI's placeholder"
+            yield Finding("neuron", "note", text, INSTALL)
+    for package in found.packages:
+        yield Finding("neuron", "ok" if package.real else "note", f"{package.text} in {package.python}")
+    if not found.packages and not here:
+        yield Finding("neuron", "note", "no Neuron packages; candidates run on the simulator", INSTALL)
+    if found.devices:
+        yield Finding("trainium", "ok", f"{found.instance or 'instance'}: {', '.join(found.devices)}")
+        profiler = found.profiler or "no neuron-explorer or neuron-profile on PATH"
+        yield Finding("profiler", "ok" if found.profiler else "note", profiler, "" if found.profiler else TOOLS)
+    else:
+        yield Finding("trainium", "note", "no Neuron device on this machine")
+    if found.devices or named or any(package.real for package in found.packages):
+        for target in DEVICE.targets:
+            yield _backend(target, settings)
+
+
+def _backend(target: Target, settings: DevicesConfig) -> Finding:
+    """Return what a backend would work with here, or what it lacks."""
+    backend = target.backend
+    try:
+        found = asyncio.run(
+            find_machine(
+                backend,
+                compile_python=settings.compile_python,
+                runner_python=settings.runner_python,
+                wanted=settings.cores,
+            )
+        )
+    except AcceldError as error:
+        return Finding(backend, "note", error.message, error.hint)
+    python, package = found.tools.compile_python, NEEDS[target.apis[0]]
+    if package not in {one.name for one in find_neuron((python,)).packages}:
+        return Finding(
+            backend, "note", f"{python} has no {package}", "see devices.compile_python, and docs/trainium.md"
+        )
+    chip = found.chip or "a chip that the firmware does not name"
+    cores = f"{len(found.cores)} logical cores of {chip}, LNC {found.cores[0].lnc}"
+    tools = f"compiler in {found.tools.compile_python}, runner in {found.tools.runner_python}"
+    return Finding(backend, "ok", f"{cores}; {tools}", f"acceld optimize WORKLOAD --backend {backend}")

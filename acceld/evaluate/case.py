@@ -1,0 +1,112 @@
+"""One evaluation under way, and the stage at which a kernel failed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from acceld.evaluate.correctness.checks import bounded, correctness_of, worst_row
+from acceld.evaluate.correctness.gates import TrialResult
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.model import Check, Correctness, Failure, Gate, Profile, Status
+from acceld.workloads import Workload
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A stage that a kernel did not pass. Faults of the harness or the device are exceptions instead."""
+
+    status: Status
+    failure: Failure
+    correctness: Correctness | None = None
+
+
+@dataclass(slots=True)
+class Case:
+    """One evaluation under way and what it has gathered so far. ``loaded`` is None where a kernel is only timed."""
+
+    request: EvaluationRequest
+    loaded: Workload | None
+    program_sha256: str = ""
+    """Hash of what the kernel was built into."""
+    profile: Profile | None = None
+    checks: list[Check] = field(default_factory=list)
+    worst_row: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    published: bool | None = None
+    """Verdict of the published gate; None where it was not asked."""
+    log: str = ""
+    reused: bool = False
+    """Nothing was run: the same program was evaluated before."""
+
+    @property
+    def workload(self) -> Workload:
+        """The workload of a kernel that is more than timed."""
+        assert self.loaded is not None
+        return self.loaded
+
+    @property
+    def program(self) -> tuple[str, str, str]:
+        """Key of evaluations that may be shared: workload, chip and built program."""
+        # Two sources may make one program at this shape and differ at a hidden one.
+        source = self.request.kernel.sha256 if self.workload.hidden else ""
+        return self.workload.hash, self.request.chip, self.program_sha256 + source
+
+    def correctness(self, gate: Gate) -> Correctness:
+        """Return the record of the checks so far."""
+        return correctness_of(gate, self.checks, self.worst_row, self.published)
+
+    def spend(self, seconds: Mapping[str, float]) -> None:
+        """Add the duration of stages, by name."""
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the duration of the block."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.spend({name: time.monotonic() - began})
+
+    def refused(self, name: str, reason: str) -> None:
+        """Record a variant that decides nothing for the workload."""
+        self.checks.append(Check(f"{name} (not tried: {reason})", True))
+
+    def judged(self, result: TrialResult, gate: Gate, hint: str = "") -> Failed | None:
+        """Record the result on one data set; return the failure where it is beyond tolerance."""
+        check = bounded(result.check)
+        self.checks.append(check)
+        self.worst_row = max(self.worst_row, worst_row(result.errors))
+        if check.passed:
+            return None
+        failure = Failure("tolerance", f"{check.name}: {check.detail}", hint=hint)
+        return Failed(Status.INCORRECT_NUMERICAL, failure, self.correctness(gate))
+
+
+class Recent(OrderedDict[K, V]):
+    """A mapping of the ``most`` entries used last."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        """Add an entry, and forget those used longest ago."""
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+
+    def keep(self, key: K, make: Callable[[], V]) -> V:
+        """Return the entry, made the first time."""
+        self[key] = value = self[key] if key in self else make()
+        return value

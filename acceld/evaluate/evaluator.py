@@ -1,0 +1,276 @@
+"""The order of evaluation, the same on every device; a device fills in the steps.
+
+policy -> build from shapes, in a jail -> hash, and reuse of what is known of the same program -> measure -> physical
+floor -> worth data? -> search gate -> strict gate. A failure ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from acceld.config import EvaluateConfig
+from acceld.errors import DeviceError
+from acceld.evaluate import policy
+from acceld.evaluate.case import Case, Failed
+from acceld.evaluate.correctness.admission import Admissions, Admit
+from acceld.evaluate.correctness.gates import RunSeeds
+from acceld.evaluate.correctness.noise import Floors
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.queue import SlotQueue, slots_of
+from acceld.evaluate.sandbox.jail import Level
+from acceld.evaluate.sandbox.ladder import SandboxReport, probe_level
+from acceld.model import Correctness, Evaluation, Failure, Gate, Kernel, Status
+from acceld.roofline import floor_us, percent_of_attainable, percent_of_peak
+from acceld.workloads import Workload, load_workload, workload
+
+C = TypeVar("C", bound=Case)
+T = TypeVar("T")
+Ended = Failed | Status
+"""End of an evaluation before its last stage: a failure, or a status that is none."""
+Started = Callable[[EvaluationRequest, str], Awaitable[None]]
+"""Called with each evaluation that gets a slot, and the slot's name."""
+
+
+class OrderedEvaluator(ABC, Generic[C]):
+    """Evaluates candidates one stage after another. Implements :class:`acceld.evaluate.interface.Evaluator`.
+
+    A device fills in ``open`` and ``close``, ``case``, ``build``, ``measure`` and ``check``; the other hooks have an answer
+    that serves most. A hook returns the failure that ends the evaluation, or None to go on.
+    """
+
+    backend: str
+
+    def __init__(
+        self,
+        config: EvaluateConfig,
+        state_folder: Path,
+        *,
+        workload_folders: Iterable[Path | str] = (),
+        highest: Level = Level.L4,
+        on_start: Started | None = None,
+    ) -> None:
+        self._config = config
+        self._folder = state_folder
+        self._workload_folders = tuple(workload_folders)
+        self._highest = highest
+        self._on_start = on_start
+        self._floors = Floors(state_folder / "floors")
+        self._admissions = Admissions(state_folder / "floors")
+        self._seeds = RunSeeds()
+        self._queue = SlotQueue(slots_of(config), config.queue_size)
+        self._running: set[asyncio.Task[Any]] = set()
+        self.report: SandboxReport | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        """Find the device and the sandbox level, and start the child processes.
+
+        DeviceError where something is missing here, or the level is below the one that the configuration demands.
+        """
+        slots = await self.find()
+        self.report = report = await probe_level(self._highest)
+        wanted = self._config.sandbox
+        if wanted != "auto" and report.level < Level[wanted]:
+            reasons = "; ".join(f"{level.name}: {why}" for level, why in report.refused)
+            raise DeviceError(
+                f"the sandbox reaches {report.level.name}, [evaluate] sandbox demands {wanted}",
+                hint=f"{reasons}. `acceld doctor` shows what is missing.",
+            )
+        self._queue = SlotQueue(slots, self._config.queue_size)
+        try:
+            await self.open(report)
+        except BaseException:
+            await self.stop(0.0)
+            raise
+
+    async def stop(self, grace_s: float) -> None:
+        """Let nothing new begin, give what runs ``grace_s``, then end every child and its tree."""
+        self._queue.close()
+        running = [task for task in self._running if task is not asyncio.current_task()]
+        if running:
+            _, late = await asyncio.wait(running, timeout=grace_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self.close()
+
+    def statistics(self) -> dict[str, object]:
+        """Return depth and age of the queue, slots in use, sandbox level."""
+        return {**self._queue.statistics(), "sandbox_level": self.report.level.name if self.report else ""}
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """Wait for a slot, evaluate, and return the verdict.
+
+        WorkloadError for a workload that can not be used, DeviceError where something is missing here or the sandbox
+        forbids it, SandboxError where the harness broke.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        try:
+            async with self._queue.place(request.priority) as slot:
+                if self._on_start is not None:
+                    await self._on_start(request, f"{self.backend}:{self.slot_name(slot)}")
+                loaded = await asyncio.to_thread(self._load, request)
+                return await self.judge(request, loaded, slot)
+        finally:
+            self._running.discard(task)
+
+    def _load(self, request: EvaluationRequest) -> Workload:
+        if request.workload_folder:
+            return load_workload(request.workload_folder)
+        return workload(request.workload, self._workload_folders)
+
+    # The order.
+
+    async def judge(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
+        """Evaluate one candidate, to the first stage that it does not pass."""
+        case = await self.case(request, loaded, slot)
+        try:
+            ended: Ended | None = await self._refuse(request.kernel) or await self.build(case)
+            if ended is not None:
+                return self._result(case, ended)
+            known = self.recall(case)
+            if known is not None:
+                return known
+            ended = await self.measure(case) or self.suspicion(case)
+            if ended is None and self.is_enough(case):
+                return self._result(case, Status.UNTESTED)
+            for gate in (Gate.SEARCH, Gate.STRICT):
+                if ended is None and (gate is Gate.SEARCH or request.gate is Gate.STRICT):
+                    ended = await self.check(case, gate)
+            evaluation = self._result(case, ended or Status.PASSED)
+            await self.learn(case, evaluation)
+            return evaluation
+        finally:
+            await self.release(case)
+
+    async def _refuse(self, kernel: Kernel) -> Failed | None:
+        """Return why the kernel's code is not run at all. DeviceError where nothing holds it here."""
+        assert self.report is not None
+        if kernel.trusted:
+            return None
+        if not (self.report.untrusted_allowed or self._config.allow_unsandboxed):
+            raise DeviceError(
+                "no sandbox works here, so code that nobody vouches for is not run",
+                hint="`acceld doctor` shows why. To run it all the same, set allow_unsandboxed in [evaluate].",
+            )
+        broken = await asyncio.to_thread(self.policy, kernel)
+        if broken is None:
+            return None
+        return Failed(Status.COMPILE_ERROR if broken.rule == "syntax" else Status.REJECTED, broken)
+
+    def _result(self, case: C, ended: Ended) -> Evaluation:
+        failed = ended if isinstance(ended, Failed) else None
+        correctness = self.correctness(case) if ended is Status.PASSED else failed.correctness if failed else None
+        latency_us = case.profile.latency_us if case.profile else None
+        peak, attainable = self.percents(case, latency_us) if latency_us and case.loaded else (None, None)
+        assert self.report is not None
+        return Evaluation(
+            status=ended.status if isinstance(ended, Failed) else ended,
+            source_sha256=case.request.kernel.sha256,
+            program_sha256=case.program_sha256,
+            failure=failed.failure if failed else None,
+            correctness=correctness,
+            profile=case.profile,
+            percent_of_peak=peak,
+            percent_of_attainable=attainable,
+            sandbox_level=self.report.level.name,
+            seconds=dict(case.seconds),
+            log=case.log,
+            reused=case.reused,
+        )
+
+    async def weakness(self, case: Case, admit: Admit) -> Failure | None:
+        """Return what is wrong with the workload itself; asked only of what may be shown as a win."""
+        return await self._admissions.refuse(case.workload, admit) if case.request.needs_proof else None
+
+    # Hooks.
+
+    async def find(self) -> int:
+        """Find the devices; return how many evaluations may run at the same time. DeviceError where there is none."""
+        return slots_of(self._config)
+
+    @abstractmethod
+    async def open(self, report: SandboxReport) -> None:
+        """Start the child processes and prove the devices."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End what ``open`` began, also where it failed half way."""
+
+    def slot_name(self, slot: int) -> str:
+        """Return what people call a slot."""
+        return str(slot)
+
+    @abstractmethod
+    async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> C:
+        """Return the record of a new evaluation; raises where this request can not be served here."""
+
+    def policy(self, kernel: Kernel) -> Failure | None:
+        """Return the first thing in the source that a candidate may not hold."""
+        return policy.check(kernel.text, kernel.filename)
+
+    @abstractmethod
+    async def build(self, case: C) -> Ended | None:
+        """Make the program from shapes, without data, and hash it."""
+
+    def recall(self, case: C) -> Evaluation | None:
+        """Return an earlier evaluation of the same program that answers the request."""
+        return None
+
+    @abstractmethod
+    async def measure(self, case: C) -> Failed | None:
+        """Give the case its profile."""
+
+    def suspicion(self, case: C) -> Failed | None:
+        """Return why the latency can not be true; by default, where it is below what the declared work takes at least."""
+        latency_us = case.profile.latency_us if case.profile else None
+        least_us = floor_us(case.workload, case.request.chip)
+        if latency_us is None or least_us is None or latency_us >= least_us:
+            return None
+        return Failed(Status.SUSPECT, below_floor(latency_us, least_us, "moving and multiplying take"))
+
+    def is_enough(self, case: C) -> bool:
+        """Return True where the latency is all that was asked for, or makes data pointless."""
+        return case.request.gate is Gate.TIMING
+
+    @abstractmethod
+    async def check(self, case: C, gate: Gate) -> Failed | None:
+        """Run the program on data, as one gate demands."""
+
+    def correctness(self, case: C) -> Correctness:
+        """Return the record of a kernel that passed."""
+        return case.correctness(case.request.gate)
+
+    def percents(self, case: C, latency_us: float) -> tuple[float | None, float | None]:
+        """Return percent of peak and percent of attainable."""
+        loaded, chip = case.workload, case.request.chip
+        return percent_of_peak(loaded, latency_us, chip), percent_of_attainable(loaded, latency_us, chip)
+
+    async def learn(self, case: C, evaluation: Evaluation) -> None:
+        """Take in what became of a program that was measured."""
+        return
+
+    async def release(self, case: C) -> None:
+        """Free what the case holds."""
+        return
+
+
+def below_floor(latency_us: float, least_us: float, work: str) -> Failure:
+    """Return the failure of a latency that no kernel can reach."""
+    message = f"{latency_us:.4g} us is less than the {least_us:.4g} us that {work} at least"
+    hint = "Either work is missing, or the workload declares too much. Check it by another method."
+    return Failure("below_floor", message, hint=hint)
+
+
+def running(part: T | None) -> T:
+    """Return a part of an evaluator that exists between start and stop. DeviceError outside of these."""
+    if part is None:
+        raise DeviceError("the evaluator is not running", hint="start() it first")
+    return part

@@ -1,0 +1,92 @@
+"""Count what one call sent and received, so that money is booked for exactly that.
+
+A call may take several requests: one that passed its deadline is sent again, and both may be billed. The client reports
+each request before it goes out and hands over the answer it is filling; whoever keeps the books reads the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from acceld.llm.client import CompletionRequest, Received, Usage
+from acceld.llm.errors import LLMError, LLMTimedOut
+from acceld.llm.usage import estimated_usage
+
+
+class Meter:
+    """The requests of one call. ``on_send`` runs before each of them, with the number of those before it."""
+
+    def __init__(self, request: CompletionRequest, on_send: Callable[[int], Awaitable[None]] | None = None) -> None:
+        self.request = request
+        self.sent = 0
+        """Requests that have left this machine."""
+        self._on_send = on_send
+        self.booked = False
+        """True where the newest request's failure has been counted."""
+        self._answer: Received | None = None
+        self._lost = Usage()
+
+    async def sending(self, answer: Received) -> None:
+        """Report that a request goes out now, whose answer will be in ``answer``.
+
+        :raises BudgetError: there is no money for a further request.
+        """
+        if self._on_send is not None:
+            await self._on_send(self.sent)
+        self.sent += 1
+        self._answer, self.booked = answer, False
+
+    def failed(self, error: Exception) -> None:
+        """Book the newest request as failed; another one may follow."""
+        if isinstance(error, LLMError):
+            self._lost = _sum(self._lost, self._of_failed(error))
+        self._answer, self.booked = None, True
+
+    def cut_off(self) -> Usage:
+        """Return what was used where nobody waits for the newest request any more."""
+        answer = self._answer
+        if answer is None:
+            return self._lost
+        return _sum(self._lost, answer.usage or self._estimate(answer))
+
+    def answered(self, usage: Usage) -> Usage:
+        """Return what was used in all, where the newest request was answered."""
+        return _sum(self._lost, usage)
+
+    @property
+    def lost(self) -> Usage:
+        """What failed requests used."""
+        return self._lost
+
+    def _of_failed(self, error: LLMError) -> Usage:
+        """Return the tokens of a failed request: as reported, else by what arrived, else what may have been billed.
+
+        A request that stayed silent until its deadline may have been answered out of sight, so all of the answer that it
+        may have produced counts.
+        """
+        answer = self._answer or Received()
+        reported = error.usage or answer.usage
+        if reported is not None:
+            return reported
+        if answer.begun or error.started:
+            return self._estimate(answer, error.partial)
+        if isinstance(error, LLMTimedOut) and error.deadline != "connect_s":
+            usage = estimated_usage(self.request, "")
+            return Usage(usage.input_tokens, output_tokens=self.request.max_output_tokens, estimated=True)
+        return estimated_usage(self.request, "") if error.sent else Usage()
+
+    def _estimate(self, answer: Received, partial: str = "") -> Usage:
+        return estimated_usage(self.request, "".join((*answer.reasoning, "".join(answer.text) or partial)))
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    if one == Usage():
+        return other
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.cached_tokens + other.cached_tokens,
+        one.cache_written_tokens + other.cache_written_tokens,
+        one.output_tokens + other.output_tokens,
+        one.reasoning_tokens + other.reasoning_tokens,
+        one.estimated or other.estimated,
+    )

@@ -1,0 +1,137 @@
+"""The trace that is running, as far as index expressions, types and names need to know it: its loops and its place.
+
+:class:`acceld.nki.frontend.core.state.Trace` is the whole of it; the modules below that one see this part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from acceld.chips import chip_spec
+from acceld.nki.errors import KernelCrash, LegalityError, UnsupportedCall
+from acceld.nki.frontend.session import Session, Site
+from acceld.nki.ir.builder import ProgramBuilder
+from acceld.nki.ir.program import LoopKind
+
+MAX_TRIPS = 10_000_000
+"""Iterations a loop may have."""
+
+
+class Retrace(BaseException):
+    """Tracing must start again: with loops unrolled (``unroll``) or made two nested loops (``split``, with the inner
+    one's trips) or loops one after another (``cut`` before these iterations), without renaming the results of some assignments (``keep``), with buffers of one free dimension
+    (``flatten``).
+
+    A BaseException, so that a kernel's ``except Exception`` does not stop it.
+    """
+
+    def __init__(
+        self,
+        *,
+        unroll: frozenset[Site] = frozenset(),
+        keep: frozenset[Site] = frozenset(),
+        flatten: frozenset[Site] = frozenset(),
+        split: tuple[Site, int] | None = None,
+        cut: Mapping[Site, frozenset[int]] | None = None,
+    ) -> None:
+        super().__init__("trace again")
+        self.cut = cut or {}
+        self.split = split
+        self.unroll = unroll
+        self.keep = keep
+        self.flatten = flatten
+
+
+class LoopContext:
+    """The loops of one run of a kernel, and where it stands."""
+
+    def __init__(self, session: Session, unroll: frozenset[Site]) -> None:
+        self.session = session
+        self.builder: ProgramBuilder = session.builder
+        self.unroll = unroll
+        self.splits: Mapping[Site, int] | None = None
+        """Inner trips of the loops to split, by place; None where loops are never split."""
+        self.cuts: Mapping[Site, frozenset[int]] | None = None
+        """Iterations before which a loop is cut in two, by place; None where loops are never cut."""
+        self.offsets: dict[int, int] = {}
+        """For a loop that is a piece of one in the source, the iterations before it."""
+        self.in_later_piece = False
+        """True while an iteration that is a piece of its own is traced, other than the first."""
+        self.trips: dict[int, int] = {}
+        self.kinds: dict[int, LoopKind] = {}
+        self.spmd_loops: set[int] = set()
+        self.broken: LegalityError | None = None
+        self.chip = chip_spec(session.chip)
+        self._keys: dict[int, Site] = {}
+        self._names: dict[int, str] = {}
+
+    def line(self) -> int:
+        """Return the kernel's line now running."""
+        return self.session.line()
+
+    def loop_key(self, loop: int) -> Site:
+        """Return where the loop stands in the source."""
+        return self._keys[loop]
+
+    def loop_name(self, loop: int) -> str:
+        """Return the loop's variable."""
+        return self._names.get(loop, f"loop {loop}")
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """Ids of the open loops."""
+        return self.builder.scope
+
+    def open(self, name: str, trips: int, kind: LoopKind, site: Site, line: int) -> int:
+        """Open a loop and return its id."""
+        loop = self.builder.open_loop(name, trips, kind, line=line)
+        self.trips[loop.id], self.kinds[loop.id], self._keys[loop.id], self._names[loop.id] = trips, kind, site, name
+        return loop.id
+
+    def close(self, number: int) -> None:
+        """Close the innermost loop."""
+        if self.broken is not None:
+            raise self.broken
+        if not self.scope or self.scope[-1] != number:
+            raise KernelCrash("loops are closed out of order", rule="loop_order", line=self.line())
+        self.builder.close_loop(number)
+
+
+_running: list[LoopContext] = []
+
+
+def current() -> LoopContext:
+    """Return the trace now running. KernelCrash outside of one (a kernel called while its file loads)."""
+    if not _running:
+        raise KernelCrash(
+            "an NKI function is called while the kernel's file loads, outside of a kernel",
+            rule="outside_kernel",
+            hint="call it inside the kernel function",
+        )
+    return _running[-1]
+
+
+def refuse(rule: str, message: str, hint: str = "") -> NoReturn:
+    """Raise LegalityError for the kernel's line now running."""
+    raise LegalityError(message, rule=rule, line=current().line(), hint=hint)
+
+
+def unsupported(message: str, hint: str = "") -> NoReturn:
+    """Raise UnsupportedCall for the kernel's line now running."""
+    raise UnsupportedCall(message, line=current().line(), hint=hint)
+
+
+def is_tracing() -> bool:
+    """Return True while a kernel is being traced."""
+    return bool(_running)
+
+
+def activate(trace: LoopContext) -> None:
+    """Make ``trace`` the running one."""
+    _running.append(trace)
+
+
+def deactivate() -> None:
+    """End the running trace."""
+    _running.pop()

@@ -1,0 +1,89 @@
+"""Declaring and filling tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from acceld.nki.frontend.core import dtypes, index, memory
+from acceld.nki.frontend.core.context import refuse, unsupported
+from acceld.nki.frontend.core.placement import declare
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.current.moves import dma_copy
+from acceld.nki.frontend.current.operands import emit
+from acceld.nki.frontend.current.state import current_trace
+from acceld.nki.ir.program import Engine, Space
+
+
+def ndarray(
+    shape: Sequence[object],
+    dtype: object,
+    buffer: object = None,
+    name: str = "",
+    address: tuple[int, int] | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """An undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
+    trace = current_trace()
+    kind = memory.buffer_kind(buffer)
+    sizes = tuple(operator.index(cast("Any", n)) for n in memory.as_shape(shape))
+    if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
+        return known
+    scope = () if kind.shared else None
+    placed = None if address is None else (operator.index(address[0]), operator.index(address[1]))
+    made = declare(trace, sizes, dtypes.dtype_name(dtype), kind.space, name=name, scope=scope, address=placed)
+    if kind.shared:
+        trace.shared_tensors.append(made)
+    return made
+
+
+def full(
+    shape: Sequence[object], fill_value: object, dtype: object, buffer: object = None, name: str = "", **kwargs: Any
+) -> Tensor:
+    """A tensor filled with one value."""
+    number = index.as_number(fill_value)
+    if number is None:
+        refuse("operand_type", "fill_value must be a number")
+    made = ndarray(shape, dtype, buffer, name)
+    memory.fill(current(), made, number, lazy=False)
+    return made
+
+
+def zeros(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype, buffer, name)
+
+
+def ones(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1, dtype, buffer, name)
+
+
+def empty_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """An undefined tensor of the same shape."""
+    return ndarray(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
+
+
+def zeros_like(x: Tensor, dtype: object = None, buffer: object = None, name: str = "", **kwargs: Any) -> Tensor:
+    """Zeros of the same shape."""
+    return zeros(x.shape, dtype or x.dtype, buffer if buffer is not None else x.space, name)
+
+
+def shared_identity_matrix(n: int, dtype: object = np.uint8, dst: Tensor | None = None, **kwargs: Any) -> Tensor:
+    """An n x n identity in SBUF: in ``dst`` where given, else in a new tile."""
+    made = ndarray((n, n), dtype) if dst is None else dst
+    dma_copy(made, memory.shared_identity_matrix(n, dtype))
+    return made
+
+
+def rand(shape: Sequence[object], dtype: object, buffer: object = None, name: str = "") -> Tensor:
+    """A new tensor of uniform values in [0, 1), on chip."""
+    made = ndarray(shape, dtype, buffer, name)
+    if made.space is Space.HBM:
+        unsupported("nl.rand in HBM", "make it in nl.sbuf and copy it with nisa.dma_copy")
+    emit("random", Engine.VECTOR, [made])
+    return made

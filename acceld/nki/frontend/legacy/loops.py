@@ -1,0 +1,154 @@
+"""Ranges of the legacy API: loops kept as loops, in pieces, as two nested ones, or unrolled; folds over them."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from acceld.nki.errors import LegalityError, LimitExceeded
+from acceld.nki.frontend.core import dtypes, names
+from acceld.nki.frontend.core.context import MAX_TRIPS, LoopContext, refuse
+from acceld.nki.frontend.core.elementwise import masked, operand
+from acceld.nki.frontend.core.index import Expr
+from acceld.nki.frontend.core.placement import fresh, mark_produced
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.session import Site, call_site, loop_variable
+from acceld.nki.ir.program import Affine, Engine, LoopKind, Space
+
+
+class UnrolledIndex(int):
+    """The value of a loop variable whose loop is unrolled while tracing."""
+
+    first: bool
+    """Whether this is the loop's first iteration."""
+
+
+def open_loop(trace: LoopContext, function: str, kind: LoopKind, args: tuple[object, ...]) -> Iterator[object]:
+    """The values a range of the kernel yields: one symbol, or each number where the loop must be unrolled."""
+    for arg in args:
+        if isinstance(arg, Expr) and not arg.is_constant:
+            refuse(
+                "symbolic_index",
+                f"the bounds of {function} must be known while tracing",
+                "loop over the largest bound and mask, or unroll the outer loop with nl.static_range",
+            )
+        if not hasattr(arg, "__index__"):
+            refuse(
+                "operand_type",
+                f"the bounds of {function} must be integers, not {type(arg).__name__}",
+                "pass a Python integer; a tile's value is not known while tracing: loop over the largest bound and mask",
+            )
+    numbers = range(*(operator.index(cast("Any", arg)) for arg in args))
+    if len(numbers) > MAX_TRIPS:
+        raise LimitExceeded(
+            f"{function} has {len(numbers)} iterations; the limit is {MAX_TRIPS}",
+            rule="trip_limit",
+            line=trace.line(),
+            hint="use larger tiles, or fewer iterations",
+        )
+    site, name, line = call_site(), loop_variable(), trace.line()
+    name = name or "i"
+    if site in trace.unroll:
+        trace.builder.notice(line, f"the loop over {name} is unrolled: its variable's value is needed while tracing")
+        return _unrolled(trace, numbers, range(len(numbers)))
+    return _segments(trace, name, numbers, kind, site, line)
+
+
+def _unrolled(trace: LoopContext, numbers: range, positions: range) -> Iterator[object]:
+    for position in positions:
+        trace.session.check_deadline()
+        index = UnrolledIndex(numbers[position])
+        index.first = position == 0
+        yield index
+
+
+def _segments(trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int) -> Iterator[object]:
+    """The loop, in pieces where conditions on its variable change; a piece of one iteration is no loop."""
+    points = sorted(trace.cuts.get(site, frozenset())) if trace.cuts is not None else []
+    edges = [0, *(point for point in points if 0 < point < len(numbers)), len(numbers)]
+    if len(edges) > 2:
+        text = f"the loop over {name} is traced in {len(edges) - 1} pieces: conditions on its variable change"
+        trace.builder.notice(line, text)
+    for start, end in itertools.pairwise(edges):
+        if end - start == 1 and len(edges) > 2:
+            trace.in_later_piece = start > 0
+            yield from _unrolled(trace, numbers, range(start, end))
+            trace.in_later_piece = False
+        elif end > start:
+            yield from _symbolic(trace, name, numbers[start:end], kind, site, line, start)
+
+
+def _symbolic(
+    trace: LoopContext, name: str, numbers: range, kind: LoopKind, site: Site, line: int, offset: int
+) -> Iterator[object]:
+    inner = (trace.splits or {}).get(site, 1)
+    outer = trace.open(name, len(numbers) // inner, kind, site, line)
+    loops = [outer] if inner == 1 else [outer, trace.open(name, inner, kind, site, line)]
+    trace.offsets[outer] = offset
+    value = Expr(Affine(numbers.start, ((outer, numbers.step * inner),)))
+    if inner > 1:
+        value = value + Expr(Affine(0, ((loops[1], numbers.step),)))
+    finished = False
+    try:
+        yield value
+        finished = True
+    finally:
+        if not finished and trace.broken is None:
+            trace.broken = LegalityError(
+                f"the loop over {name} is left early; its body is traced once for all iterations",
+                rule="loop_exit",
+                line=line,
+                hint="use nl.static_range where break or return is needed",
+            )
+    for number in reversed(loops):
+        trace.close(number)
+
+
+def loop_reduce(
+    x: object, op: object, loop_indices: object, *, dtype: object = None, mask: object = None, **kwargs: Any
+) -> Tensor:
+    """``nl.loop_reduce``: folds a tile over enclosing loops; the result belongs outside of them."""
+    trace = current()
+    tile = operand(x, "x", "loop_reduce")
+    given = loop_indices if isinstance(loop_indices, Sequence) else [loop_indices]
+    loops, unrolled = [], []
+    for index in given:
+        if isinstance(index, UnrolledIndex):
+            unrolled.append(index)
+        elif isinstance(index, Expr) and index.base.terms and not index.shape:
+            loops += [loop for loop, _ in index.base.terms]
+        else:
+            refuse(
+                "loop_indices",
+                "loop_indices must be variables of enclosing nl.affine_range or nl.sequential_range loops",
+                "pass the loop variable itself, such as loop_indices=[i]",
+            )
+    if any(loop not in trace.scope for loop in loops):
+        refuse("local_scope", "loop_reduce over a loop that is over", "call it inside of the loop")
+    name, site = names.reduce_op(op), call_site()
+    patterns = masked(mask, tile.shape)
+    first = all(index.first for index in unrolled) and not any(trace.offsets.get(loop) for loop in loops)
+    if not first and site in trace.folds:
+        known = trace.tensor(trace.folds[site].access, trace.folds[site].scope)
+        trace.emit(
+            "tensor_tensor", Engine.VECTOR, [known], [known, tile], attrs={"op": name}, mask=patterns, accumulates=True
+        )
+        return known
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    outer = trace.scope[: min((trace.scope.index(loop) for loop in loops), default=len(trace.scope))]
+    dst = fresh(trace, tile.shape, kind, Space.SBUF, scope=outer)
+    slot = trace.emit(
+        "loop_reduce" if loops else "copy",
+        Engine.VECTOR,
+        [dst],
+        [tile],
+        attrs={"op": name, "loops": tuple(sorted(loops))} if loops else {},
+        mask=patterns,
+        reduced=tuple(loops),
+        accumulates=True,
+    )
+    trace.folds[site] = dst
+    return mark_produced(trace, dst, slot)

@@ -1,0 +1,244 @@
+"""DMA and on-chip moves of ``nisa`` that are given their destination or permute what they move."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from enum import IntEnum
+from math import prod
+from typing import Any, cast
+
+from acceld.chips import BN_STATS_ELEMENTS
+from acceld.nki.frontend.core import dtypes
+from acceld.nki.frontend.core.context import refuse
+from acceld.nki.frontend.core.elementwise import (
+    masked,
+    moved_to_sbuf,
+    operand,
+    result,
+    same_partitions,
+    scalar_operand,
+    written_as,
+)
+from acceld.nki.frontend.core.memory import partitions_fit
+from acceld.nki.frontend.core.names import engine_of, reduce_op
+from acceld.nki.frontend.core.state import current
+from acceld.nki.frontend.core.tensor import Tensor, on_chip
+from acceld.nki.frontend.core.views import conform, expand
+from acceld.nki.ir.program import Attr, Engine, Space
+
+
+class DgeMode(IntEnum):
+    """``nisa.dge_mode``."""
+
+    none = 0
+    swdge = 1
+    hwdge = 2
+    unknown = 3
+
+
+class OutOfBoundsMode(IntEnum):
+    """``nisa.oob_mode``."""
+
+    error = 0
+    skip = 1
+
+
+def _tensor(value: object, name: str, call: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        refuse(
+            "operand_type",
+            f"Expected operand '{name}' of '{call}' to be a tensor, but got {type(value).__name__}",
+            "pass an argument of the kernel or a tensor declared with nl.ndarray",
+        )
+    if value.space is Space.PSUM:
+        refuse(
+            "address_space",
+            f"Expected operand '{name}' of '{call}' to be in address space 'hbm' or 'sbuf', but got a tile in 'psum' instead.",
+            "copy it to SBUF with nisa.tensor_copy first",
+        )
+    return value if value.space is Space.HBM else on_chip(value, name, call)
+
+
+def transfer(dst: Tensor, src: Tensor, mask: object, attrs: dict[str, Attr], call: str) -> None:
+    """Emit a DMA between two tensors of the same or a broadcast shape."""
+    trace = current()
+    placed = conform(dst, src.shape)
+    if placed is None:
+        source = conform(src, dst.shape)
+        source = expand(src, dst.shape) if source is None else source
+        if source is None:
+            refuse(
+                "shape", f"'{call}' from shape {list(src.shape)} to {list(dst.shape)}", "index both to the same shape"
+            )
+        placed, src = dst, source
+    accumulates = "rmw" in attrs
+    trace.emit(
+        "dma_copy",
+        Engine.DMA,
+        [placed],
+        [src],
+        attrs=attrs,
+        mask=masked(mask, placed.shape),
+        accumulates=accumulates,
+    )
+
+
+def dma_copy(
+    *,
+    dst: object,
+    src: object,
+    mask: object = None,
+    dst_rmw_op: object = None,
+    oob_mode: object = OutOfBoundsMode.error,
+    dge_mode: object = DgeMode.unknown,
+    **kwargs: Any,
+) -> None:
+    """``nisa.dma_copy``: between HBM and SBUF in any direction, with gather, scatter and read-modify-write."""
+    target, source = _tensor(dst, "dst", "dma_copy"), _tensor(src, "src", "dma_copy")
+    attrs: dict[str, Attr] = {}
+    if dst_rmw_op is not None:
+        attrs["rmw"] = reduce_op(dst_rmw_op)
+    if OutOfBoundsMode(operator.index(cast("Any", oob_mode))) is OutOfBoundsMode.skip:
+        attrs["oob"] = "skip"
+    mode = DgeMode(operator.index(cast("Any", dge_mode)))
+    if mode is not DgeMode.unknown:
+        attrs["dge"] = mode.name
+    transfer(target, source, mask, attrs, "dma_copy")
+
+
+def atomic_rmw(dst: object, value: object, op: object, *, mask: object = None, **kwargs: Any) -> None:
+    """``nl.atomic_rmw``: dst = dst op value in HBM."""
+    target, source = _tensor(dst, "dst", "atomic_rmw"), operand(value, "value", "atomic_rmw")
+    if target.space is not Space.HBM:
+        refuse(
+            "address_space",
+            "Expected operand 'dst' of 'atomic_rmw' to be in address space 'hbm'",
+            "update a tensor declared with buffer=nl.shared_hbm",
+        )
+    transfer(target, source, mask, {"rmw": reduce_op(op)}, "atomic_rmw")
+
+
+def dma_transpose(
+    src: object, *, axes: Sequence[int] | None = None, mask: object = None, dtype: object = None, **kwargs: Any
+) -> Tensor:
+    """``nisa.dma_transpose``: a permutation of axes during the transfer into a new SBUF tile."""
+    tensor = _tensor(src, "src", "dma_transpose")
+    defaults = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+    order = tuple(operator.index(a) for a in axes) if axes is not None else defaults.get(tensor.ndim, ())
+    if sorted(order) != list(range(tensor.ndim)):
+        refuse(
+            "transpose_axes",
+            f"axes {order} of 'dma_transpose' are no permutation of a tile with {tensor.ndim} axes",
+            "name each axis once",
+        )
+    shape = tuple(tensor.shape[a] for a in order)
+    partitions_fit(shape, "dma_transpose")
+    kind = tensor.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    inverse = tuple(order.index(a) for a in range(len(order)))
+    return result(
+        "dma_transpose",
+        Engine.DMA,
+        shape,
+        kind,
+        [tensor],
+        attrs={"axes": order},
+        mask=masked(mask, shape, axes=inverse),
+    )
+
+
+def tensor_copy_predicated(
+    *,
+    src: object,
+    dst: object,
+    predicate: object,
+    reverse_pred: bool = False,
+    mask: object = None,
+    dtype: object = None,
+    **kwargs: Any,
+) -> None:
+    """``nisa.tensor_copy_predicated``: dst = src where the predicate is non-zero."""
+    call = "tensor_copy_predicated"
+    target, test = operand(dst, "dst", call), operand(predicate, "predicate", call)
+    same_partitions(call, ("dst", target), ("predicate", test))
+    written_as(dtype, target, call)
+    if isinstance(src, Tensor):
+        source: Any = operand(src, "src", call)
+    else:
+        source = scalar_operand(src, "src", call, target.shape[0])
+    current().emit(
+        "copy_predicated",
+        Engine.VECTOR,
+        [target],
+        [source, test],
+        attrs={"reverse": bool(reverse_pred)},
+        mask=masked(mask, target.shape),
+    )
+
+
+def nc_stream_shuffle(
+    src: object, dst: object, shuffle_mask: Sequence[int], *, dtype: object = None, mask: object = None, **kwargs: Any
+) -> None:
+    """``nisa.nc_stream_shuffle``: moves partitions inside each group of 32."""
+    call = "nc_stream_shuffle"
+    source, target = operand(src, "src", call), operand(dst, "dst", call)
+    written_as(dtype, target, call)
+    lanes = tuple(operator.index(lane) for lane in shuffle_mask)
+    if len(lanes) != 32 or any(not (0 <= lane < 32 or lane == 255) for lane in lanes):
+        refuse("shuffle_mask", "shuffle_mask must hold 32 partition numbers from 0 to 31, or 255")
+    current().emit(
+        "shuffle", Engine.VECTOR, [target], [source], attrs={"lanes": lanes}, mask=masked(mask, target.shape)
+    )
+
+
+def tensor_partition_reduce(
+    op: object, data: object, *, mask: object = None, dtype: object = None, **kwargs: Any
+) -> Tensor:
+    """``nisa.tensor_partition_reduce``: folds the partitions into one."""
+    tile = moved_to_sbuf(operand(data, "data", "tensor_partition_reduce"))
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result(
+        "partition_reduce",
+        Engine.GPSIMD,
+        (1, *tile.shape[1:]),
+        kind,
+        [tile],
+        attrs={"op": reduce_op(op)},
+        mask=masked(mask, tile.shape),
+    )
+
+
+def tensor_copy(
+    src: object, *, mask: object = None, dtype: object = None, engine: object = None, **kwargs: Any
+) -> Tensor:
+    """``nisa.tensor_copy``: an on-chip copy."""
+    tile = operand(src, "src", "tensor_copy")
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result("copy", engine_of(engine), tile.shape, kind, [tile], mask=masked(mask, tile.shape))
+
+
+def bn_stats(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
+    """``nisa.bn_stats``: six statistics a partition."""
+    tile = operand(data, "data", "bn_stats")
+    if prod(tile.shape[1:]) > BN_STATS_ELEMENTS:
+        refuse(
+            "free_size",
+            f"size of dimension 1 in 'data[{', '.join(map(str, tile.shape))}]' of 'bn_stats' exceed architecture "
+            f"limitation of {BN_STATS_ELEMENTS}",
+            "take the statistics of pieces and merge them with bn_aggr",
+        )
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result("bn_stats", Engine.VECTOR, (tile.shape[0], 6), kind, [tile], mask=masked(mask, tile.shape))
+
+
+def bn_aggr(data: object, *, mask: object = None, dtype: object = None, **kwargs: Any) -> Tensor:
+    """``nisa.bn_aggr``: mean and variance from triples of statistics."""
+    tile = operand(data, "data", "bn_aggr")
+    if prod(tile.shape[1:]) % 3:
+        refuse(
+            "free_size",
+            "bn_aggr needs a multiple of three elements",
+            "pass what nisa.bn_stats gave, six numbers for each piece",
+        )
+    kind = tile.dtype_name if dtype is None else dtypes.dtype_name(dtype)
+    return result("bn_aggr", Engine.VECTOR, (tile.shape[0], 2), kind, [tile], mask=masked(mask, tile.shape))

@@ -1,0 +1,109 @@
+"""Find what others add to acceld, by the entry points of installed packages.
+
+========================  ============================================================================
+group                     an entry point names
+========================  ============================================================================
+``acceld.backends``       a :class:`acceld.device.Device`: hardware, its evaluator and its rewrite rules
+``acceld.rules``          a :class:`acceld.proposers.rules.records.Rule`
+``acceld.workloads``      a folder of workload folders, as a path
+``acceld.providers``      a function from model settings to a client of a model provider
+========================  ============================================================================
+
+What can not be loaded, or is not what its group asks for, is listed by :func:`broken` with the reason, and changes
+nothing else. docs/plugins.md has an example of each.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pkgutil import iter_modules
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+GROUPS = ("acceld.backends", "acceld.rules", "acceld.workloads", "acceld.providers")
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Something that an installed package adds."""
+
+    group: str
+    name: str
+    package: str
+    """The installed package and its version."""
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPlugin:
+    """An entry point that can not be used, and why."""
+
+    group: str
+    name: str
+    package: str
+    reason: str
+
+
+_broken: dict[tuple[str, str, str], BrokenPlugin] = {}
+
+
+@cache
+def plugins(group: str) -> tuple[Plugin, ...]:
+    """Return what installed packages add to a group, by name; loaded once, when it is first asked for."""
+    found = []
+    for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        try:
+            value = point.load()
+        except Exception as error:  # noqa: BLE001  somebody else's code may fail in any way, and must not stop ours
+            refuse(Plugin(group, point.name, _package(point), None), f"{type(error).__name__}: {error}")
+        else:
+            found.append(Plugin(group, point.name, _package(point), value))
+    return tuple(found)
+
+
+def accepted(group: str, fits: Callable[[Any], str]) -> tuple[Plugin, ...]:
+    """Return the plug-ins of a group for which ``fits`` finds no fault; the others become broken with that reason."""
+    good = []
+    for plugin in plugins(group):
+        reason = fits(plugin.value)
+        if reason:
+            refuse(plugin, reason)
+        else:
+            good.append(plugin)
+    return tuple(good)
+
+
+def refuse(plugin: Plugin, reason: str) -> None:
+    """List a plug-in as broken; it is logged once."""
+    one = BrokenPlugin(plugin.group, plugin.name, plugin.package, reason)
+    key = (one.group, one.name, one.package)
+    if key not in _broken:
+        _broken[key] = one
+        log.warning("plug-in %s of %s (%s) can not be used: %s", one.name, one.package, one.group, one.reason)
+
+
+def broken() -> tuple[BrokenPlugin, ...]:
+    """Return every plug-in that can not be used, of the groups that have been asked for so far."""
+    return tuple(_broken.values())
+
+
+def packages_below(package: str) -> tuple[str, ...]:
+    """Return the dotted names of the packages in a package's folder, sorted."""
+    folder = import_module(package).__path__
+    return tuple(sorted(f"{package}.{found.name}" for found in iter_modules(folder) if found.ispkg))
+
+
+def named(reference: str) -> Any:
+    """Import what ``module:attribute`` names."""
+    module, _, attribute = reference.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unknown package"

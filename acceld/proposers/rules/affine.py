@@ -1,0 +1,102 @@
+"""Whole-number affine forms over variables and index ranges, as the indices of tiles and arrays are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Symbol:
+    """A variable, or an index range ``nl.arange(extent)`` laid along ``axis`` of ``axes``.
+
+    A quotient or remainder of a loop variable is a symbol of its own that depends on ``variable``.
+    """
+
+    name: str
+    variable: str = ""
+    """The variable it depends on; empty for an index range."""
+    extent: int = 0
+    axis: int = 0
+    axes: int = 0
+
+    @staticmethod
+    def over(extent: int, axis: int, axes: int) -> Symbol:
+        """The index range ``nl.arange(extent)`` along ``axis`` of ``axes``."""
+        return Symbol(f"arange{extent}.{axis}.{axes}", "", extent, axis, axes)
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether it is an index range along the last axis."""
+        return self.is_range and self.axis == self.axes - 1
+
+    @property
+    def is_range(self) -> bool:
+        """Whether it runs over an axis of a tile."""
+        return not self.variable
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``constant + sum(coefficient * symbol)``; no coefficient is zero."""
+
+    constant: int = 0
+    terms: tuple[tuple[Symbol, int], ...] = field(default=())
+
+    @staticmethod
+    def of(symbol: Symbol) -> Affine:
+        """The form that is just ``symbol``."""
+        return Affine(0, ((symbol, 1),))
+
+    @staticmethod
+    def of_variable(name: str) -> Affine:
+        """The form that is just a variable."""
+        return Affine.of(Symbol(name, name))
+
+    def __add__(self, other: Affine) -> Affine:
+        sums = dict(self.terms)
+        for symbol, coefficient in other.terms:
+            sums[symbol] = sums.get(symbol, 0) + coefficient
+        return Affine(self.constant + other.constant, tuple(sorted((s, c) for s, c in sums.items() if c)))
+
+    def __sub__(self, other: Affine) -> Affine:
+        return self + other.times(-1)
+
+    def times(self, factor: int) -> Affine:
+        """Every coefficient multiplied."""
+        return Affine(self.constant * factor, tuple((s, c * factor) for s, c in self.terms) if factor else ())
+
+    def product(self, other: Affine) -> Affine | None:
+        """The product, or None where neither factor is a constant."""
+        if other.terms:
+            return None if self.terms else other.times(self.constant)
+        return self.times(other.constant)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Loop variables it depends on."""
+        return frozenset(symbol.variable for symbol, _ in self.terms if symbol.variable)
+
+    @property
+    def ranges(self) -> tuple[Symbol, ...]:
+        """Index ranges in it."""
+        return tuple(symbol for symbol, _ in self.terms if symbol.is_range)
+
+    def coefficient(self, variable: str) -> int | None:
+        """Coefficient of a loop variable; 0 if absent, None if it also occurs in a quotient or remainder."""
+        found = 0
+        for symbol, coefficient in self.terms:
+            if symbol.variable == variable:
+                if symbol.name != variable:
+                    return None
+                found = coefficient
+        return found
+
+    def renamed(self, names: dict[str, str]) -> Affine:
+        """The same form with loop variables renamed."""
+        result = Affine(self.constant)
+        for symbol, coefficient in self.terms:
+            new = symbol
+            if symbol.variable in names and symbol.name == symbol.variable:
+                new = Symbol(names[symbol.variable], names[symbol.variable])
+            result = result + Affine(0, ((new, coefficient),))
+        return result

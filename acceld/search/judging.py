@@ -1,0 +1,103 @@
+"""Evaluate the candidates of one run: the same work once, with every verdict written."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
+from acceld.model import Candidate, Evaluation, Gate, Kernel, Run, Status
+from acceld.store.changes.tree import write_evaluation
+from acceld.store.database import Store
+from acceld.store.reads.records import find_evaluation, load_candidate
+from acceld.targets import SIMULATOR
+
+
+class Judging:
+    """Judges candidates by an evaluator, or by what the store knows of the same work."""
+
+    def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str) -> None:
+        self._run = run
+        self._store = store
+        self._evaluator = evaluator
+        self._context = context
+        self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
+        self.baseline: Kernel | None = None
+        """What a device times children against besides their parent."""
+
+    async def judge(
+        self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
+    ) -> Candidate:
+        """Return the candidate with its verdict at a gate; siblings with the same work share one evaluation.
+
+        One that is slower than ``useful_below_us`` is only timed, and stored as such.
+        """
+        spec = self._run.spec
+        request = EvaluationRequest(
+            kernel=candidate.kernel,
+            workload=spec.workload,
+            workload_folder=spec.workload_folder,
+            chip=spec.chip,
+            backend=spec.backend,
+            run=self._run.id,
+            candidate=candidate.id,
+            gate=gate,
+            priority=priority,
+            useful_below_us=useful_below_us,
+            against=await self._against(candidate),
+            screen=spec.search.screen and priority is Priority.SEARCH,
+            context=self._context,
+        )
+        if (running := self._inflight.get(request.key)) is not None:
+            known: Evaluation | None = await asyncio.shield(running)
+            assert known is not None
+            return await self._write(candidate, replace(known, id=0, reused=True), request)
+        future: asyncio.Future[Evaluation] = asyncio.get_running_loop().create_future()
+        self._inflight[request.key] = future
+        try:
+            known = await self._known(request)
+            evaluation = known or await self._evaluator.evaluate(request)
+            judged = evaluation if known is None else replace(known, id=0, reused=True)
+            written = await self._write(candidate, judged, request)
+            future.set_result(evaluation)
+        finally:
+            future.cancel()
+            del self._inflight[request.key]
+        return written
+
+    async def certify(self, candidate: Candidate) -> Candidate:
+        """Return the candidate after the strict gate."""
+        if candidate.evaluation is not None and candidate.evaluation.gate is Gate.STRICT:
+            return candidate
+        return await self.judge(candidate, Gate.STRICT, Priority.STRICT)
+
+    async def _known(self, request: EvaluationRequest) -> Evaluation | None:
+        """An earlier verdict on the same work, or a timing that says enough."""
+        found = await self._store.read(find_evaluation, request.key)
+        if found is not None or request.useful_below_us is None:
+            return found
+        timed = await self._store.read(find_evaluation, replace(request, gate=Gate.TIMING).key)
+        if timed is None or timed.status is not Status.UNTESTED:
+            return None
+        return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
+
+    async def _against(self, candidate: Candidate) -> tuple[Kernel, ...]:
+        """What a device holds a candidate against: its parent and the baseline."""
+        if candidate.parent is None or self._run.spec.backend == SIMULATOR:
+            return ()
+        assert self.baseline is not None, "the baseline is judged before its children"
+        parent = await self._store.read(load_candidate, candidate.parent)
+        return (parent.kernel, self.baseline)
+
+    async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
+        if evaluation.status is Status.UNTESTED:  # not what the gate asks for, so it must not be found as that
+            request = replace(request, gate=Gate.TIMING)
+        return await self._store.change(
+            write_evaluation,
+            candidate,
+            evaluation,
+            workload=request.workload,
+            backend=request.backend,
+            chip=request.chip,
+            key=request.key,
+        )

@@ -1,0 +1,1 @@
+"""Changes: functions of a transaction, which write rows and the event that reports them."""

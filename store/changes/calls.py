@@ -1,0 +1,205 @@
+"""Changes to model calls: the intent before a call is made, the outcome before its answer is used."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from acceld.errors import StoreError
+from acceld.events import LlmCallFinished, LlmCallStarted
+from acceld.store.changes import rollups
+from acceld.store.changes.tree import finite, keep_text
+from acceld.store.rows import clean, dump, load
+from acceld.store.writer import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class NewCall:
+    """A call about to be made. ``key`` is the identity of the question."""
+
+    key: str
+    role: str
+    model: str
+    provider: str
+    prompt_sha256: str
+    system: str
+    user: str
+    reserved_usd: float | None
+    """The worst case; None where the price is unknown."""
+    run: int | None = None
+    iteration: int = 0
+    parent: int | None = None
+    plan: int | None = None
+    attempt: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Settings and any further tags; JSON-able."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What became of a call. ``cost_usd`` is None where the price is unknown."""
+
+    outcome: str
+    """``answered``, ``cancelled``, ``interrupted`` or the name of a failure."""
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """``input_tokens``, ``cached_tokens``, ``cache_written_tokens``, ``output_tokens``, ``reasoning_tokens``."""
+    cost_usd: float | None = None
+    price: Mapping[str, Any] | None = None
+    """The price that was used, as it was then."""
+    answer: str = ""
+    reasoning: str = ""
+    answered_by: str = ""
+    request_id: str = ""
+    finish_reason: str = ""
+    first_token_s: float | None = None
+    latency_s: float = 0.0
+    retries: int = 0
+    error: str = ""
+    estimated: bool = False
+    """The cost is what was reserved, not what was billed."""
+
+
+BATCH = "llm_batch"
+"""Kind of a journal entry that is a batch: ``intent``, ``sent`` (with the provider's id), ``done``."""
+
+_TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
+
+
+def begin_call(tx: Transaction, call: NewCall) -> int:
+    """Write the intent; the call's id. A call under way to the same question (in a batch) is taken up."""
+    open_row = tx.one("SELECT id FROM llm_calls WHERE key = ? AND outcome IS NULL", (call.key,))
+    if open_row is not None:
+        return int(open_row["id"])
+    number = tx.insert(
+        "llm_calls",
+        {
+            "key": call.key,
+            "run": call.run,
+            "iteration": call.iteration,
+            "parent": call.parent,
+            "plan": call.plan,
+            "attempt": call.attempt,
+            "role": call.role,
+            "provider": call.provider,
+            "model": call.model,
+            "prompt_sha256": call.prompt_sha256,
+            "system_sha256": keep_text(tx, call.system),
+            "user_sha256": keep_text(tx, call.user),
+            "parameters": dump(call.parameters),
+            "reserved_usd": call.reserved_usd,
+            "started_at": tx.at,
+        },
+    )
+    tx.event(LlmCallStarted(call=number, role=call.role, model=call.model), call.run)
+    return number
+
+
+def call_sent(tx: Transaction, number: int) -> None:
+    """Write that a call's first request goes out now: from here on it may have to be paid for."""
+    tx.update("llm_calls", number, sent_at=tx.at)
+
+
+def end_call(tx: Transaction, number: int, result: CallResult) -> None:
+    """Write the outcome; StoreError for a call that already has one."""
+    row = tx.one("SELECT outcome FROM llm_calls WHERE id = ?", (number,))
+    if row is None or row["outcome"] is not None:
+        raise StoreError(f"call {number} is not under way")
+    tx.update(
+        "llm_calls",
+        number,
+        ended_at=tx.at,
+        outcome=result.outcome,
+        error=clean(result.error),
+        answer=clean(result.answer),
+        reasoning=clean(result.reasoning),
+        answered_by=clean(result.answered_by),
+        request_id=clean(result.request_id),
+        finish_reason=clean(result.finish_reason),
+        price=None if result.price is None else dump(result.price),
+        cost_usd=finite(result.cost_usd),
+        estimated=result.estimated,
+        retries=result.retries,
+        first_token_s=result.first_token_s,
+        latency_s=result.latency_s,
+        **{name: result.tokens.get(name, 0) for name in _TOKENS},
+    )
+    ended = tx.one("SELECT * FROM llm_calls WHERE id = ?", (number,))
+    assert ended is not None, "it was updated a moment ago"
+    rollups.call_ended(tx, ended)
+    tx.event(
+        LlmCallFinished(
+            call=number,
+            role=ended["role"],
+            model=ended["model"],
+            outcome=result.outcome,
+            input_tokens=ended["input_tokens"],
+            cached_tokens=ended["cached_tokens"],
+            output_tokens=ended["output_tokens"],
+            cost_usd=ended["cost_usd"],
+            latency_s=result.latency_s,
+        ),
+        ended["run"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """A batch of calls in the journal. ``batch`` is the provider's id, empty where it may not have been sent."""
+
+    token: str
+    keys: tuple[str, ...]
+    began_at: float
+    batch: str
+
+
+def begin_batch(tx: Transaction, model: str, token: str, keys: Sequence[str], began_at: float) -> None:
+    """A batch of calls is about to be sent; ``token`` is our name of it, ``keys`` are the calls'."""
+    data = {"model": model, "keys": list(keys), "began_at": began_at}
+    values = {"kind": BATCH, "key": token, "state": "intent", "data": dump(data), "created_at": tx.at}
+    tx.insert("journal", values)
+
+
+def batch_sent(tx: Transaction, token: str, batch: str) -> None:
+    """It was sent; ``batch`` is the provider's id."""
+    result = dump({"batch": batch})
+    tx.execute("UPDATE journal SET state = 'sent', result = ? WHERE kind = ? AND key = ?", (result, BATCH, token))
+
+
+def batch_collected(tx: Transaction, token: str) -> None:
+    """Its calls all have their outcomes, or it never reached the provider."""
+    tx.execute("UPDATE journal SET state = 'done', ended_at = ? WHERE kind = ? AND key = ?", (tx.at, BATCH, token))
+
+
+def open_batches(connection: sqlite3.Connection, model: str | None = None) -> list[BatchEntry]:
+    """Batches whose calls have not all been answered, of one model or of all, oldest first."""
+    found = connection.execute(
+        "SELECT * FROM journal WHERE kind = ? AND state <> 'done' AND (? IS NULL OR json_extract(data, '$.model') = ?) "
+        "ORDER BY id",
+        (BATCH, model, model),
+    ).fetchall()
+    return [
+        BatchEntry(
+            row["key"],
+            tuple(load(row["data"])["keys"]),
+            load(row["data"])["began_at"],
+            load(row["result"])["batch"] if row["result"] else "",
+        )
+        for row in found
+    ]
+
+
+def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
+    """What the calls of a run that have an outcome cost, by role, in USD."""
+    rows = connection.execute("SELECT role, sum(cost_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,))
+    return {row["role"]: row["usd"] or 0.0 for row in rows}
+
+
+def interrupt_call(tx: Transaction, number: int, reason: str) -> None:
+    """End a call that nobody waits for any more: it cost what was reserved for it, or nothing where it was never sent."""
+    row = tx.one("SELECT reserved_usd, sent_at FROM llm_calls WHERE id = ?", (number,))
+    cost = row["reserved_usd"] if row else None
+    if row and row["sent_at"] is None:
+        cost = 0.0
+    end_call(tx, number, CallResult("interrupted", cost_usd=cost, error=reason, estimated=True))

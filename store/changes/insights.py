@@ -1,0 +1,72 @@
+"""Changes to the optimization memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from acceld.errors import StoreError
+from acceld.events import InsightChanged, InsightWritten
+from acceld.model import Insight
+from acceld.store.changes import rollups
+from acceld.store.errors import unknown
+from acceld.store.rows import clean, dump, insight_values
+from acceld.store.writer import Transaction
+
+CHANGES = {
+    "pinned": ("pinned",),
+    "muted": ("muted",),
+    "withdrawn": ("withdrawn",),
+    "edited": ("title", "strategy", "slow", "fast", "tags"),
+    "deleted": (),
+}
+"""What may be done to an insight, and which columns each may set."""
+
+
+def write_insight(tx: Transaction, insight: Insight) -> Insight:
+    """The insight with its id."""
+    values = {key: clean(value) if isinstance(value, str) else value for key, value in insight_values(insight).items()}
+    number = tx.insert("insights", values | {"created_at": tx.at, "changed_at": tx.at})
+    if insight.run:
+        rollups.add(tx, "run_totals", {"run": insight.run}, {"insights": 1})
+    tx.event(
+        InsightWritten(insight=number, title=insight.title, insight_kind=insight.kind, speedup=insight.speedup),
+        insight.run or None,
+    )
+    return replace(insight, id=number)
+
+
+def change_insight(tx: Transaction, /, insight: int, what: str, **values: Any) -> None:
+    """Pin, mute, withdraw, edit or delete an insight: ``what`` is a key of ``CHANGES``, ``values`` its columns."""
+    allowed = CHANGES.get(what)
+    if allowed is None:
+        raise StoreError(f"an insight can not be {what}", hint=f"One of {', '.join(CHANGES)}.")
+    strange = set(values) - set(allowed)
+    if strange:
+        raise StoreError(f"an insight that is {what} does not set {', '.join(sorted(strange))}")
+    row = tx.one("SELECT run FROM insights WHERE id = ?", (insight,))
+    if row is None:
+        raise unknown("insight", insight)
+    if what == "deleted":
+        tx.execute("DELETE FROM insights WHERE id = ?", (insight,))
+    else:
+        if "tags" in values:
+            values["tags"] = dump(list(values["tags"]))
+        if not values:
+            values = {allowed[0]: True}
+        tx.update("insights", insight, changed_at=tx.at, **values)
+    tx.event(InsightChanged(insight=insight, what=what), row["run"])
+
+
+def credit_plan(tx: Transaction, plan: int, won: bool, speedup: float | None, cited: Sequence[int]) -> None:
+    """Book a plan's outcome, once, on those of the insights it was shown that it says led to it."""
+    outcome, column = ("win", "wins") if won else ("loss", "losses")
+    for row in tx.execute("SELECT insight FROM insight_uses WHERE plan = ? AND outcome IS NULL", (plan,)).fetchall():
+        if row["insight"] not in cited:
+            continue
+        tx.execute(
+            "UPDATE insight_uses SET outcome = ?, ratio = ? WHERE insight = ? AND plan = ?",
+            (outcome, speedup, row["insight"], plan),
+        )
+        tx.execute(f"UPDATE insights SET {column} = {column} + 1 WHERE id = ?", (row["insight"],))

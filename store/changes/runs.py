@@ -1,0 +1,266 @@
+"""Changes to runs, iterations, beams and steering. Each function is one transaction's work with its events."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acceld.errors import StoreError
+from acceld.events import (
+    BeamSelected,
+    BestChanged,
+    EventData,
+    IterationStarted,
+    Notice,
+    RunCreated,
+    RunStateChanged,
+    Steered,
+)
+from acceld.model import Run, RunSpec, RunState
+from acceld.store.changes.calls import BATCH, interrupt_call, open_batches
+from acceld.store.changes.tree import keep_source
+from acceld.store.errors import NotFoundError, unknown
+from acceld.store.reads.records import load_run
+from acceld.store.rows import clean, dump, load, search_values
+from acceld.store.writer import Transaction
+
+
+def create_run(tx: Transaction, spec: RunSpec) -> Run:
+    """A run that waits for its turn."""
+    root = spec.root
+    run = tx.insert(
+        "runs",
+        {
+            "name": clean(spec.name),
+            "workload": clean(spec.workload),
+            "workload_folder": clean(spec.workload_folder),
+            "chip": spec.chip,
+            "api": spec.api,
+            "backend": spec.backend,
+            "proposer": spec.proposer,
+            "preset": spec.preset,
+            "seed": spec.search.seed,
+            "search": search_values(spec.search),
+            "root_sha256": keep_source(tx, root) if root else None,
+            "root_filename": clean(root.filename) if root else None,
+            "root_trusted": root.trusted if root else None,
+            "state": RunState.QUEUED,
+            "created_at": tx.at,
+        },
+    )
+    tx.execute("INSERT INTO run_totals (run) VALUES (?)", (run,))
+    tx.execute(
+        "INSERT INTO workloads (name, definition, registered_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (clean(spec.workload), dump({"name": spec.workload}), tx.at),
+    )
+    tx.event(
+        RunCreated(
+            workload=spec.workload,
+            chip=spec.chip,
+            api=spec.api,
+            backend=spec.backend,
+            proposer=spec.proposer,
+            preset=spec.preset,
+            search=load(search_values(spec.search)),
+            name=spec.name,
+        ),
+        run,
+    )
+    return load_run(tx.connection, run)
+
+
+def register_workload(tx: Transaction, name: str, definition: Mapping[str, Any]) -> None:
+    """Keep what is known of a workload, for the views."""
+    tx.execute(
+        "INSERT INTO workloads (name, definition, registered_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET definition = excluded.definition",
+        (clean(name), dump(definition), tx.at),
+    )
+
+
+def set_run_state(tx: Transaction, run: int, state: RunState, message: str = "", exit_code: int = 0) -> None:
+    """Write where a run stands now; a second time changes nothing.
+
+    ``exit_code`` is what commands that wait for a failed run end with, 1 where the failure has none of its own.
+    """
+    row = tx.one("SELECT state, message, started_at FROM runs WHERE id = ?", (run,))
+    if row is None:
+        raise unknown("run", run)
+    if row["state"] == state and row["message"] == message:
+        return
+    values: dict[str, Any] = {"state": state, "message": clean(message), "ended_at": tx.at if state.ended else None}
+    values["exit_code"] = (exit_code or 1) if state is RunState.FAILED else 0
+    if state is RunState.RUNNING and row["started_at"] is None:
+        values["started_at"] = tx.at
+    tx.update("runs", run, **values)
+    tx.event(RunStateChanged(state=state, message=message), run)
+
+
+def start_iteration(tx: Transaction, run: int, iteration: int, beam: Sequence[int]) -> None:
+    """An iteration begins with these parents; a second time changes nothing."""
+    if tx.one("SELECT 1 FROM iterations WHERE run = ? AND iteration = ?", (run, iteration)):
+        return
+    tx.execute(
+        "INSERT INTO iterations (run, iteration, beam, started_at) VALUES (?, ?, ?, ?)",
+        (run, iteration, dump(list(beam)), tx.at),
+    )
+    tx.update("runs", run, iteration=iteration)
+    tx.event(IterationStarted(iteration=iteration, beam=tuple(beam)), run)
+
+
+def select_beam(tx: Transaction, run: int, iteration: int, beam: Sequence[int], best: int) -> None:
+    """An iteration ends with these candidates; a second time changes nothing."""
+    open_row = tx.one("SELECT ended_at FROM iterations WHERE run = ? AND iteration = ?", (run, iteration))
+    if open_row is None:
+        raise StoreError(f"iteration {iteration} of run r{run} was not started")
+    if open_row["ended_at"] is not None:
+        return
+    for place, candidate in enumerate(beam):
+        tx.execute("INSERT INTO beams VALUES (?, ?, ?, ?)", (run, iteration, place, candidate))
+    row = tx.one("SELECT latency_us, speedup FROM candidates WHERE id = ?", (best,))
+    latency_us, speedup = (row["latency_us"], row["speedup"]) if row else (None, None)
+    tx.execute(
+        "UPDATE iterations SET ended_at = ?, best = ?, best_latency_us = ?, speedup = ? WHERE run = ? AND iteration = ?",
+        (tx.at, best, latency_us, speedup, run, iteration),
+    )
+    tx.event(
+        BeamSelected(iteration=iteration, beam=tuple(beam), best=best, best_latency_us=latency_us, speedup=speedup), run
+    )
+
+
+def set_best(tx: Transaction, run: int, candidate: int) -> None:
+    """A run has a new best candidate."""
+    row = tx.one(
+        "SELECT c.latency_us, c.speedup, c.parent, e.percent_of_peak, e.percent_of_attainable, f.source FROM candidates c "
+        "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
+        "WHERE c.id = ? AND c.run = ?",
+        (candidate, run),
+    )
+    if row is None:
+        raise NotFoundError(f"there is no candidate c{candidate} in run r{run}")
+    known = tx.one("SELECT best FROM runs WHERE id = ?", (run,))
+    if known is not None and known["best"] == candidate:
+        return
+    tx.update(
+        "runs",
+        run,
+        best=candidate,
+        best_latency_us=row["latency_us"],
+        speedup=row["speedup"],
+        percent_of_peak_after=row["percent_of_peak"],
+        percent_of_attainable_after=row["percent_of_attainable"],
+    )
+    tx.event(
+        BestChanged(
+            candidate=candidate,
+            latency_us=row["latency_us"],
+            speedup=row["speedup"],
+            percent_of_peak=row["percent_of_peak"],
+            source=row["source"],
+        ),
+        run,
+    )
+
+
+def write_steering(tx: Transaction, run: int, action: str, arguments: Mapping[str, Any], by: str) -> int:
+    """Record what a person asks of a run; its id. The daemon applies it and says so with :func:`settle_steering`."""
+    if tx.one("SELECT 1 FROM runs WHERE id = ?", (run,)) is None:
+        raise unknown("run", run)
+    return tx.insert(
+        "steering",
+        {"run": run, "action": action, "arguments": dump(arguments), "by": clean(by), "created_at": tx.at},
+    )
+
+
+def settle_steering(tx: Transaction, steering: int, result: str) -> None:
+    """A person's wish has been carried out or refused; only now is it told."""
+    row = tx.one("SELECT * FROM steering WHERE id = ?", (steering,))
+    if row is None or row["applied_at"] is not None:
+        return
+    tx.update("steering", steering, applied_at=tx.at, result=clean(result))
+    arguments = {key: value for key, value in load(row["arguments"]).items() if key not in ("action", "by", "result")}
+    tx.event(Steered(action=row["action"], by=row["by"], result=result, arguments=arguments), row["run"])
+
+
+def write_notice(tx: Transaction, run: int | None, level: str, text: str, hint: str = "") -> int:
+    """Tell a person something; the event's number."""
+    return tx.event(Notice(level=level, text=text, hint=hint), run).seq
+
+
+def write_event(tx: Transaction, data: EventData, run: int | None = None) -> int:
+    """Write an event that no row goes with (device states, budget levels, saved files); its number."""
+    return tx.event(data, run).seq
+
+
+def add_note(tx: Transaction, subject: str, text: str, by: str) -> int:
+    """A person's note on ``r12``, ``c345`` or ``i38``."""
+    return tx.insert("notes", {"subject": subject, "text": clean(text), "by": clean(by), "created_at": tx.at})
+
+
+def intend_effect(tx: Transaction, kind: str, key: str, run: int | None, data: Mapping[str, Any]) -> tuple[int, Any]:
+    """Write a side effect down before it is made. Its id, and the result where it has already been done.
+
+    The same ``kind`` and ``key`` are the same effect: one without a result is tried again, and counted.
+    """
+    row = tx.one("SELECT id, state, result FROM journal WHERE kind = ? AND key = ?", (kind, key))
+    if row is None:
+        values = {"run": run, "kind": kind, "key": key, "state": "intent", "data": dump(data), "created_at": tx.at}
+        return tx.insert("journal", values), None
+    if row["state"] == "done":
+        return row["id"], load(row["result"])
+    tx.execute("UPDATE journal SET state = 'intent', tries = tries + 1 WHERE id = ?", (row["id"],))
+    return row["id"], None
+
+
+def settle_effect(tx: Transaction, entry: int, result: Any) -> None:
+    """A side effect has been made."""
+    tx.update("journal", entry, state="done", result=dump(result), ended_at=tx.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one finished iteration took."""
+
+    cost_usd: float | None
+    """Models' calls; None where a price is unknown."""
+    judged_s: float
+    """Seconds that candidates were on devices."""
+    speedup: float
+    """Of the best so far, over the baseline."""
+
+
+def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
+    """What each finished iteration of a run took, in order."""
+    rows = connection.execute(
+        "SELECT i.speedup, "
+        "(SELECT sum(cost_usd) FROM llm_calls WHERE run = i.run AND iteration = i.iteration) AS cost_usd, "
+        "(SELECT count(*) FROM llm_calls WHERE run = i.run AND iteration = i.iteration AND cost_usd IS NULL) AS unpriced, "
+        "(SELECT sum(ended_at - started_at) FROM candidates WHERE run = i.run AND iteration = i.iteration) AS judged_s "
+        "FROM iterations i WHERE i.run = ? AND i.ended_at IS NOT NULL ORDER BY i.iteration",
+        (run,),
+    )
+    return [
+        Spent(None if row["unpriced"] else row["cost_usd"] or 0.0, row["judged_s"] or 0.0, row["speedup"] or 1.0)
+        for row in rows
+    ]
+
+
+def recover_runs(tx: Transaction, reason: str) -> list[int]:
+    """After a stop without goodbye: what was under way is marked, runs to go on with are returned.
+
+    Calls in flight become ``interrupted``; their cost is taken to be what was reserved for them. Those in a batch of
+    a run that goes on stay open: its answers are fetched.
+    """
+    batched = {key for batch in open_batches(tx.connection) for key in batch.keys}
+    for row in tx.execute(
+        "SELECT l.id, l.key, r.ended_at IS NULL AS goes_on FROM llm_calls l LEFT JOIN runs r ON r.id = l.run "
+        "WHERE l.outcome IS NULL"
+    ).fetchall():
+        if not (row["goes_on"] and row["key"] in batched):
+            interrupt_call(tx, row["id"], reason)
+    tx.execute("UPDATE candidates SET state = 'queued', device = '' WHERE state = 'running'")
+    tx.execute("UPDATE journal SET state = 'interrupted' WHERE state = 'intent' AND kind <> ?", (BATCH,))
+    rows = tx.execute("SELECT id FROM runs WHERE state IN ('queued', 'running', 'paused') ORDER BY id").fetchall()
+    return [row["id"] for row in rows]

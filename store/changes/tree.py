@@ -1,0 +1,331 @@
+"""Changes to a run's tree: plans, attempts, candidates and their evaluations."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import replace
+from typing import Any
+
+from acceld.events import (
+    AttemptFailed,
+    CandidateEvaluated,
+    CandidateQueued,
+    CandidateStarted,
+    CandidateWritten,
+    PlanWritten,
+)
+from acceld.model import Attempt, Candidate, Evaluation, Kernel, Plan, Profile
+from acceld.store.changes import rollups
+from acceld.store.errors import NotFoundError, unknown
+from acceld.store.rows import clean, dump, text_value
+from acceld.store.writer import Transaction
+
+
+def keep_text(tx: Transaction, text: str) -> str:
+    """Store a text once; its hash."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    tx.execute("INSERT INTO texts (sha256, text) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, text_value(text)))
+    return digest
+
+
+def keep_source(tx: Transaction, kernel: Kernel) -> str:
+    """Store a kernel's source once; its hash."""
+    digest = kernel.sha256
+    if tx.one("SELECT 1 FROM sources WHERE sha256 = ?", (digest,)) is None:
+        tx.insert(
+            "sources",
+            {
+                "sha256": digest,
+                "text_sha256": keep_text(tx, kernel.text),
+                "api": kernel.api,
+                "entry": kernel.entry,
+                "grid": dump(kernel.grid),
+                "lnc": kernel.lnc,
+                "closure": dump({name: keep_text(tx, text) for name, text in kernel.closure.items()}),
+                "created_at": tx.at,
+            },
+        )
+    return digest
+
+
+def write_plan(tx: Transaction, plan: Plan) -> Plan:
+    """The plan with its id; one that is already there is returned as it is."""
+    row = tx.one(
+        "SELECT id FROM plans WHERE run = ? AND iteration = ? AND parent = ? AND number = ?",
+        (plan.run, plan.iteration, plan.parent, plan.index),
+    )
+    if row is not None:
+        return replace(plan, id=row["id"])
+    number = tx.insert(
+        "plans",
+        {
+            "run": plan.run,
+            "iteration": plan.iteration,
+            "parent": plan.parent,
+            "number": plan.index,
+            "title": clean(plan.title),
+            "text": clean(plan.text),
+            "change_class": plan.change_class,
+            "rule": plan.rule,
+            "line": plan.line,
+            "insights": dump(plan.insights),
+            "data": dump(plan.data),
+            "created_at": tx.at,
+        },
+    )
+    for insight in dict.fromkeys(plan.insights):
+        tx.execute(
+            "INSERT INTO insight_uses (insight, plan, run) SELECT id, ?, ? FROM insights WHERE id = ?",
+            (number, plan.run, insight),
+        )
+        tx.execute("UPDATE insights SET uses = uses + 1 WHERE id = ?", (insight,))
+    rollups.add(tx, "run_totals", {"run": plan.run}, {"plans": 1})
+    tx.event(
+        PlanWritten(
+            plan=number,
+            parent=plan.parent,
+            iteration=plan.iteration,
+            index=plan.index,
+            title=plan.title,
+            rule=plan.rule,
+        ),
+        plan.run,
+    )
+    return replace(plan, id=number)
+
+
+def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
+    """The attempt with its id; one that is already there is returned as it is."""
+    plan = tx.one("SELECT run FROM plans WHERE id = ?", (attempt.plan,))
+    if plan is None:
+        raise NotFoundError(f"there is no plan {attempt.plan}")
+    row = tx.one(
+        "SELECT id FROM attempts WHERE plan = ? AND number = ? AND ifnull(fix_of, 0) = ?",
+        (attempt.plan, attempt.index, attempt.fix_of or 0),
+    )
+    if row is not None:
+        return replace(attempt, id=row["id"])
+    number = tx.insert(
+        "attempts",
+        {
+            "plan": attempt.plan,
+            "number": attempt.index,
+            "fix_of": attempt.fix_of,
+            "text_sha256": None if attempt.text is None else keep_text(tx, attempt.text),
+            "reason": clean(attempt.reason),
+            "created_at": tx.at,
+        },
+    )
+    no_code = attempt.text is None
+    rollups.add(tx, "run_totals", {"run": plan["run"]}, {"attempts": 1, "no_code": int(no_code)})
+    if no_code:
+        reason = attempt.reason[:500]
+        tx.event(AttemptFailed(plan=attempt.plan, index=attempt.index, reason=reason), plan["run"])
+    return replace(attempt, id=number)
+
+
+def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
+    """The candidate with its id, waiting to be judged; the one of the same attempt is returned as it is."""
+    if candidate.attempt is not None:
+        row = tx.one("SELECT id FROM candidates WHERE attempt = ?", (candidate.attempt,))
+        if row is not None:
+            return replace(candidate, id=row["id"])
+    source = keep_source(tx, candidate.kernel)
+    place, plan_number, attempt_number, fix_number = candidate.order
+    number = tx.insert(
+        "candidates",
+        {
+            "run": candidate.run,
+            "iteration": candidate.iteration,
+            "parent": candidate.parent,
+            "plan": candidate.plan,
+            "attempt": candidate.attempt,
+            "source": source,
+            "filename": clean(candidate.kernel.filename),
+            "trusted": candidate.kernel.trusted,
+            "place": place,
+            "plan_number": plan_number,
+            "attempt_number": attempt_number,
+            "fix_number": fix_number,
+            "state": "queued",
+            "created_at": tx.at,
+        },
+    )
+    if candidate.parent is None:
+        tx.execute(
+            "UPDATE runs SET baseline = ? WHERE id = ? AND (baseline IS NULL OR "
+            "(SELECT status FROM candidates WHERE id = baseline) <> 'passed')",
+            (number, candidate.run),
+        )
+    else:
+        rollups.add(tx, "run_totals", {"run": candidate.run}, {"candidates": 1})
+    tx.event(
+        CandidateWritten(
+            candidate=number, parent=candidate.parent, plan=candidate.plan, iteration=candidate.iteration, sha256=source
+        ),
+        candidate.run,
+    )
+    tx.event(CandidateQueued(candidate=number), candidate.run)
+    return replace(candidate, id=number)
+
+
+def mark_started(tx: Transaction, candidate: int, device: str) -> None:
+    """A candidate is being judged on ``device``."""
+    row = tx.one("SELECT run FROM candidates WHERE id = ?", (candidate,))
+    if row is None:
+        raise unknown("candidate", candidate)
+    tx.update("candidates", candidate, state="running", device=clean(device), started_at=tx.at)
+    tx.event(CandidateStarted(candidate=candidate, device=device), row["run"])
+
+
+def write_evaluation(
+    tx: Transaction, candidate: Candidate, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str
+) -> Candidate:
+    """The candidate with this as its evaluation.
+
+    A verdict that was only looked up (``reused``) is linked where the same key has been judged, not stored again.
+    """
+    old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
+    if old is None:
+        raise unknown("candidate", candidate.id)
+    number = _known(tx, evaluation, key) or _insert(tx, evaluation, workload, backend, chip, key)
+    latency_us = finite(evaluation.latency_us)
+    run = tx.one("SELECT baseline, baseline_latency_us, workload, best FROM runs WHERE id = ?", (candidate.run,))
+    assert run is not None, "a candidate's run exists: foreign key"
+    parent = tx.one("SELECT latency_us FROM candidates WHERE id = ?", (candidate.parent,))
+    is_baseline = run["baseline"] == candidate.id
+    baseline_us = latency_us if is_baseline else run["baseline_latency_us"]
+    gate = evaluation.gate
+    tx.update(
+        "candidates",
+        candidate.id,
+        state="done",
+        evaluation=number,
+        status=evaluation.status,
+        gate=gate,
+        latency_us=latency_us,
+        speedup=ratio(baseline_us, latency_us),
+        parent_speedup=ratio(parent["latency_us"], latency_us) if parent else None,
+        ended_at=tx.at,
+    )
+    new = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
+    assert new is not None, "it was updated a moment ago"
+    if is_baseline:
+        tx.update(
+            "runs",
+            candidate.run,
+            baseline_latency_us=latency_us,
+            percent_of_peak_before=finite(evaluation.percent_of_peak),
+            percent_of_attainable_before=finite(evaluation.percent_of_attainable),
+        )
+    if run["best"] == candidate.id:
+        tx.update("runs", candidate.run, best_latency_us=latency_us, speedup=new["speedup"])
+    rule = tx.one("SELECT rule FROM plans WHERE id = ?", (candidate.plan,))
+    rollups.candidate_changed(tx, old, new, rule["rule"] if rule else "", run["workload"])
+    tx.event(
+        CandidateEvaluated(
+            candidate=candidate.id,
+            evaluation=number,
+            status=evaluation.status,
+            latency_us=latency_us,
+            percent_of_peak=finite(evaluation.percent_of_peak),
+            percent_of_attainable=finite(evaluation.percent_of_attainable),
+            speedup=new["speedup"],
+            failure=evaluation.failure.message[:500] if evaluation.failure else None,
+            gate=gate,
+            bound=evaluation.profile.bound if evaluation.profile else "",
+            source=evaluation.profile.source if evaluation.profile else None,
+        ),
+        candidate.run,
+    )
+    return replace(candidate, evaluation=replace(evaluation, id=number))
+
+
+def keep_evaluation(tx: Transaction, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str) -> int:
+    """Store an evaluation that belongs to no candidate; its id."""
+    return _insert(tx, evaluation, workload, backend, chip, key)
+
+
+def _known(tx: Transaction, evaluation: Evaluation, key: str) -> int | None:
+    if evaluation.id:
+        return evaluation.id
+    if not evaluation.reused:
+        return None
+    row = tx.one("SELECT last_evaluation FROM evaluation_keys WHERE key = ?", (key,))
+    return row["last_evaluation"] if row else None
+
+
+def _insert(tx: Transaction, evaluation: Evaluation, workload: str, backend: str, chip: str, key: str) -> int:
+    failure, correctness = evaluation.failure, evaluation.correctness
+    values: dict[str, Any] = {
+        "key": key,
+        "workload": clean(workload),
+        "backend": backend,
+        "chip": chip,
+        "status": evaluation.status,
+        "gate": correctness.gate if correctness else None,
+        "source_sha256": evaluation.source_sha256,
+        "program_sha256": evaluation.program_sha256,
+        "failure_rule": clean(failure.rule) if failure else None,
+        "failure_message": clean(failure.message) if failure else None,
+        "failure_line": failure.line if failure else None,
+        "failure_hint": clean(failure.hint) if failure else None,
+        "rel_l2": correctness.rel_l2 if correctness else None,
+        "tolerance": correctness.tolerance if correctness else None,
+        "worst_row": correctness.worst_row if correctness else None,
+        "accelopt_verdict": correctness.accelopt_verdict if correctness else None,
+        "latency_us": finite(evaluation.latency_us),
+        "percent_of_peak": finite(evaluation.percent_of_peak),
+        "percent_of_attainable": finite(evaluation.percent_of_attainable),
+        "sandbox_level": evaluation.sandbox_level,
+        "seconds": dump(evaluation.seconds),
+        "log": clean(evaluation.log),
+        "reused": evaluation.reused,
+        "created_at": tx.at,
+    }
+    number = tx.insert("evaluations", values)
+    for place, check in enumerate(correctness.checks if correctness else ()):
+        tx.execute(
+            "INSERT INTO checks VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (number, place, clean(check.name), check.passed, check.rel_l2, check.tolerance, clean(check.detail)),
+        )
+    if evaluation.profile is not None:
+        _insert_profile(tx, number, evaluation.profile)
+    rollups.evaluation_written(tx, values, number)
+    return number
+
+
+def _insert_profile(tx: Transaction, evaluation: int, profile: Profile) -> None:
+    tx.insert(
+        "profiles",
+        {
+            "evaluation": evaluation,
+            "source": profile.source,
+            "chip": profile.chip,
+            "api": profile.api,
+            "latency_us": profile.latency_us,
+            "method": clean(profile.method),
+            "sdk": clean(profile.sdk),
+            "resolution_us": profile.resolution_us,
+            "interval_percent": profile.interval_percent,
+            "bound": clean(profile.bound),
+            "engines_us": dump(profile.engines_us),
+            "counters": dump(profile.counters),
+            "notes": dump(profile.notes),
+        },
+    )
+    if profile.details:
+        tx.execute("INSERT INTO profile_details VALUES (?, ?)", (evaluation, dump(profile.details)))
+    for place, latency_us in enumerate(profile.samples_us):
+        tx.execute("INSERT INTO samples VALUES (?, ?, ?)", (evaluation, place, latency_us))
+
+
+def finite(value: float | None) -> float | None:
+    """A number that JSON and people can read, or None."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def ratio(slow_us: float | None, fast_us: float | None) -> float | None:
+    """Speed-up, where both latencies are known."""
+    return slow_us / fast_us if slow_us and fast_us else None

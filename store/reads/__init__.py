@@ -1,0 +1,1 @@
+"""Reads: functions of a read-only connection."""

@@ -1,0 +1,433 @@
+"""Rows as JSON-able objects, for the HTTP API and for commands that read the file itself.
+
+Lists are paged: ``limit`` rows after (or before) an id. Keys are those of docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from acceld.errors import StoreError
+from acceld.store.errors import unknown
+from acceld.store.reads import records
+from acceld.store.reads.records import full_text, texts
+from acceld.store.rows import load
+
+Json = dict[str, Any]
+
+_RUN = """
+SELECT r.id, r.name, r.workload, r.chip, r.api, r.backend, r.proposer, r.preset, r.seed, r.state, r.message, r.iteration,
+  json_extract(r.search, '$.iterations') AS iterations, json_extract(r.search, '$.beam_width') AS beam_width,
+  r.baseline, r.best, r.baseline_latency_us, r.best_latency_us, r.speedup, r.percent_of_peak_before,
+  r.percent_of_peak_after, r.percent_of_attainable_before, r.percent_of_attainable_after, r.created_at, r.started_at,
+  r.ended_at, r.exit_code, json_extract(r.search, '$.budget_usd') AS budget_usd,
+  t.plans, t.attempts, t.no_code, t.candidates, t.evaluated, t.passed, t.wins, t.insights,
+  t.llm_calls, t.failed_calls, t.unpriced_calls, t.input_tokens, t.cached_tokens, t.output_tokens,
+  CASE WHEN t.unpriced_calls > 0 AND t.unpriced_calls = t.llm_calls THEN NULL
+    ELSE t.cost_micro_usd / 1000000.0 END AS cost_usd,
+  coalesce((SELECT f.source FROM candidates c JOIN profiles f ON f.evaluation = c.evaluation
+    WHERE c.id = coalesce(r.best, r.baseline)),
+    CASE WHEN r.backend = 'simulator' THEN 'simulated' ELSE 'measured' END) AS source
+FROM runs r JOIN run_totals t ON t.run = r.id
+"""
+
+SORTS = {
+    "id": "r.id",
+    "speedup": "r.speedup",
+    "cost": "t.cost_micro_usd",
+    "candidates": "t.candidates",
+    "created": "r.created_at",
+}
+"""What runs may be sorted by."""
+
+
+def run_rows(
+    connection: sqlite3.Connection,
+    *,
+    workload: str = "",
+    chip: str = "",
+    state: str = "",
+    sort: str = "id",
+    limit: int = 100,
+    offset: int = 0,
+) -> list[Json]:
+    """Runs, the newest (or the greatest by ``sort``) first."""
+    if sort not in SORTS:
+        raise StoreError(f"runs can not be sorted by {sort!r}", hint=f"One of {', '.join(SORTS)}.")
+    where, values = ["1"], list[Any]()
+    for column, value in (("workload", workload), ("chip", chip), ("state", state)):
+        if value:
+            words = value.split(",")
+            where.append(f"r.{column} IN ({', '.join('?' * len(words))})")
+            values += words
+    sql = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY {SORTS[sort]} DESC NULLS LAST, r.id DESC LIMIT ? OFFSET ?"
+    return [dict(row) for row in connection.execute(sql, (*values, limit, offset))]
+
+
+def run_row(connection: sqlite3.Connection, run: int) -> Json:
+    """One run with its parameters, statuses and iterations. StoreError where there is none."""
+    row = connection.execute(f"{_RUN} WHERE r.id = ?", (run,)).fetchone()
+    if row is None:
+        raise unknown("run", run)
+    raw = connection.execute("SELECT search, workload_folder, root_sha256 FROM runs WHERE id = ?", (run,)).fetchone()
+    statuses = connection.execute("SELECT status, candidates FROM run_statuses WHERE run = ?", (run,))
+    iterations = connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY iteration", (run,)).fetchall()
+    selected: dict[int, list[int]] = {}
+    for place in connection.execute("SELECT iteration, candidate FROM beams WHERE run = ? ORDER BY place", (run,)):
+        selected.setdefault(place["iteration"], []).append(place["candidate"])
+    notes = connection.execute("SELECT text, by, created_at FROM notes WHERE subject = ?", (f"r{run}",))
+    return dict(row) | {
+        "search": load(raw["search"]),
+        "workload_folder": raw["workload_folder"],
+        "root_sha256": raw["root_sha256"],
+        "statuses": {status["status"]: status["candidates"] for status in statuses},
+        "beams": [
+            {
+                "iteration": line["iteration"],
+                "parents": load(line["beam"]),
+                "selected": selected.get(line["iteration"], []),
+                "best": line["best"],
+                "best_latency_us": line["best_latency_us"],
+                "speedup": line["speedup"],
+                "started_at": line["started_at"],
+                "ended_at": line["ended_at"],
+            }
+            for line in iterations
+        ],
+        "notes": [dict(note) for note in notes],
+    }
+
+
+_CANDIDATE = """
+SELECT c.id, c.run, c.iteration, c.parent, c.plan, c.attempt, c.source AS sha256, c.place, c.plan_number AS plan_index,
+  c.attempt_number AS attempt_index, c.fix_number AS fix, c.state, c.device, c.evaluation, c.status, c.gate, c.latency_us,
+  c.speedup, c.parent_speedup, c.created_at, c.started_at, c.ended_at, p.title, p.rule, p.change_class,
+  e.percent_of_peak, e.percent_of_attainable, e.program_sha256, e.failure_rule, e.failure_message, e.failure_line,
+  f.source, f.bound, f.interval_percent
+FROM candidates c LEFT JOIN plans p ON p.id = c.plan LEFT JOIN evaluations e ON e.id = c.evaluation
+LEFT JOIN profiles f ON f.evaluation = c.evaluation
+"""
+
+
+def candidate_rows(
+    connection: sqlite3.Connection, run: int, *, after: int = 0, limit: int = 500, status: str = "", iteration: int = -1
+) -> list[Json]:
+    """A run's candidates by id, without sources."""
+    where, values = "c.run = ? AND c.id > ?", list[Any]([run, after])
+    if status:
+        words = status.split(",")
+        where += f" AND c.status IN ({', '.join('?' * len(words))})"
+        values += words
+    if iteration >= 0:
+        where += " AND c.iteration = ?"
+        values.append(iteration)
+    found = connection.execute(f"{_CANDIDATE} WHERE {where} ORDER BY c.id LIMIT ?", (*values, limit))
+    return [dict(row) for row in found]
+
+
+def candidate_row(connection: sqlite3.Connection, candidate: int) -> Json:
+    """One candidate with source, parent's source, plan, evaluation, calls and the insights its planner saw."""
+    row = connection.execute(f"{_CANDIDATE} WHERE c.id = ?", (candidate,)).fetchone()
+    if row is None:
+        raise unknown("candidate", candidate)
+    record = records.load_candidate(connection, candidate)
+    parent_text = None
+    if record.parent is not None:
+        parent_text = connection.execute("SELECT text FROM kernels WHERE candidate = ?", (record.parent,)).fetchone()[0]
+    plan = connection.execute("SELECT * FROM plans WHERE id = ?", (record.plan,)).fetchone()
+    seen = connection.execute(
+        "SELECT i.id, i.title, i.kind, i.speedup, u.outcome FROM insight_uses u JOIN insights i ON i.id = u.insight "
+        "WHERE u.plan = ?",
+        (record.plan,),
+    )
+    taught = connection.execute(
+        "SELECT id, title, kind, speedup FROM insights WHERE slow_candidate = ? OR fast_candidate = ?",
+        (candidate, candidate),
+    )
+    notes = connection.execute("SELECT text, by, created_at FROM notes WHERE subject = ?", (f"c{candidate}",))
+    return dict(row) | {
+        "filename": record.kernel.filename,
+        "api": record.kernel.api,
+        "entry": record.kernel.entry,
+        "grid": list(record.kernel.grid),
+        "lnc": record.kernel.lnc,
+        "closure": dict(record.kernel.closure),
+        "text": record.kernel.text,
+        "parent_text": parent_text,
+        "plan_text": plan["text"] if plan else None,
+        "plan_line": plan["line"] if plan else None,
+        "evaluation_record": evaluation_row(connection, record.evaluation.id) if record.evaluation else None,
+        "calls": call_rows(connection, candidate=candidate),
+        "insights_seen": [dict(item) for item in seen],
+        "insights_taught": [dict(item) for item in taught],
+        "children": [r["id"] for r in connection.execute("SELECT id FROM candidates WHERE parent = ?", (candidate,))],
+        "lineage": lineage(connection, candidate),
+        "notes": [dict(note) for note in notes],
+    }
+
+
+def tree(connection: sqlite3.Connection, run: int) -> Json:
+    """A run's candidates as short nodes: id, parent, iteration, status, latency, speed-up, gate, plan, title."""
+    row = connection.execute(
+        "SELECT baseline, best, CASE WHEN backend = 'simulator' THEN 'simulated' ELSE 'measured' END AS source "
+        "FROM runs WHERE id = ?",
+        (run,),
+    ).fetchone()
+    if row is None:
+        raise unknown("run", run)
+    nodes = connection.execute(
+        "SELECT c.id, c.parent, c.iteration, c.status, c.latency_us, c.speedup, c.gate, c.plan, p.title "
+        "FROM candidates c LEFT JOIN plans p ON p.id = c.plan WHERE c.run = ? ORDER BY c.id",
+        (run,),
+    )
+    newest = connection.execute(
+        "SELECT candidate FROM beams WHERE run = ? AND iteration = "
+        "(SELECT max(iteration) FROM beams WHERE run = ?) ORDER BY place",
+        (run, run),
+    )
+    return {
+        "nodes": [list(node) for node in nodes],
+        "baseline": row["baseline"],
+        "best": row["best"],
+        "source": row["source"],
+        "beam": [place["candidate"] for place in newest],
+    }
+
+
+def counts(connection: sqlite3.Connection) -> Json:
+    """Runs by state."""
+    return dict(connection.execute("SELECT state, count(*) FROM runs GROUP BY state").fetchall())
+
+
+def waiting(connection: sqlite3.Connection, state: str, limit: int = 200) -> list[Json]:
+    """Candidates in state ``queued`` or ``running`` of runs that go on, the oldest first."""
+    found = connection.execute(
+        "SELECT c.id AS candidate, c.run, c.device, c.created_at, c.started_at, p.title FROM candidates c "
+        "JOIN runs r ON r.id = c.run LEFT JOIN plans p ON p.id = c.plan "
+        "WHERE c.state = ? AND r.state IN ('running', 'paused') ORDER BY c.id LIMIT ?",
+        (state, limit),
+    )
+    return [dict(row) for row in found]
+
+
+def lineage(connection: sqlite3.Connection, candidate: int) -> list[Json]:
+    """From the baseline to ``candidate``: each step with its latency and plan."""
+    found = connection.execute(
+        "WITH RECURSIVE chain(id, parent, depth) AS ("
+        "  SELECT id, parent, 0 FROM candidates WHERE id = ? UNION ALL "
+        "  SELECT c.id, c.parent, depth + 1 FROM candidates c JOIN chain ON c.id = chain.parent WHERE depth < 10000) "
+        "SELECT c.id, c.iteration, c.latency_us, c.speedup, c.parent_speedup, c.status, p.title, p.rule, "
+        "e.percent_of_peak, f.source FROM chain JOIN candidates c ON c.id = chain.id LEFT JOIN plans p ON p.id = c.plan "
+        "LEFT JOIN evaluations e ON e.id = c.evaluation LEFT JOIN profiles f ON f.evaluation = c.evaluation "
+        "ORDER BY chain.depth DESC",
+        (candidate,),
+    )
+    return [dict(row) for row in found]
+
+
+def evaluation_row(connection: sqlite3.Connection, evaluation: int) -> Json:
+    """One evaluation with its checks, profile, counters, timeline and samples. StoreError where there is none."""
+    row = connection.execute("SELECT * FROM evaluations WHERE id = ?", (evaluation,)).fetchone()
+    if row is None:
+        raise unknown("evaluation", evaluation)
+    checks = connection.execute("SELECT * FROM checks WHERE evaluation = ? ORDER BY number", (evaluation,)).fetchall()
+    profile = connection.execute("SELECT * FROM profiles WHERE evaluation = ?", (evaluation,)).fetchone()
+    whole = connection.execute("SELECT details FROM profile_details WHERE evaluation = ?", (evaluation,)).fetchone()
+    samples = connection.execute("SELECT latency_us FROM samples WHERE evaluation = ? ORDER BY number", (evaluation,))
+    shown = dict(profile) if profile else None
+    if shown is not None:
+        for name in ("engines_us", "counters", "notes"):
+            shown[name] = load(shown[name])
+        shown["samples_us"] = [sample["latency_us"] for sample in samples]
+        shown["details"] = load(whole["details"]) if whole else {}
+    return dict(row) | {
+        "seconds": load(row["seconds"]),
+        "checks": [
+            {name: check[name] for name in ("name", "rel_l2", "tolerance", "detail")}
+            | {"passed": bool(check["passed"])}
+            for check in checks
+        ],
+        "profile": shown,
+    }
+
+
+def plan_rows(connection: sqlite3.Connection, run: int, *, after: int = 0, limit: int = 500) -> list[Json]:
+    """A run's plans by id, with what became of their attempts."""
+    found = connection.execute(
+        "SELECT p.*, (SELECT count(*) FROM attempts a WHERE a.plan = p.id) AS attempts, "
+        "(SELECT count(*) FROM attempts a WHERE a.plan = p.id AND a.text_sha256 IS NULL) AS no_code, "
+        "(SELECT group_concat(id) FROM candidates c WHERE c.plan = p.id) AS children "
+        "FROM plans p WHERE p.run = ? AND p.id > ? ORDER BY p.id LIMIT ?",
+        (run, after, limit),
+    )
+    return [
+        {key: value for key, value in dict(row).items() if key not in ("insights", "data", "children", "number")}
+        | {
+            "index": row["number"],
+            "insights": load(row["insights"]),
+            "children": [int(number) for number in (row["children"] or "").split(",") if number],
+        }
+        for row in found
+    ]
+
+
+_CALL = (
+    "SELECT id, run, iteration, parent, plan, attempt, role, provider, model, answered_by, outcome, error, request_id, "
+    "finish_reason, input_tokens, cached_tokens, cache_written_tokens, output_tokens, reasoning_tokens, cost_usd, "
+    "estimated, reserved_usd, retries, first_token_s, latency_s, started_at, ended_at FROM llm_calls "
+)
+
+
+def call_rows(
+    connection: sqlite3.Connection,
+    *,
+    run: int | None = None,
+    candidate: int | None = None,
+    after: int = 0,
+    limit: int = 500,
+) -> list[Json]:
+    """Model calls of a run, or those behind one candidate (its plan, attempt and fixes), without their texts."""
+    if candidate is not None:
+        found = connection.execute(
+            f"{_CALL} WHERE id IN (SELECT l.id FROM llm_calls l JOIN candidates c ON c.id = ? WHERE l.run = c.run "
+            "AND l.iteration = c.iteration AND l.parent = c.parent AND l.plan = c.plan_number "
+            "AND (l.attempt IS NULL OR l.attempt = c.attempt_number)) ORDER BY id",
+            (candidate,),
+        )
+    elif run is not None:
+        found = connection.execute(f"{_CALL} WHERE run = ? AND id > ? ORDER BY id LIMIT ?", (run, after, limit))
+    else:
+        found = connection.execute(f"{_CALL} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+    return [dict(row) for row in found]
+
+
+def call_row(connection: sqlite3.Connection, call: int) -> Json:
+    """One model call with prompt and raw answer. StoreError where there is none."""
+    row = connection.execute("SELECT * FROM llm_calls WHERE id = ?", (call,)).fetchone()
+    if row is None:
+        raise unknown("call", call)
+    found = texts(connection, [row["system_sha256"], row["user_sha256"]])
+    return dict(row) | {
+        "parameters": load(row["parameters"]),
+        "price": load(row["price"]),
+        "system": found[row["system_sha256"]],
+        "user": found[row["user_sha256"]],
+    }
+
+
+def insight_row(connection: sqlite3.Connection, insight: int) -> Json:
+    """One insight with the plans that saw it. StoreError where there is none."""
+    row = connection.execute("SELECT * FROM insights WHERE id = ?", (insight,)).fetchone()
+    if row is None:
+        raise unknown("insight", insight)
+    uses = connection.execute(
+        "SELECT u.plan, u.run, u.outcome, u.ratio, p.title FROM insight_uses u JOIN plans p ON p.id = u.plan "
+        "WHERE u.insight = ? ORDER BY u.plan",
+        (insight,),
+    )
+    return _insight(row) | {"used_by": [dict(use) for use in uses]}
+
+
+def insight_rows(
+    connection: sqlite3.Connection, *, run: int | None = None, chip: str = "", matching: str = "", limit: int = 200
+) -> list[Json]:
+    """Insights, newest first; ``matching`` are words to find."""
+    where, values = ["1"], list[Any]()
+    if run is not None:
+        where.append("run = ?")
+        values.append(run)
+    if chip:
+        where.append("chip = ?")
+        values.append(chip)
+    if matching:
+        where.append("id IN (SELECT rowid FROM insights_search WHERE insights_search MATCH ?)")
+        values.append(full_text(matching))
+    found = connection.execute(
+        f"SELECT * FROM insights WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
+    )
+    return [_insight(row) for row in found]
+
+
+def _insight(row: sqlite3.Row) -> Json:
+    flags = {name: bool(row[name]) for name in ("pinned", "muted", "withdrawn")}
+    decided = row["wins"] + row["losses"]
+    return dict(row) | flags | {"tags": load(row["tags"]), "win_rate": row["wins"] / decided if decided else None}
+
+
+_SUMMED = ("calls", "failed_calls", "unpriced_calls", "input_tokens", "cached_tokens", "output_tokens")
+
+
+def costs(connection: sqlite3.Connection, run: int | None = None) -> Json:
+    """Money: totals, by role and model, and by iteration. ``cost_usd`` is None where no price is known."""
+    cap = None
+    if run is not None:
+        row = connection.execute(
+            "SELECT json_extract(search, '$.budget_usd') FROM runs WHERE id = ?", (run,)
+        ).fetchone()
+        if row is None:
+            raise unknown("run", run)
+        cap = row[0]
+    lines = [dict(row) for row in _by_model(connection, run)]
+    for line in lines:
+        if line["calls"] == line["unpriced_calls"]:
+            line["cost_usd"] = None
+    known = [line["cost_usd"] for line in lines if line["cost_usd"] is not None]
+    reserved_usd = connection.execute(
+        "SELECT ifnull(sum(reserved_usd), 0.0) FROM llm_calls WHERE outcome IS NULL AND (?1 IS NULL OR run = ?1)",
+        (run,),
+    ).fetchone()[0]
+    return {
+        "run": run,
+        "budget": {"cap_usd": cap, "spent_usd": sum(known) + reserved_usd},
+        "cost_usd": sum(known) if known or not lines else None,
+        "reserved_usd": reserved_usd,
+        **{name: sum(line[name] for line in lines) for name in _SUMMED},
+        "by_model": lines,
+        "by_iteration": [] if run is None else [dict(row) for row in _by_iteration(connection, run)],
+    }
+
+
+def _by_model(connection: sqlite3.Connection, run: int | None) -> sqlite3.Cursor:
+    if run is None:
+        return connection.execute(
+            "SELECT model, role, calls, failed_calls, unpriced_calls, input_tokens, cached_tokens, output_tokens, "
+            "reasoning_tokens, cost_micro_usd / 1000000.0 AS cost_usd, latency_ms / 1000.0 AS latency_s "
+            "FROM model_totals ORDER BY cost_micro_usd DESC"
+        )
+    return connection.execute(
+        "SELECT model, role, count(*) AS calls, sum(outcome <> 'answered') AS failed_calls, "
+        "count(*) - count(cost_usd) AS unpriced_calls, sum(input_tokens) AS input_tokens, "
+        "sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens, "
+        "sum(reasoning_tokens) AS reasoning_tokens, sum(cost_usd) AS cost_usd, sum(latency_s) AS latency_s "
+        "FROM llm_calls WHERE run = ? AND outcome IS NOT NULL GROUP BY model, role ORDER BY cost_usd DESC",
+        (run,),
+    )
+
+
+def _by_iteration(connection: sqlite3.Connection, run: int) -> sqlite3.Cursor:
+    return connection.execute(
+        "SELECT iteration, count(*) AS calls, sum(cost_usd) AS cost_usd, sum(input_tokens) AS input_tokens, "
+        "sum(output_tokens) AS output_tokens FROM llm_calls WHERE run = ? AND outcome IS NOT NULL "
+        "GROUP BY iteration ORDER BY iteration",
+        (run,),
+    )
+
+
+def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[Json]:
+    """Full-text search over plans, insights and failures, the newest of each first, with an extract."""
+    found: list[Json] = []
+    for kind, table, column in (
+        ("plan", "plans_search", 1),
+        ("insight", "insights_search", 1),
+        ("failure", "failures_search", 1),
+    ):
+        found += [
+            {"kind": kind, "id": row["rowid"], "title": row[1], "extract": row[2]}
+            for row in connection.execute(
+                f"SELECT s.rowid, s.*, snippet({table}, {column}, '[', ']', '…', 24) AS extract FROM {table} s "
+                f"WHERE {table} MATCH ? ORDER BY s.rowid DESC LIMIT ?",
+                (full_text(words), limit),
+            )
+        ]
+    return found

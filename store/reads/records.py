@@ -1,0 +1,386 @@
+"""Reading rows back as records. Every function takes a connection and changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acceld.events import Event
+from acceld.model import Attempt, Candidate, Evaluation, Insight, Kernel, Plan, Run, RunState
+from acceld.store import rows
+from acceld.store.errors import unknown
+from acceld.store.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What a person asked of a run and the daemon has not yet done."""
+
+    id: int
+    run: int
+    action: str
+    arguments: Mapping[str, Any]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """A model's answer that has been paid for."""
+
+    call: int
+    answer: str
+    reasoning: str
+    answered_by: str
+    request_id: str
+    finish_reason: str
+    tokens: Mapping[str, int]
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeState:
+    """Everything a search needs to go on after the daemon was killed; empty for a new run."""
+
+    baseline: Candidate | None
+    best: Candidate | None
+    beam: tuple[Candidate, ...]
+    """Selected by the last finished iteration, in order."""
+    finished_iterations: int
+    earlier_plans: tuple[Plan, ...]
+    plans: tuple[Plan, ...]
+    """Plans, attempts and candidates of the open iteration."""
+    attempts: tuple[Attempt, ...]
+    candidates: tuple[Candidate, ...]
+
+
+def texts(connection: sqlite3.Connection, hashes: Iterable[str]) -> dict[str, str]:
+    """Texts by hash."""
+    wanted = list(dict.fromkeys(hashes))
+    found: dict[str, str] = {}
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        for row in connection.execute(
+            f"SELECT sha256, text FROM texts WHERE sha256 IN ({', '.join('?' * len(part))})", part
+        ):
+            found[row["sha256"]] = rows.text_of(row["text"])
+    return found
+
+
+def load_run(connection: sqlite3.Connection, run: int) -> Run:
+    """One run. StoreError where there is none."""
+    row = connection.execute("SELECT * FROM runs WHERE id = ?", (run,)).fetchone()
+    if row is None:
+        raise unknown("run", run)
+    return rows.run_of(row, _root(connection, row))
+
+
+def load_runs(
+    connection: sqlite3.Connection,
+    states: Sequence[RunState] = (),
+    workload: str | None = None,
+    limit: int = 100,
+    before: int | None = None,
+) -> list[Run]:
+    """Runs, newest first."""
+    where, values = ["1"], list[Any]()
+    if states:
+        where.append(f"state IN ({', '.join('?' * len(states))})")
+        values += states
+    if workload is not None:
+        where.append("workload = ?")
+        values.append(workload)
+    if before is not None:
+        where.append("id < ?")
+        values.append(before)
+    found = connection.execute(
+        f"SELECT * FROM runs WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
+    ).fetchall()
+    return [rows.run_of(row, _root(connection, row)) for row in found]
+
+
+def _root(connection: sqlite3.Connection, row: Row) -> Kernel | None:
+    if row["root_sha256"] is None:
+        return None
+    source = connection.execute(
+        "SELECT s.*, ? AS filename, ? AS trusted FROM sources s WHERE sha256 = ?",
+        (row["root_filename"], row["root_trusted"], row["root_sha256"]),
+    ).fetchone()
+    return _kernels(connection, [source])[0]
+
+
+def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kernel]:
+    """Kernels in order, from rows with the columns of ``sources`` and ``filename``, ``trusted``."""
+    closures: list[dict[str, str]] = [rows.load(row["closure"]) for row in found]
+    wanted = [row["text_sha256"] for row in found]
+    by_hash = texts(connection, wanted + [digest for closure in closures for digest in closure.values()])
+    return [
+        rows.kernel_of(row, by_hash[row["text_sha256"]], {name: by_hash[digest] for name, digest in closure.items()})
+        for row, closure in zip(found, closures, strict=True)
+    ]
+
+
+def load_evaluations(
+    connection: sqlite3.Connection, numbers: Iterable[int], details: bool = True
+) -> dict[int, Evaluation]:
+    """Evaluations by id, with checks and profiles; ``details`` are the whole timelines."""
+    found: dict[int, Evaluation] = {}
+    wanted = list(dict.fromkeys(numbers))
+    for start in range(0, len(wanted), 500):
+        part = wanted[start : start + 500]
+        holes = ", ".join("?" * len(part))
+        checks: dict[int, list[Any]] = {}
+        for row in connection.execute(
+            f"SELECT * FROM checks WHERE evaluation IN ({holes}) ORDER BY evaluation, number", part
+        ):
+            checks.setdefault(row["evaluation"], []).append(rows.check_of(row))
+        samples: dict[int, list[float]] = {}
+        for row in connection.execute(
+            f"SELECT * FROM samples WHERE evaluation IN ({holes}) ORDER BY evaluation, number", part
+        ):
+            samples.setdefault(row["evaluation"], []).append(row["latency_us"])
+        whole: dict[int, Mapping[str, Any]] = {}
+        if details:
+            for row in connection.execute(f"SELECT * FROM profile_details WHERE evaluation IN ({holes})", part):
+                whole[row["evaluation"]] = rows.mapping(row["details"])
+        profiles = {
+            row["evaluation"]: rows.profile_of(
+                row, tuple(samples.get(row["evaluation"], ())), whole.get(row["evaluation"], {})
+            )
+            for row in connection.execute(f"SELECT * FROM profiles WHERE evaluation IN ({holes})", part)
+        }
+        for row in connection.execute(f"SELECT * FROM evaluations WHERE id IN ({holes})", part):
+            found[row["id"]] = rows.evaluation_of(row, tuple(checks.get(row["id"], ())), profiles.get(row["id"]))
+    return found
+
+
+_CANDIDATES = (
+    "SELECT c.*, s.sha256, s.text_sha256, s.api, s.entry, s.grid, s.lnc, s.closure "
+    "FROM candidates c JOIN sources s ON s.sha256 = c.source "
+)
+_ORDER = " ORDER BY c.iteration, c.place, c.plan_number, c.attempt_number, c.fix_number, c.id"
+
+
+def _candidates(connection: sqlite3.Connection, found: Sequence[Row], details: bool) -> list[Candidate]:
+    evaluations = load_evaluations(connection, [row["evaluation"] for row in found if row["evaluation"]], details)
+    return [
+        rows.candidate_of(row, kernel, evaluations.get(row["evaluation"]))
+        for row, kernel in zip(found, _kernels(connection, found), strict=True)
+    ]
+
+
+def load_candidates(
+    connection: sqlite3.Connection, run: int, iteration: int | None = None, details: bool = False
+) -> list[Candidate]:
+    """A run's candidates in the order of selection, the baseline first."""
+    where, values = "WHERE c.run = ?", [run]
+    if iteration is not None:
+        where += " AND c.iteration = ?"
+        values.append(iteration)
+    return _candidates(connection, connection.execute(_CANDIDATES + where + _ORDER, values).fetchall(), details)
+
+
+def load_candidates_by_id(
+    connection: sqlite3.Connection, numbers: Sequence[int], details: bool = True
+) -> list[Candidate]:
+    """Candidates by id, in the order asked for. StoreError where one is missing."""
+    found: dict[int, Candidate] = {}
+    for start in range(0, len(numbers), 500):
+        part = list(numbers[start : start + 500])
+        page = connection.execute(_CANDIDATES + f"WHERE c.id IN ({', '.join('?' * len(part))})", part).fetchall()
+        found |= {candidate.id: candidate for candidate in _candidates(connection, page, details)}
+    for number in numbers:
+        if number not in found:
+            raise unknown("candidate", number)
+    return [found[number] for number in numbers]
+
+
+def load_candidate(connection: sqlite3.Connection, candidate: int) -> Candidate:
+    """One candidate with everything. StoreError where there is none."""
+    return load_candidates_by_id(connection, [candidate])[0]
+
+
+def load_plans(connection: sqlite3.Connection, run: int, iteration: int | None = None) -> list[Plan]:
+    """A run's plans in order."""
+    where, values = "run = ?", [run]
+    if iteration is not None:
+        where += " AND iteration = ?"
+        values.append(iteration)
+    return [
+        rows.plan_of(row)
+        for row in connection.execute(f"SELECT * FROM plans WHERE {where} ORDER BY iteration, id", values)
+    ]
+
+
+def load_refusals(connection: sqlite3.Connection, run: int) -> list[Attempt]:
+    """A run's attempts that gave no code, in order."""
+    found = connection.execute(
+        "SELECT a.* FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = ? AND a.text_sha256 IS NULL ORDER BY a.id",
+        (run,),
+    )
+    return [rows.attempt_of(row, None) for row in found]
+
+
+def load_attempts(connection: sqlite3.Connection, run: int, iteration: int) -> list[Attempt]:
+    """The attempts at an iteration's plans, with their texts."""
+    found = connection.execute(
+        "SELECT a.* FROM attempts a JOIN plans p ON p.id = a.plan WHERE p.run = ? AND p.iteration = ? ORDER BY a.id",
+        (run, iteration),
+    ).fetchall()
+    by_hash = texts(connection, [row["text_sha256"] for row in found if row["text_sha256"]])
+    return [rows.attempt_of(row, by_hash.get(row["text_sha256"])) for row in found]
+
+
+def find_evaluation(connection: sqlite3.Connection, key: str) -> Evaluation | None:
+    """The newest verdict on the same work."""
+    row = connection.execute("SELECT last_evaluation FROM evaluation_keys WHERE key = ?", (key,)).fetchone()
+    return load_evaluations(connection, [row["last_evaluation"]]).get(row["last_evaluation"]) if row else None
+
+
+def load_insights(
+    connection: sqlite3.Connection,
+    *,
+    run: int | None = None,
+    chip: str | None = None,
+    api: str | None = None,
+    matching: str = "",
+    withdrawn: bool = False,
+    limit: int = 1000,
+) -> list[Insight]:
+    """Insights, newest first; ``matching`` is a full-text query."""
+    where, values = ["1"], list[Any]()
+    for column, value in (("run", run), ("chip", chip), ("api", api)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            values.append(value)
+    if not withdrawn:
+        where.append("NOT withdrawn")
+    if matching:
+        where.append("id IN (SELECT rowid FROM insights_search WHERE insights_search MATCH ?)")
+        values.append(full_text(matching))
+    found = connection.execute(
+        f"SELECT * FROM insights WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?", (*values, limit)
+    )
+    return [rows.insight_of(row) for row in found]
+
+
+def load_events(
+    connection: sqlite3.Connection, after: int = 0, run: int | None = None, limit: int = 500
+) -> list[Event]:
+    """Events after number ``after``, in order."""
+    if run is None:
+        found = connection.execute("SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
+    else:
+        found = connection.execute(
+            "SELECT * FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?", (run, after, limit)
+        )
+    return [rows.event_of(row) for row in found]
+
+
+def last_seq(connection: sqlite3.Connection) -> int:
+    """Number of the newest event."""
+    value: int = connection.execute("SELECT ifnull(max(seq), 0) FROM events").fetchone()[0]
+    return value
+
+
+def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
+    """Where a run was cut off."""
+    record = load_run(connection, run)
+    done = connection.execute(
+        "SELECT ifnull(max(iteration), 0) FROM iterations WHERE run = ? AND ended_at IS NOT NULL", (run,)
+    ).fetchone()[0]
+    chosen = [
+        row["candidate"]
+        for row in connection.execute(
+            "SELECT candidate FROM beams WHERE run = ? AND iteration = ? ORDER BY place", (run, done)
+        )
+    ]
+    open_rows = connection.execute(
+        _CANDIDATES + "WHERE c.run = ? AND c.iteration > ? AND c.parent IS NOT NULL" + _ORDER, (run, done)
+    ).fetchall()
+    plans = load_plans(connection, run)
+    return ResumeState(
+        baseline=load_candidate(connection, record.baseline) if record.baseline else None,
+        best=load_candidate(connection, record.best) if record.best else None,
+        beam=tuple(load_candidates_by_id(connection, chosen)),
+        finished_iterations=done,
+        earlier_plans=tuple(plan for plan in plans if plan.iteration <= done),
+        plans=tuple(plan for plan in plans if plan.iteration > done),
+        attempts=tuple(load_attempts(connection, run, done + 1)),
+        candidates=tuple(_candidates(connection, open_rows, details=True)),
+    )
+
+
+def full_text(query: str) -> str:
+    """A person's words as a full-text query: each word must occur, in any form; nothing is an operator."""
+    words = ["".join(c for c in word if c.isalnum() or c == "_") for word in query.split()]
+    return " AND ".join(f'("{word}" OR "{word}"*)' for word in words if word) or '""'
+
+
+def past_steering(connection: sqlite3.Connection, run: int) -> list[Steering]:
+    """Return what people asked of a run and was done, oldest first."""
+    found = connection.execute(
+        "SELECT * FROM steering WHERE applied_at IS NOT NULL AND result NOT LIKE 'refused%' AND run = ? ORDER BY id",
+        (run,),
+    )
+    return [_steering_of(row) for row in found]
+
+
+def pending_steering(connection: sqlite3.Connection, run: int | None = None) -> list[Steering]:
+    """Return what people asked for and is not done, oldest first."""
+    found = connection.execute(
+        "SELECT * FROM steering WHERE applied_at IS NULL AND (? IS NULL OR run = ?) ORDER BY id", (run, run)
+    )
+    return [_steering_of(row) for row in found]
+
+
+def _steering_of(row: Row) -> Steering:
+    return Steering(row["id"], row["run"], row["action"], rows.load(row["arguments"]), row["by"])
+
+
+_TOKENS = ("input_tokens", "cached_tokens", "cache_written_tokens", "output_tokens", "reasoning_tokens")
+
+
+def stored_answer(connection: sqlite3.Connection, key: str) -> StoredAnswer | None:
+    """Return the newest answer to the same question, where one was paid for."""
+    row = connection.execute(
+        "SELECT * FROM llm_calls WHERE key = ? AND outcome = 'answered' ORDER BY id DESC LIMIT 1", (key,)
+    ).fetchone()
+    if row is None:
+        return None
+    return StoredAnswer(
+        call=row["id"],
+        answer=row["answer"],
+        reasoning=row["reasoning"],
+        answered_by=row["answered_by"],
+        request_id=row["request_id"],
+        finish_reason=row["finish_reason"],
+        tokens={name: row[name] or 0 for name in _TOKENS},
+        latency_s=row["latency_s"] or 0.0,
+    )
+
+
+def spent_usd(
+    connection: sqlite3.Connection, run: int | None = None, since: float = 0.0, *, settled: bool = False
+) -> float:
+    """Return what calls cost in USD: a run's, or all since a time (epoch seconds).
+
+    What is reserved for calls under way counts, unless only ``settled`` ones are asked for.
+    """
+    row = connection.execute(
+        "SELECT sum(ifnull(cost_usd, CASE WHEN outcome IS NULL AND NOT ? THEN reserved_usd END)) FROM llm_calls "
+        "WHERE started_at >= ? AND (? IS NULL OR run = ?)",
+        (settled, since, run, run),
+    ).fetchone()
+    return row[0] or 0.0
+
+
+def summarized_pairs(connection: sqlite3.Connection, run: int) -> set[tuple[int, int]]:
+    """Return the pairs (slow, fast) of candidates that a summarizer of this run has answered on, whatever it said."""
+    rows = connection.execute(
+        "SELECT json_extract(parameters, '$.tags.slow') AS slow, json_extract(parameters, '$.tags.fast') AS fast "
+        "FROM llm_calls WHERE run = ? AND role = 'summarizer' AND outcome = 'answered'",
+        (run,),
+    )
+    return {(row["slow"], row["fast"]) for row in rows}

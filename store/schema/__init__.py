@@ -1,0 +1,1 @@
+"""Tables, views and migrations."""

@@ -1,0 +1,93 @@
+"""The database's migrations: named functions, applied in order, never edited after a release.
+
+Each runs in one transaction together with the record of it and the new ``user_version``. An existing file is
+copied before it is changed. A file written by a newer acceld is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlite_utils import Database, Migrations
+
+from acceld.store.connection import APPLICATION_ID, check_version
+from acceld.store.schema.tables import SEARCH_INDEXES, TABLES
+from acceld.store.schema.views import VIEWS
+
+migrations = Migrations("acceld")
+
+
+def statements(script: str) -> Iterator[str]:
+    """The single statements of an SQL script; triggers with their inner semicolons stay whole."""
+    pending = ""
+    for line in script.splitlines():
+        pending += line + "\n"
+        if sqlite3.complete_statement(pending):
+            yield pending.strip()
+            pending = ""
+    if pending.strip():
+        raise ValueError(f"unfinished SQL statement: {pending.strip()[:80]!r}")
+
+
+def _run(db: Database, script: str) -> None:
+    for statement in statements(script):
+        db.conn.execute(statement)  # one at a time: executescript would commit
+
+
+@migrations()
+def m001_initial(db: Database) -> None:
+    """Every table, index, full-text index and view of the first release."""
+    _run(db, TABLES)
+    _run(db, SEARCH_INDEXES)
+    _run(db, VIEWS)
+    db.conn.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.conn.execute("PRAGMA user_version = 1")
+
+
+@migrations()
+def m002_sent_calls(db: Database) -> None:
+    """When a model call's first request went out (calls of the first release count as sent); a failed run's exit code."""
+    db.conn.execute("ALTER TABLE runs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0")
+    db.conn.execute("UPDATE runs SET exit_code = 1 WHERE state = 'failed'")
+    db.conn.execute("ALTER TABLE llm_calls ADD COLUMN sent_at REAL")
+    db.conn.execute("UPDATE llm_calls SET sent_at = started_at")
+    db.conn.execute("PRAGMA user_version = 2")
+
+
+def names() -> list[str]:
+    """The names of all migrations, in order."""
+    return [migration.name for migration in migrations._migrations]
+
+
+SCHEMA_VERSION = len(names())
+"""What ``user_version`` is after every migration."""
+
+
+def backup_path(path: Path, version: int) -> Path:
+    """Where the copy of schema ``version`` goes: beside the database, in ``backups/``."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    folder = path.parent / "backups"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    place = folder / f"{path.stem}-v{version}-{stamp}.db"
+    number = 1
+    while place.exists():
+        number += 1
+        place = folder / f"{path.stem}-v{version}-{stamp}-{number}.db"
+    return place
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> Path | None:
+    """Bring the file to the newest schema; the path of the copy made before, if one was needed."""
+    version = check_version(connection, path, SCHEMA_VERSION)
+    if version == SCHEMA_VERSION:
+        return None
+    copy: Path | None = None
+    if version > 0:
+        copy = backup_path(path, version)
+        connection.execute("VACUUM INTO ?", (str(copy),))
+        copy.chmod(0o600)
+    migrations.apply(Database(connection, execute_plugins=False))
+    return copy

@@ -1,0 +1,45 @@
+"""Noise floors are kept whoever adds them, and a wrong baseline raises none."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.noise import Floors, NumpyFloor
+from acceld.workloads import workload
+
+NUMPY = (Errors(1e-7, 1e-7, 1e-7),)
+
+
+def test_floors_that_threads_add_at_once_are_all_kept(tmp_path: Path) -> None:
+    floors, silu = Floors(tmp_path), workload("silu")
+    variants = [f"variant{number}" for number in range(60)]
+
+    def learn(variant: str) -> None:
+        error = Errors(1e-7, 2e-7, 3e-7)
+        assert floors.learn_kernel(silu, "nki", "trn2", variant, [error], NUMPY) == error
+        floors.learn_numpy(silu, variant, NumpyFloor(NUMPY))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(learn, variants))
+    again = Floors(tmp_path)
+    assert all(again.of_kernel(silu, "nki", "trn2", variant) == Errors(1e-7, 2e-7, 3e-7) for variant in variants)
+    assert all(again.of_numpy(silu, variant) == NumpyFloor(NUMPY) for variant in variants)
+
+
+def test_the_worst_output_of_a_baseline_is_stored_by_machine_and_chip(tmp_path: Path) -> None:
+    floors, silu = Floors(tmp_path), workload("silu")
+    worst = floors.learn_kernel(
+        silu, "neuron", "trn1", "own", [Errors(1e-7, 5e-7, 1e-7), Errors(2e-7, 1e-7, 1e-7)], NUMPY
+    )
+    assert worst == Errors(2e-7, 5e-7, 1e-7) == floors.of_kernel(silu, "neuron", "trn1", "own")
+    assert floors.of_kernel(silu, "neuron", "trn2", "own") is None
+    assert floors.of_kernel(silu, "nki", "trn1", "own") is None
+
+
+def test_a_baseline_that_is_wrong_itself_raises_no_floor(tmp_path: Path) -> None:
+    floors, silu = Floors(tmp_path), workload("silu")
+    for error in (Errors(1.0, 1.0, 1.0), Errors(float("inf"), 0.0, 0.0)):
+        assert floors.learn_kernel(silu, "nki", "trn2", "own", [error], NUMPY) is None
+    assert floors.of_kernel(silu, "nki", "trn2", "own") is None

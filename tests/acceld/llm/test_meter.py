@@ -1,0 +1,121 @@
+"""Money follows what was sent and received: tries that failed, answers that broke off, calls that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from acceld.errors import BudgetError
+from acceld.llm.calls import Calls
+from acceld.llm.errors import LLMInterrupted, LLMTimedOut
+from acceld.llm.ledger import CallOutcome, MemoryLedger
+from acceld.llm.limits import Limits
+from acceld.llm.model import connect
+from acceld.llm.pricing import Price
+from acceld.llm.providers.openai import OpenAIClient
+from acceld.llm.settings import Api, Deadlines
+from acceld.search.budget import Budget
+from tests.acceld.llm.models import APIS, ask, settings_for
+from tests.acceld.llm.server import Reply, ScriptedServer
+
+PRICE = Price.of("1000", "2000")
+IMPATIENT = Deadlines(connect_s=5, first_token_s=0.4, idle_s=0.4, total_s=10)
+
+
+async def booked(
+    api: Api, replies: Sequence[Reply], budget: Budget, expected: type[Exception] | None = None
+) -> tuple[CallOutcome, ScriptedServer]:
+    """Return what one call was booked as."""
+    async with ScriptedServer(replies) as server:
+        settings = settings_for(server, api, deadlines=IMPATIENT, price=PRICE)
+        ledger, model = MemoryLedger(), connect(settings)
+        calls = Calls({settings.name: (settings, model)}, ledger=ledger, purse=budget)
+        request = ask(model=settings.name, max_output_tokens=100)
+        if expected is None:
+            await calls.complete(request)
+        else:
+            with pytest.raises(expected):
+                await calls.complete(request)
+        await calls.close()
+    assert ledger.marked == {1}
+    return ledger.outcomes[1], server
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_try_that_stayed_silent_is_booked_beside_the_answer_of_the_next(api: Api) -> None:
+    outcome, server = await booked(api, [Reply(kind="slow_first_token"), Reply()], Budget())
+    assert len(server.seen) == 2 and outcome.outcome == "answered" and outcome.retries == 1
+    assert outcome.usage.output_tokens >= 100 + 20, "all that the silent try may have produced, and the answer"
+    assert outcome.usage.input_tokens > 100 and outcome.usage.estimated
+
+
+async def test_no_second_try_is_sent_that_the_budget_can_not_pay() -> None:
+    budget = Budget()
+    budget.open_run(1, 0.40)  # one request could cost 0.2 for its answer and about 0.1 for its prompt
+    outcome, server = await booked("chat", [Reply(kind="slow_first_token"), Reply()], budget, BudgetError)
+    assert len(server.seen) == 1 and outcome.outcome == "unpaid"
+    assert outcome.cost_usd is not None and 0.2 < outcome.cost_usd == budget.spent_usd(1) <= 0.40
+
+
+@pytest.mark.parametrize("kind", ["idle_stall", "drop_mid_stream", "truncated_sse"])
+async def test_reasoning_that_arrived_before_an_answer_broke_off_is_booked(kind: str) -> None:
+    long, short = Reply(kind=kind, reasoning="thought " * 400), Reply(kind=kind)
+    failure = LLMTimedOut if kind == "idle_stall" else LLMInterrupted
+    with_reasoning, _ = await booked("chat", [long], Budget(), failure)
+    without, _ = await booked("chat", [short], Budget(), failure)
+    assert with_reasoning.usage.output_tokens > without.usage.output_tokens + 800
+
+
+async def test_a_call_that_is_cancelled_in_the_middle_costs_what_had_arrived() -> None:
+    async with ScriptedServer(default=Reply(kind="idle_stall", reasoning="thought " * 400)) as server:
+        settings = settings_for(server, "chat", price=PRICE)
+        ledger, budget = MemoryLedger(), Budget()
+        calls = Calls({settings.name: (settings, connect(settings))}, ledger=ledger, purse=budget)
+        task = asyncio.create_task(calls.complete(ask(model=settings.name)))
+        while not server.active:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await calls.close()
+    assert ledger.outcomes[1].outcome == "cancelled" and ledger.outcomes[1].usage.output_tokens > 800
+
+
+async def test_a_call_that_is_cancelled_before_it_was_sent_costs_nothing() -> None:
+    async with ScriptedServer(default=Reply(hold=asyncio.Event())) as server:
+        settings = settings_for(server, "chat", price=PRICE, limits=Limits(concurrency=1))
+        ledger, budget = MemoryLedger(), Budget()
+        calls = Calls({settings.name: (settings, connect(settings))}, ledger=ledger, purse=budget)
+        first = asyncio.create_task(calls.complete(ask(model=settings.name)))
+        while not server.active:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        second = asyncio.create_task(calls.complete(ask(model=settings.name, user="another")))
+        while len(ledger.intents) < 2:  # noqa: ASYNC110  nothing tells of it
+            await asyncio.sleep(0.01)
+        second.cancel()
+        first.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+        await calls.close()
+    assert ledger.marked == {1} and ledger.outcomes[2].cost_usd == 0
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer_in_one_piece_is_read_where_a_stream_was_asked_for(api: Api) -> None:
+    outcome, server = await booked(api, [Reply("def kernel(x): ...", streams=False)], Budget())
+    assert server.seen[0].body["stream"] is True and len(server.seen) == 1
+    assert outcome.text == "def kernel(x): ..." and outcome.usage.output_tokens == 20 and not outcome.usage.estimated
+
+
+@pytest.mark.parametrize("refusal", ["openai", "azure", "mistral"])
+async def test_a_setting_that_a_model_refuses_is_dropped_once_whoever_says_it(refusal: str) -> None:
+    async with ScriptedServer(default=Reply(refuses="temperature", refusal=refusal)) as server:
+        client = OpenAIClient(settings_for(server, "chat"))
+        for _ in range(2):
+            answer = await client.complete(ask(temperature=0.5))
+            assert answer.text == "hello"
+        assert client.dropped == ("temperature",)
+        assert ["temperature" in seen.body for seen in server.seen] == [True, False, False]
+        await client.close()

@@ -1,0 +1,6 @@
+"""Twice a matrix."""
+
+
+def forward(x):
+    """Return twice ``x``."""
+    return x + x

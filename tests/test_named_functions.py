@@ -1,0 +1,69 @@
+"""Names of functions and modules in texts, which no type checker follows, lead to something."""
+
+from __future__ import annotations
+
+import ast
+import pkgutil
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acceld.plugins import GROUPS
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("acceld", "store", "tui", "scripts", "tests")
+FUNCTION = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)*:[A-Za-z_][\w.]*")
+"""``package.module:function``, as the sandbox's processes and entry points name what they run."""
+OPEN = re.compile(rf"((?:{'|'.join(PACKAGES)})(?:\.\w+)+):")
+"""The same where the function's name is put in later."""
+MODULE = re.compile(rf"(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
+"""``package.module``, as ``python -m`` and scanners name it, or something of the module's."""
+FILES = re.compile(r"acceld\.(?:db|toml|log|service|sock|py)(?:\.\w+)*")
+"""Files of a state folder or a project, which look the same."""
+ABSENT = "no_such"
+"""Part of every name that a test gives to something that is meant not to be there."""
+FUNCTIONS_AT_LEAST = 18
+MODULES_AT_LEAST = 19
+"""How many the search found when it was written: a name in another form would not be followed."""
+
+
+def texts() -> Iterator[tuple[str, bool]]:
+    """Every string of the packages' Python, and whether it goes on with something that is put in; entry points."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if {"adversarial", "kernels"} & set(path.relative_to(ROOT).parts):
+                continue
+            tree = ast.parse(path.read_text("utf-8"))
+            inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value, id(node) in inner
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    entries = [project.get("scripts", {}), *project.get("entry-points", {}).values()]
+    yield from ((name, False) for group in entries for name in group.values())
+
+
+TEXTS = tuple(texts())
+FUNCTIONS = sorted({text for text, open_ in TEXTS if not open_ and FUNCTION.fullmatch(text) and ABSENT not in text})
+MODULES = sorted(
+    {text for text, open_ in TEXTS if not open_ and MODULE.fullmatch(text) and not FILES.fullmatch(text)} - {*GROUPS}
+    | {found[1] for text, open_ in TEXTS if open_ and (found := OPEN.fullmatch(text))}
+)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_named_in_a_text_is_there(name: str) -> None:
+    assert callable(pkgutil.resolve_name(name))
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if ABSENT not in name])
+def test_a_module_named_in_a_text_is_there(name: str) -> None:
+    assert pkgutil.resolve_name(name) is not None
+
+
+def test_no_name_is_lost_to_the_search() -> None:
+    assert len(FUNCTIONS) >= FUNCTIONS_AT_LEAST
+    assert len(MODULES) >= MODULES_AT_LEAST

@@ -1,0 +1,105 @@
+"""What the console looks at and where it comes from: screens and steering receive one; it knows no screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from acceld.alerts import Alert, alert_of
+from acceld.events import Event, event_of
+from acceld.tui.client import Client
+from acceld.tui.console import ConsoleView
+from acceld.tui.replay import Replay
+from acceld.tui.state import RunView
+
+PAGE = 500
+KEPT_AT_START = 500
+"""Past events shown in the log of a console that has just connected."""
+
+
+class Session:
+    """The state of a console. ``client`` is where everything comes from; nothing else is ever asked."""
+
+    def __init__(
+        self, client: Client, *, run: int | None = None, replay: Replay | None = None, clock: Callable[[], float]
+    ) -> None:
+        self.client = client
+        self.replay = replay
+        self.live = ConsoleView()
+        """Everything that was told so far, also while a recording is shown."""
+        self.run = run if replay is None else replay.run
+        self.candidate: int | None = None
+        """The candidate in view."""
+        self.banner = ""
+        """The state of the connection in words; empty where all is well."""
+        self.hello: Mapping[str, Any] = {}
+        """The daemon's first answer."""
+        self._clock = clock
+        self._loaded: set[int] = set()
+
+    @property
+    def state(self) -> ConsoleView:
+        """The folded events that the screens draw."""
+        return self.replay.console if self.replay else self.live
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch; in a replay, the time of the slider."""
+        return self.state.now if self.replay else self._clock()
+
+    @property
+    def run_view(self) -> RunView | None:
+        """The run in view."""
+        return self.state.views.get(self.run) if self.run is not None else None
+
+    @property
+    def read_only(self) -> bool:
+        """True for a recording, and for a history without a daemon."""
+        return self.replay is not None or self.client.read_only
+
+    def select(self, run: int) -> bool:
+        """Look at a run; True if it has to be loaded."""
+        if run == self.run and self.run_view is not None:
+            return False
+        self.run, self.candidate = run, None
+        self.state.open(run)
+        return self.replay is None and run not in self._loaded
+
+    def fold(self, batch: list[Event]) -> list[Alert]:
+        """Take events in; return what a person wants to hear of."""
+        fresh = [event for event in batch if self.live.apply(event)]
+        return [alert for event in fresh if (alert := alert_of(event)) is not None]
+
+    async def connect(self) -> None:
+        """Read the list of runs and the newest events. DaemonError where nobody answers."""
+        self.hello = await self.client.get("/v1/hello")
+        seq = int(self.hello.get("last_seq") or 0)
+        answer = await self.client.get("/v1/runs", limit=500)
+        if seq < self.live.seq:
+            self.live = ConsoleView()
+        self.live.seq = self.live.seq or seq
+        for row in answer["runs"]:
+            self.live.load_run(row, row.get("spec") or row)
+        recent = await self.client.get("/v1/events", after=max(0, seq - KEPT_AT_START), limit=KEPT_AT_START)
+        for event in recent["events"]:
+            self.live.remember(event_of(event))
+        self._loaded.clear()
+        self.banner = "read-only history: no daemon is running" if self.client.read_only else ""
+        if self.run is None and self.live.runs:
+            self.run = max(self.live.runs)
+
+    async def load(self, run: int, shown: Callable[[], None]) -> None:
+        """Fill a run's view from rows; events that came meanwhile win. ``shown`` is called after each page."""
+        view, seq = self.live.open(run), self.live.seq
+        found = await self.client.get(f"/v1/runs/{run}")
+        self._loaded.add(run)
+        view.load_run(found, seq)
+        for what, load in (("candidates", lambda row: view.load_candidate(row, seq)), ("plans", view.load_plan)):
+            after, more = 0, True
+            while more:
+                page = (await self.client.get(f"/v1/runs/{run}/{what}", after=after, limit=PAGE))[what]
+                for row in page:
+                    load(row)
+                    after = row["id"]
+                more = len(page) == PAGE
+                shown()
