@@ -12,7 +12,6 @@ from types import MappingProxyType
 
 from acceld.errors import UsageError, did_you_mean
 
-
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
 """Chips that each API of NKI compiles for; the first is the one meant where nobody says."""
 

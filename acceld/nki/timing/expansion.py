@@ -224,7 +224,7 @@ def _elsewhere(
 ) -> list[Cost] | None:
     """Costs of ``node`` on the other engine that could run it; None where it names its engine or only one can."""
     choice = CHOICES.get((node.op, engine))
-    if choice is None or node.engine is not Engine.UNKNOWN:
+    if choice is None or node.engine is not Engine.UNKNOWN or not model.params.deals_copies:
         return None
     return [model.cost(node, choice, shape) for shape in shapes]
 

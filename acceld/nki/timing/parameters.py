@@ -66,6 +66,8 @@ class TimelineParams:
     """Instructions whose results are never stored are dropped."""
     spills: bool = True
     """SBUF capacity is modelled."""
+    deals_copies: bool = True
+    """Copies and clears that name no engine are dealt to two; on trn1 they stay where they usually are (busy times of bmm)."""
     small_operand_elements: int = 8
     """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
 
@@ -100,7 +102,7 @@ FITTED: dict[str, str] = {
 }
 """Fitted constants and what they were fitted on."""
 
-LEGACY = TimelineParams(model="compiler_legacy", shared_sbuf_port=True)
+LEGACY = TimelineParams(model="compiler_legacy", shared_sbuf_port=True, deals_copies=False)
 CURRENT = TimelineParams(
     model="compiler_current",
     tensor_overhead_cycles=8,
@@ -130,6 +132,7 @@ LEGACY_LATER = replace(
     kernel_start_us=3.0,
     kernel_end_us=2.0,
     shared_sbuf_port=False,
+    deals_copies=True,
 )
 """The legacy compiler on chips after trn1."""
 
