@@ -12,11 +12,6 @@ from types import MappingProxyType
 
 from acceld.errors import UsageError, did_you_mean
 
-DMA_DESCRIPTOR_US = 0.016
-"""What each descriptor costs a DMA engine beyond its bytes: the slope of seven published latencies of pooling kernels
-(aws-neuron/nki-samples, adaptive_avg_pool2d_kernel), whose transfers have 16 to 88 short rows for each engine."""
-
-
 API_CHIPS: Mapping[str, tuple[str, ...]] = MappingProxyType({"nki_legacy": ("trn1", "trn2"), "nki": ("trn2", "trn3")})
 """Chips that each API of NKI compiles for; the first is the one meant where nobody says."""
 
@@ -62,9 +57,13 @@ class ChipSpec:
     dma_practical_bytes_per_us: float
     """One engine, long rows."""
     dma_wire_bytes_per_us: float
-    """One engine, theoretical."""
+    """One engine, what each byte of a descriptor takes."""
+    dma_descriptor_us: float
+    """What each descriptor costs an engine beyond its bytes."""
     dma_long_row_bytes_per_us: float
     """One engine, the longest rows: where the rate saturates."""
+    tensor_ramp_us: float
+    """Time over which the tensor engine must be in use to run at its full rate; 0 where it does not throttle."""
     hbm_bytes_per_us: float
     """What the profiler takes as one core's share of HBM."""
     matmul_tflops: Mapping[str, float]
@@ -79,15 +78,6 @@ class ChipSpec:
     def dma_bytes_per_us(self) -> float:
         """All DMA engines of the core together, practical rate."""
         return self.dma_engines * self.dma_practical_bytes_per_us
-
-    @property
-    def dma_transfer_us(self) -> float:
-        """What each transfer costs an engine that takes part in it, beyond its descriptors.
-
-        Derived: transfers of eight rows of 4 KiB for each engine reach the practical rate.
-        """
-        row = 4096 / self.dma_practical_bytes_per_us - 4096 / self.dma_wire_bytes_per_us
-        return 8 * (row - DMA_DESCRIPTOR_US)
 
     @property
     def sbuf_bytes(self) -> int:
@@ -134,7 +124,9 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             dma_engines=16,
             dma_practical_bytes_per_us=17_000.0,
             dma_wire_bytes_per_us=27_200.0,
-            dma_long_row_bytes_per_us=18_100.0,
+            dma_descriptor_us=0.016,
+            dma_long_row_bytes_per_us=17_000.0,
+            tensor_ramp_us=0.0,
             hbm_bytes_per_us=410_000.0,
             matmul_tflops=_tflops(float32=22.9, tfloat32=91.75, bfloat16=91.75, float16=91.75),
             shared_vector_gpsimd_port=True,
@@ -158,8 +150,10 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             psum_bank_bytes=2048,
             dma_engines=16,
             dma_practical_bytes_per_us=23_000.0,
-            dma_wire_bytes_per_us=27_200.0,
-            dma_long_row_bytes_per_us=23_100.0,
+            dma_wire_bytes_per_us=26_900.0,
+            dma_descriptor_us=0.0087,
+            dma_long_row_bytes_per_us=25_900.0,
+            tensor_ramp_us=3.0,
             hbm_bytes_per_us=716_000.0,
             matmul_tflops=_tflops(float32=19.7, tfloat32=78.6, bfloat16=78.6, float16=78.6, float8_e4m3=157.0),
             shared_vector_gpsimd_port=False,
@@ -184,7 +178,9 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
             dma_engines=16,
             dma_practical_bytes_per_us=33_000.0,
             dma_wire_bytes_per_us=38_400.0,
+            dma_descriptor_us=0.0087,
             dma_long_row_bytes_per_us=34_100.0,
+            tensor_ramp_us=3.0,
             hbm_bytes_per_us=1_200_000.0,
             matmul_tflops=_tflops(float32=19.7, tfloat32=78.6, bfloat16=78.6, float16=78.6, float8_e4m3=315.0),
             shared_vector_gpsimd_port=False,

@@ -9,6 +9,10 @@ Then published latencies of other kernels and coverage: kernels of aws-neuron/nk
 baselines and of acceld's own kernels; what a fifth more or less of each fitted constant does to the gains of acceld's
 rules. ``--write`` puts the tables into docs/simulator.md, of which ``--only`` replaces those of its sections.
 
+Every set of measured kernels whose folder an environment variable names is timed: ``ACCELOPT_DIR``,
+``NKI_SAMPLES_LEGACY_DIR``, ``NKI_AUTOTUNE_DIR`` (awslabs/nki-autotune), and ``ACCELD_MEASURED`` with the folders ``autocomp``
+and ``kda`` of extracted kernels and their ``pairs.json``. Those that only validate the model need ``--validation``.
+
 Results of mutants and wins are kept in the folder ``--results`` kernel by kernel; ``--resume`` takes from there what is
 known, and the tables are of all that the folder holds.
 """
@@ -26,8 +30,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for the scripts' own modules and the tests' corpus
 
-from scripts.simbench import accuracy, coverage, held_out, kernels, rule_wins, versions
+from scripts.simbench import accuracy, coverage, held_out, kernels, measured_sets, prediction, rule_wins, versions
 from scripts.simbench.kernels import BEST, NKIBENCH, ROOT, Case, Kernel
+from scripts.simbench.measured_sets import Role
 from scripts.simbench.mutation import results
 from scripts.simbench.mutation.tally import tally
 from scripts.simbench.tables import Table, markdown, write_document
@@ -46,12 +51,18 @@ class Bench:
     win_s: float
     results: Path
     resume: bool
+    validation: bool = False
 
     @cached_property
     def cases(self) -> list[Case]:
         """Every public kernel with measurements, traced."""
         measured = kernels.measured_figures()
         return [kernels.measured_case(name, self.folder, measured) for name in measured]
+
+    @cached_property
+    def measured(self) -> list[measured_sets.Measured]:
+        """Every measured kernel whose checkout is there, those that only validate if asked for."""
+        return [one for one in measured_sets.every_set() if self.validation or one.role is Role.DEVELOPMENT]
 
     @property
     def baselines(self) -> list[Case]:
@@ -131,6 +142,19 @@ def others(_: Bench) -> dict[str, Table]:
     return held_out.held_out_tables(Path(folder)) if folder and Path(folder).is_dir() else {}
 
 
+def sets(bench: Bench) -> dict[str, Table]:
+    """Every measured set, development and validation apart, and what its intervals hold."""
+    found, missing = prediction.predict_all(bench.measured, bench.results / "programs")
+    for reason in missing:
+        say(f"not timed: {reason}")
+    return {**prediction.set_tables(found), "intervals": prediction.interval_table(found)}
+
+
+def ablations(bench: Bench) -> dict[str, Table]:
+    """The development sets with rules and constants changed, one at a time."""
+    return {"ablation_sets": prediction.ablation_table(bench.measured, bench.results / "programs", say)}
+
+
 def samples(_: Bench) -> dict[str, Table]:
     """Kernels of nki-samples."""
     table = coverage.sample_table()
@@ -138,7 +162,7 @@ def samples(_: Bench) -> dict[str, Table]:
 
 
 SECTIONS: Mapping[str, Callable[[Bench], dict[str, Table]]] = {
-    one.__name__: one for one in (model, others, robustness, wins, corpus, mutants, samples)
+    one.__name__: one for one in (model, sets, others, robustness, ablations, wins, corpus, mutants, samples)
 }
 
 
@@ -152,12 +176,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--win-s", type=float, default=WIN_S, help="processor time for the wins of one kernel")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder where results are kept")
     parser.add_argument("--resume", action="store_true", help="take the results that are there")
+    parser.add_argument(
+        "--validation", action="store_true", help="also the sets that only validate: look at them rarely"
+    )
     options = parser.parse_args(argv)
     folder = os.environ.get("ACCELOPT_DIR")
     if not folder or not Path(folder).is_dir():
         say("ACCELOPT_DIR must name a checkout of zhang677/AccelOpt")
         return 2
-    bench = Bench(Path(folder), frozenset(options.kernels), options.win_s, options.results, options.resume)
+    bench = Bench(
+        Path(folder), frozenset(options.kernels), options.win_s, options.results, options.resume, options.validation
+    )
     tables: dict[str, Table] = {}
     for name in options.only:
         tables |= SECTIONS[name](bench)

@@ -27,6 +27,11 @@ TITLES: Mapping[str, str] = {
     "held_out": "Other kernels with published latencies (trn1; figures of tests are limits, not measurements)",
     "held_out_summary": "These kernels by group. No constant was fitted to them; mamba, pooling and the allocated attention "
     "suggested structure",
+    "sets_development": "Measured kernels that the model is developed on, by set (simulated over measured; direction counts "
+    "pairs of one chain at least 10 % apart; regret is the measured time of the kernel predicted fastest over the least one)",
+    "sets_validation": "Measured kernels that only validate it",
+    "intervals": "Intervals of a latency, by what binds",
+    "ablation_sets": "Development sets with one rule less, or one fitted constant a fifth lower or higher",
     "later": "Later chips (unvalidated)",
     "fitted": "Fitted constants",
     "robustness": "Leave-one-out error with each fitted constant changed",

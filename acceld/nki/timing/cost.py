@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from acceld.chips import DMA_DESCRIPTOR_US, ChipSpec
+from acceld.chips import ChipSpec
 from acceld.nki.errors import MissingRule
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
@@ -41,9 +41,15 @@ class Cost:
     descriptors: int = 0
     row_bytes: int = 0
     """Contiguous bytes of each descriptor."""
-    second_engine: Engine | None = None
-    """Engine of a copy the compiler adds (out of PSUM)."""
-    second_us: float = 0.0
+    rows: float = 1.0
+    """Share of the tensor engine's rows that are occupied."""
+    added: tuple[tuple[Engine, float], ...] = ()
+    """Engine and time of what the compiler adds: after a broadcast or a load, before a store."""
+
+    @property
+    def added_us(self) -> float:
+        """Time of what the compiler adds."""
+        return sum([us for _, us in self.added])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +112,9 @@ class CostModel:
         """
         chip = self.chip
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
-        one = DMA_DESCRIPTOR_US + row_bytes / chip.dma_wire_bytes_per_us
-        total = min(descriptors, chip.dma_engines) * chip.dma_transfer_us + descriptors * one
-        return max(total, descriptors * slower * row_bytes / chip.dma_long_row_bytes_per_us) / chip.dma_engines
+        row = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
+        longest = slower * row_bytes / chip.dma_long_row_bytes_per_us
+        return descriptors * max(row, longest) / chip.dma_engines
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
         dst = instruction.dsts[0]
@@ -116,6 +122,10 @@ class CostModel:
         elements = prod(shape) if shape else dst.elements
         if not elements:
             return Cost(Engine.DMA)
+        if instruction.op == "dma_transpose" and self.params.turns_on_tensor_engine and len(sources) == 1:
+            rows, source = sources[0].shape[0], self.dtype(sources[0])
+            row = elements // rows * DTYPE_BYTES[source]
+            return self._turned(rows, row, source, ceil(elements / dst.shape[0]))
         row = self._row_bytes(dst, sources, shape)
         itemsize = max(DTYPE_BYTES[self.dtype(a)] for a in (dst, *sources))
         moved = elements * itemsize * max(1, len(sources))
@@ -126,6 +136,23 @@ class CostModel:
         if instruction.op == "dma_compute" or instruction.attr("rmw"):
             busy *= 2.0
         return Cost(Engine.DMA, busy, bytes_moved=moved, descriptors=descriptors, row_bytes=row)
+
+    def _turned(self, rows: int, row_bytes: int, dtype: str, copied: int) -> Cost:
+        """Cost of a move between HBM and SBUF that turns a tile of ``rows`` rows in HBM.
+
+        The compiler moves the rows as they lie in HBM and turns the tile on the tensor engine, from where ``copied``
+        elements of each partition are copied out of PSUM: element by element, two such loads alone would take longer
+        than a measured kernel that holds them.
+        """
+        partitions, itemsize = self.chip.partitions, DTYPE_BYTES[dtype]
+        busy = self.transfer_us(rows, row_bytes, itemsize)
+        blocks = ceil(rows / partitions) * ceil(row_bytes // itemsize / partitions)
+        passes = self.params.float32_passes if itemsize >= 4 else 1
+        turns = self._passes_us(passes, min(rows, partitions)) * blocks
+        return Cost(
+            Engine.DMA, busy, bytes_moved=rows * row_bytes, descriptors=rows, row_bytes=row_bytes,
+            added=((Engine.TENSOR, turns), (Engine.SCALAR, self._scalar_us(copied))),
+        )  # fmt: skip
 
     def _row_bytes(self, dst: Access, sources: list[Access], shape: tuple[int, ...]) -> int:
         """Bytes a descriptor moves: contiguous at both ends, in the same order."""
@@ -175,7 +202,10 @@ class CostModel:
         pieces = ceil(free / MATMUL_COLUMNS)
         busy = self._passes_us(passes, ceil(free / pieces)) * pieces / speed
         transpose = flops if instruction.attr("transpose") else 0
-        return Cost(Engine.TENSOR, busy, passes=passes * pieces, flops=flops, transpose_flops=transpose)
+        return Cost(
+            Engine.TENSOR, busy, passes=passes * pieces, flops=flops, transpose_flops=transpose,
+            rows=min(1.0, rows / self.chip.partitions),
+        )  # fmt: skip
 
     def _transpose(self, instruction: Instruction) -> Cost:
         data = _tile(instruction.srcs[0])
@@ -183,7 +213,10 @@ class CostModel:
         wide = DTYPE_BYTES[self.dtype(data)] >= 4
         passes = self.params.float32_passes if wide else 1
         flops = 2 * partitions * free * partitions * (2 if wide else 1)
-        return Cost(Engine.TENSOR, self._passes_us(passes, partitions), passes, flops, flops)
+        return Cost(
+            Engine.TENSOR, self._passes_us(passes, partitions), passes, flops, flops,
+            rows=min(1.0, partitions / self.chip.partitions),
+        )  # fmt: skip
 
     def _broadcast(self, instruction: Instruction, shape: tuple[int, ...], handed_over: bool) -> Cost:
         dst = instruction.dsts[0]
@@ -199,18 +232,17 @@ class CostModel:
             busy,
             passes * pieces,
             2 * partitions * free,
-            second_engine=None if in_psum else Engine.SCALAR,
-            second_us=0.0 if in_psum else copies,
+            added=() if in_psum else ((Engine.SCALAR, copies),),
         )
 
     # element-wise engines
 
     def _scalar_us(self, cycles: float) -> float:
-        cycles = max(cycles + self.params.scalar_overhead_cycles, self.params.min_interval_cycles)
+        cycles += self.params.min_interval_cycles + min(cycles, self.params.scalar_drain_cycles)
         return cycles / self.chip.scalar_ghz / 1000
 
     def _vector_us(self, cycles: float) -> float:
-        cycles = max(cycles + self.params.vector_overhead_cycles, self.params.min_interval_cycles)
+        cycles += self.params.min_interval_cycles + min(cycles, self.params.vector_drain_cycles)
         return cycles / self.chip.vector_ghz / 1000
 
     def _elementwise(

@@ -72,6 +72,8 @@ class Template:
     keeps: list[bool] | None = None
     """Whether each execution's mask leaves a part of its destinations as it was; None where none does."""
     accumulator: Accumulator | None = None
+    other: list[Cost] | None = None
+    """Costs on another engine that the compiler may choose as well."""
     positions: list[Sequence[object]] = field(default_factory=list)
     """What each execution takes from its loop variables beside its operands' places: patterns, and masks that cut."""
 
@@ -233,6 +235,7 @@ def _template(
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
         merged_within=within,
         accumulator=_accumulator(node, folding),
+        other=_elsewhere(node, engine, shapes, model),
         positions=_positions(node, space, keeps),
     )  # fmt: skip
 
@@ -248,6 +251,24 @@ def _accumulator(node: Instruction, folding: frozenset[Engine]) -> Accumulator |
     if command == "idle" or node.engine not in folding:
         return None
     return Accumulator(node.engine, node.dsts[0].shape[0], command == "reduce")
+
+
+CHOICES = {
+    ("copy", Engine.SCALAR): Engine.VECTOR,
+    ("copy", Engine.VECTOR): Engine.SCALAR,
+    ("memset", Engine.VECTOR): Engine.GPSIMD,
+}
+"""Where else the compiler may run what names no engine, by where it usually does."""
+
+
+def _elsewhere(
+    node: Instruction, engine: Engine, shapes: Sequence[tuple[int, ...]], model: CostModel
+) -> list[Cost] | None:
+    """Costs of ``node`` on the other engine that could run it; None where it names its engine or only one can."""
+    choice = CHOICES.get((node.op, engine))
+    if choice is None or node.engine is not Engine.UNKNOWN or not model.params.deals_copies:
+        return None
+    return [model.cost(node, choice, shape) for shape in shapes]
 
 
 def _positions(node: Instruction, space: tuple[tuple[int, int], ...], cut: list[bool] | None) -> list[Sequence[object]]:

@@ -2,18 +2,36 @@
 
 Operations are taken in program order. Each starts when its operands are there (plus a semaphore where another engine
 made them) and its engine is free (GpSimd and the vector engine count as one where they share SBUF's port); it may go
-into a gap its engine left within the last ``window`` operations, which is how far the compiler reorders. A DMA transfer
-occupies the DMA engines for its transfer time and is complete a fixed latency later.
+into a gap its engine left within the last ``window`` operations, which is how far the compiler reorders. An engine is
+free again before its result can be read: the rest of the pipeline is latency.
+
+The DMA engines serve their rings in turns, so a transfer also uses a gap that is too short for all of it, and goes on
+after the transfers that were there. It is complete a fixed latency after its last byte.
+
+Where the tensor engine throttles (:attr:`acceld.chips.ChipSpec.tensor_ramp_us`) it runs at half its rate until its use,
+weighted by the occupied rows, is a half over that time, and falls back when it is less.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import exp
 
+from acceld.chips import ChipSpec
 from acceld.nki.ir.program import Engine
 from acceld.nki.timing.parameters import TimelineParams
 from acceld.nki.timing.sbuf_allocation import ENGINES, INDEX, Machine
+
+SHORTEST_GAP_US = 0.05
+"""Gaps of less are not used."""
+MOST_GAPS = 48
+"""Gaps of one engine that are remembered, the latest ones: what bounds the cost of a wide window."""
+HALF_USE = 0.55
+"""Use of the tensor engine below which it runs at half its rate (AWS, neuron-explorer, "Understanding throttling")."""
+
+_Gap = tuple[float, float, int, int]
+"""Begin, end, number in its engine's queue, and the operation before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +43,30 @@ class Schedule:
     cause: list[int]
     """The operation whose end set each start; -1 for none."""
     total_us: float
+    throttled_us: float = 0.0
+    """How much longer the tensor engine was busy because it ran at half its rate."""
 
 
-def schedule(machine: Machine, params: TimelineParams) -> Schedule:
+def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedule:
     """Place every operation of ``machine`` in time."""
     count = len(machine.engine)
     start, end, cause = [0.0] * count, [0.0] * count, [-1] * count
     engines = len(ENGINES)
     tail = [0.0] * engines
     tail_op = [-1] * engines
-    gaps: list[deque[tuple[float, float, int, int]]] = [deque() for _ in range(engines)]
+    gaps: list[deque[_Gap]] = [deque(maxlen=MOST_GAPS) for _ in range(engines)]
     issued = [0] * engines
-    dma = INDEX[Engine.DMA]
+    load = [0.0] * engines
+    dma, tensor = INDEX[Engine.DMA], INDEX[Engine.TENSOR]
     server = list(range(engines))
     if params.shared_sbuf_port:
         server[INDEX[Engine.GPSIMD]] = INDEX[Engine.VECTOR]
-    latency, semaphore, window = params.dma_latency_us, params.semaphore_us, params.window
+    semaphore, window = params.semaphore_us, params.window
+    latency = [0.0] * engines
+    latency[dma] = params.dma_latency_us
+    ramp = chip.tensor_ramp_us
+    use, use_until, throttled = 0.0, 0.0, 0.0
+    choices = machine.choices
     engine_of, busy_of, waits_of = machine.engine, machine.busy_us, machine.waits
     for number in range(count):
         engine = engine_of[number]
@@ -54,43 +80,109 @@ def schedule(machine: Machine, params: TimelineParams) -> Schedule:
                 when += semaphore
             if when > ready:
                 ready, why = when, wait
+        choice = choices.get(number)
+        if choice is not None:
+            other, there = choice
+            if load[engine] + busy > load[other] + there:
+                usual, second = server[engine], server[other]
+                here = _earliest(gaps[usual], tail[usual], ready, busy)
+                if here > ready and _earliest(gaps[second], tail[second], ready, there) + there < here + busy:
+                    engine, busy = other, there
+                engine_of[number], busy_of[number] = other, there
+        load[engine] += busy
         port = server[engine]
         sequence = issued[port]
         issued[port] = sequence + 1
         holes = gaps[port]
         while holes and holes[0][2] < sequence - window:
             holes.popleft()
+        if engine == tensor and ramp and busy:
+            at = max(ready, tail[port])
+            if at > use_until:
+                use *= exp((use_until - at) / ramp)
+            if use < HALF_USE:
+                throttled += busy
+                busy *= 2
+            weight = machine.rows.get(number, 1.0)
+            use = weight + (use - weight) * exp(-busy / ramp)
+            use_until = at + busy
         begin = -1.0
-        if holes and ready < tail[port]:
-            for position, (low, high, made, before) in enumerate(holes):
-                at = max(low, ready)
-                if high - at >= busy:
-                    begin = at
-                    if at == low:
-                        why = before if low > 0 else why
-                    del holes[position]
-                    rest = []
-                    if at - low > 0.05:
-                        rest.append((low, at, made, before))
-                    if high - at - busy > 0.05:
-                        rest.append((at + busy, high, made, number))
-                    for item in reversed(rest):
-                        holes.insert(position, item)
-                    break
+        done = -1.0
+        last = tail[port]
+        if holes and ready < last:
+            if engine == dma:
+                begin, done, why = _interleave(holes, ready, busy, last, why)
+                if done > last:
+                    tail[port] = done
+                    tail_op[port] = number
+            else:
+                for position, (low, high, made, before) in enumerate(holes):
+                    at = max(ready, low)
+                    if high - at >= busy:
+                        begin, done = at, at + busy
+                        if at == low:
+                            why = before if low > 0 else why
+                        _replace(holes, position, (low, at, made, before), (done, high, made, number))
+                        break
         if begin < 0.0:
-            last = tail[port]
             if ready > last:
                 begin = ready
-                if ready - last > 0.05:
+                if ready - last > SHORTEST_GAP_US:
                     holes.append((last, ready, sequence, tail_op[port]))
             else:
                 begin, why = last, tail_op[port]
-            tail[port] = begin + busy
+            done = begin + busy
+            tail[port] = done
             tail_op[port] = number
         start[number] = begin
-        done = begin + busy
-        if engine == dma:
-            done += latency
-        end[number] = done
+        end[number] = done + latency[engine]
         cause[number] = why
-    return Schedule(start, end, cause, max(end, default=0.0))
+    return Schedule(start, end, cause, max(end, default=0.0), throttled)
+
+
+def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> float:
+    """When an operation could begin on an engine."""
+    if ready < last:
+        for low, high, _, _ in holes:
+            at = max(ready, low)
+            if high - at >= busy:
+                return at
+    return max(ready, last)
+
+
+def _interleave(holes: deque[_Gap], ready: float, busy: float, last: float, why: int) -> tuple[float, float, int]:
+    """Begin, end and cause of a transfer that takes what gaps there are from ``ready`` on, and the rest after ``last``."""
+    begin, left = -1.0, busy
+    kept: list[_Gap] = []
+    while holes and left > 0:
+        hole = holes.popleft()
+        low, high, made, before = hole
+        at = max(ready, low)
+        if high - at <= 0:
+            kept.append(hole)
+            continue
+        if begin < 0:
+            begin = at
+            if at == low:
+                why = before
+        if at - low > SHORTEST_GAP_US:
+            kept.append((low, at, made, before))
+        used = min(left, high - at)
+        left -= used
+        done = at + used
+        if high - done > SHORTEST_GAP_US:
+            kept.append((done, high, made, before))
+    holes.extendleft(reversed(kept))
+    if left > 0:
+        begin = last if begin < 0 else begin
+        done = last + left
+    return begin, done, why
+
+
+def _replace(holes: deque[_Gap], position: int, before: _Gap, after: _Gap) -> None:
+    """Put what is left on either side of a gap in its place."""
+    del holes[position]
+    if after[1] - after[0] > SHORTEST_GAP_US:
+        holes.insert(position, after)
+    if before[1] - before[0] > SHORTEST_GAP_US and len(holes) < MOST_GAPS:
+        holes.insert(position, before)

@@ -12,7 +12,7 @@ from typing import Any
 from acceld.chips import CHIPS
 from acceld.errors import UsageError
 
-PARAMS_VERSION = 4
+PARAMS_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,8 @@ class TimelineParams:
 
     model: str
     """``compiler_legacy`` (neuronxcc.nki) or ``compiler_current`` (nki)."""
+    sdk: str = "2.26"
+    """The SDK whose compiler this is: the latest one that what it was fitted on was measured with."""
 
     # documented
     min_interval_cycles: int = 64
@@ -35,6 +37,8 @@ class TimelineParams:
     """Before the first useful instruction, inside total_time (profile of a tutorial kernel)."""
     kernel_end_us: float = 5.0
     """After the last useful instruction (same profile)."""
+    sbuf_kept_bytes: int = 16 * 1024
+    """SBUF of each partition that the compiler keeps for itself; buffers rotate in the rest (direct allocation guide)."""
     shared_sbuf_port: bool = False
     """The vector engine and GpSimd can not touch SBUF at the same time (NeuronCore-v2 architecture guide)."""
     dynamic_trips: int | None = None
@@ -42,24 +46,28 @@ class TimelineParams:
 
     # fitted, see FITTED
     tensor_overhead_cycles: int = 64
-    scalar_overhead_cycles: int = 90
-    vector_overhead_cycles: int = 130
+    scalar_drain_cycles: int = 26
+    vector_drain_cycles: int = 66
     reciprocal_factor: float = 2.2
     semaphore_us: float = 0.1
     window: int = 64
     sbuf_reserved_bytes: int = 24 * 1024
-    narrow_transfer_factor: float = 2.5
-    latency_scale: float = 1.04
+    narrow_transfer_factor: float = 1.0
+    latency_scale: float = 1.03
 
     # choices of structure
     value_numbering: bool = True
     """Same operation on same values is one instruction."""
     fuse_loops: bool = True
     """Sibling loops that hand values over are fused."""
+    turns_on_tensor_engine: bool = True
+    """A load or store that turns a tile moves its rows and turns them on the tensor engine (legacy)."""
     eliminate_dead: bool = True
     """Instructions whose results are never stored are dropped."""
     spills: bool = True
     """SBUF capacity is modelled."""
+    deals_copies: bool = True
+    """Copies and clears that name no engine are dealt to two; on trn1 they stay where they usually are (busy times of bmm)."""
     small_operand_elements: int = 8
     """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
 
@@ -74,40 +82,59 @@ class TimelineParams:
 
 
 FITTED: dict[str, str] = {
-    "tensor_overhead_cycles": "cycles a pass takes beyond its columns; 14 NKIBench baselines on trn1 (legacy only)",
-    "scalar_overhead_cycles": "scalar busy time of the same 14",
-    "vector_overhead_cycles": "vector busy time of the same 14",
+    "tensor_overhead_cycles": "cycles a pass takes beyond its columns; the 14 NKIBench baselines on trn1 (64), float32 products "
+    "of KDA's kernels on trn2 (8)",
+    "scalar_drain_cycles": "cycles of the pipeline that a long instruction does not overlap with the next; scalar busy time of "
+    "the same 14",
+    "vector_drain_cycles": "the same of the vector engine: busy time of the 14 (66), of KDA's adamw in 13 widths (44); "
+    "instructions of three elements start every 64 cycles, the documented interval",
     "reciprocal_factor": "vector busy time of the same 14 (the documented 8N is refuted by them)",
     "semaphore_us": "latency of the same 14",
     "window": "latency of the same 14: instructions within which the compiler reorders one engine",
-    "sbuf_reserved_bytes": "SBUF of each partition not filled with values, in which buffers rotate (the direct allocation "
-    "guide keeps 16 KiB); spills of the same 14",
-    "narrow_transfer_factor": "how many times lower the rate of long rows of 16-bit elements is on trn1; AWS's four "
-    "bfloat16 matrix products (cause unknown)",
+    "sbuf_reserved_bytes": "SBUF of each partition not filled with values; spills of the same 14 (24 KiB), KDA's silu (16 KiB)",
+    "narrow_transfer_factor": "how many times lower the rate of long rows of 16-bit elements is; AWS's four bfloat16 products, "
+    "SDK 2.20 on trn1 only (later ones: 1)",
     "latency_scale": "latency of the same 14: schedules are not perfect",
+    "dma_latency_us": "documented on trn1 (1.3); on trn2 three rungs of awslabs/nki-autotune's ladder whose loads wait for single "
+    "buffers: of the 0.7 to 0.95 us in AWS's trace all but 0.2 overlap with the wait",
+    "kernel_start_us": "KDA's latencies on trn2, which leave most of what is before the first instruction out",
+    "kernel_end_us": "the same after the last one",
 }
 """Fitted constants and what they were fitted on."""
 
-LEGACY = TimelineParams(model="compiler_legacy", shared_sbuf_port=True)
+LEGACY = TimelineParams(model="compiler_legacy", shared_sbuf_port=True, deals_copies=False)
 CURRENT = TimelineParams(
     model="compiler_current",
     tensor_overhead_cycles=8,
-    narrow_transfer_factor=1.0,
+    vector_drain_cycles=44,
+    dma_latency_us=0.2,
+    kernel_start_us=3.0,
+    kernel_end_us=2.0,
     value_numbering=False,
     fuse_loops=False,
     eliminate_dead=False,
+    turns_on_tensor_engine=False,
     small_operand_elements=0,
 )
-"""The current compiler keeps what is written; its constants are unvalidated except that 512-column float32 passes
-take 430 ns on trn2 (documented figure), which leaves no room for a tensor overhead."""
+"""The current compiler keeps what is written; its constants are those of trn2 under the legacy API, except that
+512-column float32 passes take 430 ns on trn2 (documented figure)."""
+
+LEGACY_2_20 = replace(LEGACY, sdk="2.20", narrow_transfer_factor=2.5)
+"""The compiler of the days of AWS's tutorials, whose bfloat16 products are 1.8 to 2.5 times slower than later ones."""
 
 LEGACY_LATER = replace(
     LEGACY,
-    tensor_overhead_cycles=CURRENT.tensor_overhead_cycles,
-    narrow_transfer_factor=1.0,
+    tensor_overhead_cycles=8,
+    vector_drain_cycles=44,
+    dma_latency_us=0.2,
+    sbuf_reserved_bytes=16 * 1024,
+    latency_scale=1.02,
+    kernel_start_us=3.0,
+    kernel_end_us=2.0,
     shared_sbuf_port=False,
+    deals_copies=True,
 )
-"""The legacy compiler on chips after trn1: what was fitted to trn1's hardware is left out. Unvalidated."""
+"""The legacy compiler on chips after trn1."""
 
 BY_API = {"nki_legacy": LEGACY, "nki": CURRENT}
 

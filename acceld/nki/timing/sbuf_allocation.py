@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 
 from acceld.chips import ChipSpec
 from acceld.nki.ir.program import Engine, Space
@@ -42,6 +43,10 @@ class Machine:
     waits: list[tuple[int, ...]] = field(default_factory=list)
     line: list[int] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
+    choices: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Another engine that may run an operation, and its time there; scheduling chooses."""
+    rows: dict[int, float] = field(default_factory=dict)
+    """Share of the array's rows that a product occupies, where it is not all."""
     hbm_read_bytes: int = 0
     hbm_write_bytes: int = 0
     spill_save_bytes: int = 0
@@ -108,7 +113,9 @@ class _Planner:
         self.remake = self._remaking()
         self.written = self._volume()
         self.footprint = self._footprints()
-        self.released: deque[list[float]] = deque([[float(chip.sbuf_bytes_per_partition), -1.0]])
+        self.released: deque[list[float]] = deque(
+            [[float(chip.sbuf_bytes_per_partition - params.sbuf_kept_bytes), -1.0]]
+        )
         self.held: dict[int, float] = {}
         """Freed bytes of loads of which other pieces are still in SBUF."""
         self.owed = 0.0
@@ -186,11 +193,17 @@ class _Planner:
             if not resident[value]:
                 self._bring_back(value, line)
             waits.append(self.maker[value])
+        # what reads a buffer is done before it is written again
+        waits.extend([self.last[value] for value in stream.replaced[event]])
+        dying: list[list[float]] = []
         if event == now:
             for value in ins:  # the space of dying operands is used in place
                 events, at = self.uses[value], self.next[value]
                 if resident[value] and at + 1 >= len(events) and (at >= len(events) or events[at] == 2 * event):
+                    pieces = len(self.released)
                     self._release(value, self.last[value])
+                    if stream.value_loaded[value]:
+                        dying += islice(reversed(self.released), len(self.released) - pieces)
         for value in outs:
             if not resident[value]:
                 pinned[value] = now
@@ -203,6 +216,11 @@ class _Planner:
             self.pending[value] = -1
             self.depth[value] = 0
         number = self._emit(template, template.costs[stream.variants[event]], waits, line)
+        if template.other is not None:
+            cost = template.other[stream.variants[event]]
+            self.machine.choices[number] = (INDEX[cost.engine], cost.busy_us)
+        for piece in dying:  # whoever else takes that space waits for this reader
+            piece[1] = float(number)
         for value in ins:
             self.last[value] = number
             if event != now:
@@ -229,7 +247,12 @@ class _Planner:
 
     def _emit(self, template: Template, cost: Cost, waits: list[int], line: int) -> int:
         machine = self.machine
+        if template.is_store:
+            for engine, us in cost.added:
+                waits = [machine.add(INDEX[engine], us, tuple(waits), line, "turn")]
         number = machine.add(INDEX[cost.engine], cost.busy_us, tuple(waits), line, template.instruction.op)
+        if cost.rows < 1.0:
+            machine.rows[number] = cost.rows
         machine.flops += cost.flops
         machine.transpose_flops += cost.transpose_flops
         machine.passes += cost.passes
@@ -246,8 +269,9 @@ class _Planner:
             else:
                 machine.hbm_read_bytes += cost.bytes_moved
                 machine.sbuf_write_bytes += cost.bytes_moved
-        if cost.second_engine is not None:
-            number = machine.add(INDEX[cost.second_engine], cost.second_us, (number,), line, "copy")
+        if not template.is_store:
+            for engine, us in cost.added:
+                number = machine.add(INDEX[engine], us, (number,), line, "copy")
         return number
 
     def _advance(self, event: int, ins: tuple[int, ...], outs: tuple[int, ...], number: int) -> None:
@@ -326,7 +350,7 @@ class _Planner:
             if stream.repeat[event] or not outs:
                 continue
             price = stream.templates[event].costs[stream.variants[event]]
-            total = price.busy_us + price.second_us
+            total = price.busy_us + price.added_us
             for value in stream.inputs[event]:
                 if stream.value_loaded[value] or stream.value_space[value] is Space.PSUM:
                     total += cost[value]

@@ -196,7 +196,7 @@ def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:
     prepared = prepare(program, model, compiler.place, trips)
     stream = expand(prepared, numbering=params.value_numbering)
     machine = plan(stream, model, params, model.chip)
-    times = schedule(machine, params)
+    times = schedule(machine, params, model.chip)
     return _Run(prepared, machine, times, _figures(machine, times))
 
 
@@ -254,7 +254,6 @@ def _assemble(
     written = _as_written(program, run.prepared, CostModel(chip, params, program.buffers), full)
     engines = {engine.value: figures[f"busy.{engine.value}"] for engine in ENGINES}
     indirect = any(access.indirect for node, _ in program.walk() for access in node.accesses)
-    dtypes = frozenset(b.dtype for b in program.buffers if b.dtype not in ("int32", "uint32", "uint8", "bool"))
     return Timeline(
         chip=chip.name,
         api=program.api,
@@ -283,7 +282,7 @@ def _assemble(
         bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
         warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
         prediction=uncertainty.prediction(
-            api=program.api, chip=chip.name, dtypes=dtypes, dynamic=dynamic or indirect, has_latency=known
+            chip=chip.name, engines=engines, latency_us=latency if known else None, dynamic=dynamic or indirect
         ),
         data_dependent=dynamic,
         extrapolated=extended,

@@ -22,6 +22,8 @@ class Stream:
     inputs: list[tuple[int, ...]] = field(default_factory=list)
     """Values each event reads (on chip, or written HBM)."""
     outputs: list[tuple[int, ...]] = field(default_factory=list)
+    replaced: list[tuple[int, ...]] = field(default_factory=list)
+    """Values that each event overwrites where they lie; none where the compiler renames."""
     repeat: list[bool] = field(default_factory=list)
     value_bytes: list[float] = field(default_factory=list)
     """Of each partition; 0 in HBM."""
@@ -169,6 +171,10 @@ class _Expander:
             for partitions in [span for span in held if span <= accumulator.partitions]:
                 del held[partitions]
             held[accumulator.partitions] = outs[-1]
+        if self.numbering:
+            stream.replaced.append(())
+        else:
+            stream.replaced.append(self._overwritten(template, at))
         position = 0
         for access in template.writes:
             cells, base = self.cells[access.buffer], access.bases[at]
@@ -190,3 +196,14 @@ class _Expander:
         stream.value_event.append(event)
         stream.value_loaded.append(False)
         return len(stream.value_bytes) - 1
+
+    def _overwritten(self, template: Template, at: int) -> tuple[int, ...]:
+        """The values that lie where this execution writes."""
+        found = []
+        for access in template.writes:
+            cells, base = self.cells[access.buffer], access.bases[at]
+            for offset in access.offsets:
+                value = cells.get(base + offset)
+                if value is not None:
+                    found.append(value)
+        return tuple(found)

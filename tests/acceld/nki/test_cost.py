@@ -2,7 +2,7 @@
 
 import pytest
 
-from acceld.chips import CHIPS, DMA_DESCRIPTOR_US
+from acceld.chips import CHIPS
 from acceld.nki.errors import MissingRule
 from acceld.nki.ir.operations import OPS
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Space, TileDim
@@ -10,7 +10,7 @@ from acceld.nki.timing.compiler_current import place as place_current
 from acceld.nki.timing.compiler_legacy import place
 from acceld.nki.timing.cost import Cost, CostModel
 from acceld.nki.timing.expansion import iteration_shape
-from acceld.nki.timing.parameters import CURRENT, LEGACY
+from acceld.nki.timing.parameters import CURRENT, LEGACY, LEGACY_2_20
 from tests.acceld.nki.tiles import Writer, tile
 
 
@@ -59,22 +59,33 @@ def test_a_strided_load_has_descriptors_of_single_elements() -> None:
 
 def test_longer_rows_move_the_same_bytes_sooner() -> None:
     model = CostModel(CHIPS["trn1"], LEGACY, ())
-    assert model.transfer_us(128, 4096) < model.transfer_us(256, 2048) < model.transfer_us(1024, 512)
+    assert model.transfer_us(128, 1024) < model.transfer_us(256, 512) < model.transfer_us(1024, 128)
 
 
-def test_rows_of_one_transfer_share_its_start() -> None:
-    model = CostModel(CHIPS["trn1"], LEGACY, ())
-    one, many = model.transfer_us(128, 32), model.transfer_us(1024, 32)
-    assert one * 8 > 3 * many
-    assert many - one == pytest.approx(896 / 16 * (DMA_DESCRIPTOR_US + 32 / 27_200))
-    assert model.transfer_us(128, 4096) == pytest.approx(1.93, rel=0.01)  # the guide's 17 B/ns
+def test_a_transfer_takes_the_time_of_its_descriptors_and_no_start() -> None:
+    chip = CHIPS["trn1"]
+    model = CostModel(chip, LEGACY, ())
+    assert model.transfer_us(128, 32) == pytest.approx(8 * (chip.dma_descriptor_us + 32 / 27_200))
+    assert model.transfer_us(1024, 32) == pytest.approx(8 * model.transfer_us(128, 32))
+    assert model.transfer_us(128, 4096) == pytest.approx(8 * 4096 / 17_000)  # the guide's 17 B/ns
 
 
-def test_on_trn1_long_rows_of_sixteen_bit_elements_saturate_early() -> None:
-    model = CostModel(CHIPS["trn1"], LEGACY, ())
-    assert model.transfer_us(128, 256, itemsize=2) == model.transfer_us(128, 256)
-    long = model.transfer_us(128, 65536, itemsize=2) / model.transfer_us(128, 65536)
-    assert long == pytest.approx(LEGACY.narrow_transfer_factor)
+def test_long_rows_of_sixteen_bit_elements_are_slower_under_sdk_2_20_only() -> None:
+    old, new = (CostModel(CHIPS["trn1"], params, ()) for params in (LEGACY_2_20, LEGACY))
+    assert old.transfer_us(128, 64, itemsize=2) == old.transfer_us(128, 64)
+    long = old.transfer_us(128, 65536, itemsize=2) / old.transfer_us(128, 65536)
+    assert long == pytest.approx(LEGACY_2_20.narrow_transfer_factor)
+    assert new.transfer_us(128, 65536, itemsize=2) == new.transfer_us(128, 65536)
+
+
+def test_short_instructions_start_every_interval_and_long_ones_drain() -> None:
+    w = Writer()
+    tiny, wide = w.sbuf(128, 3), w.sbuf(128, 512)
+    w.do("tensor_reduce", tile(tiny), tile(tiny), engine=Engine.VECTOR, op="add")
+    short = cost(w).busy_us
+    w.do("tensor_reduce", tile(wide), tile(wide), engine=Engine.VECTOR, op="add")
+    assert short == pytest.approx((64 + 2 * 3) / 1120)
+    assert cost(w).busy_us == pytest.approx((64 + 66 + 512) / 1120)
 
 
 def test_an_operand_in_psum_halves_a_tensor_tensor() -> None:

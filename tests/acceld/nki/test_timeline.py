@@ -12,7 +12,7 @@ from acceld.nki.timing import timeline as timeline_module
 from acceld.nki.timing.chrome_trace import chrome_trace
 from acceld.nki.timing.parameters import CURRENT, FITTED, LEGACY, TimelineParams
 from acceld.nki.timing.timeline import FIGURE_CLASS, Timeline, timeline
-from acceld.nki.timing.uncertainty import ABSOLUTE_PERCENT
+from acceld.nki.timing.uncertainty import INTERVALS, bound_of
 from tests.acceld.nki.tiles import Writer, tile, times
 
 ROW = 128 * 512 * 4
@@ -237,8 +237,9 @@ def test_long_programs_are_extended_linearly(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_validated_latency_has_an_interval_and_others_say_unvalidated() -> None:
-    inside, outside = timeline(streaming(8)), timeline(streaming(8, chip="trn2", api="nki"))
-    assert inside.prediction.validated and inside.prediction.interval_percent == ABSOLUTE_PERCENT
+    inside, outside = timeline(streaming(8)), timeline(streaming(8, chip="trn3", api="nki"))
+    bound = bound_of(inside.engines, latency(inside))
+    assert inside.prediction.validated and inside.prediction.interval_percent == INTERVALS["trn1", bound][0]
     assert outside.prediction.validated_on == "unvalidated" and outside.prediction.interval_percent is None
 
 

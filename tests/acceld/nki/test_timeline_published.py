@@ -5,6 +5,7 @@ from pathlib import Path
 
 from acceld.nki.frontend.tracing import trace
 from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.timing.parameters import LEGACY_2_20
 from acceld.nki.timing.timeline import timeline
 
 KERNELS = Path(__file__).parents[2] / "kernels" / "legacy"
@@ -17,7 +18,7 @@ def test_four_forms_of_a_product_are_in_order_and_each_within_35_percent() -> No
     predicted = {}
     for form in PUBLISHED_MS:
         path = KERNELS / f"matmul_bf16_{form}.py"
-        latency_us = timeline(trace(path.read_text(), operands, filename=path.name)).latency_us
+        latency_us = timeline(trace(path.read_text(), operands, filename=path.name), LEGACY_2_20).latency_us
         assert latency_us is not None
         predicted[form] = latency_us / 1000
     assert all(slower > faster for slower, faster in pairwise(predicted.values()))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from acceld.nki.timing.uncertainty import PAIRED_PERCENT, ChangeClass, prediction
+from acceld.nki.timing.uncertainty import INTERVALS, PAIRED_PERCENT, Bound, ChangeClass, bound_of, prediction
 
 
 def test_every_change_class_has_a_band() -> None:
@@ -14,9 +14,28 @@ def test_mixed_changes_are_the_least_certain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("api", "chip", "dtype"),
-    [("nki", "trn2", "float32"), ("nki_legacy", "trn2", "float32"), ("nki_legacy", "trn1", "bfloat16")],
+    ("engines", "bound"),
+    [
+        ({"tensor": 90.0, "dma": 40.0}, Bound.TENSOR),
+        ({"vector": 90.0, "dma": 80.0}, Bound.ELEMENTWISE),
+        ({"scalar": 61.0, "dma": 60.0}, Bound.ELEMENTWISE),
+        ({"tensor": 10.0, "dma": 95.0}, Bound.DMA),
+        ({"tensor": 50.0, "dma": 55.0}, Bound.WAITING),
+    ],
 )
-def test_outside_the_validated_set_there_is_no_interval(api: str, chip: str, dtype: str) -> None:
-    found = prediction(api=api, chip=chip, dtypes=frozenset({dtype}), dynamic=False, has_latency=True)
+def test_the_interval_is_of_what_binds(engines: dict[str, float], bound: Bound) -> None:
+    assert bound_of(engines, 100.0) is bound
+    found = prediction(chip="trn2", engines=engines, latency_us=100.0, dynamic=False)
+    assert found.interval_percent == INTERVALS["trn2", bound][0] and found.validated
+
+
+@pytest.mark.parametrize(("chip", "dynamic"), [("trn3", False), ("trn1", True)])
+def test_what_nothing_measured_is_like_has_no_interval(chip: str, dynamic: bool) -> None:
+    found = prediction(chip=chip, engines={"tensor": 90.0}, latency_us=100.0, dynamic=dynamic)
     assert found.interval_percent is None and found.validated_on == "unvalidated" and not found.validated
+
+
+def test_a_kernel_that_waits_is_less_certain_than_one_that_an_engine_binds() -> None:
+    for chip in ("trn1", "trn2"):
+        others = [INTERVALS[chip, bound][0] for bound in Bound if bound is not Bound.WAITING]
+        assert INTERVALS[chip, Bound.WAITING][0] > max(others)

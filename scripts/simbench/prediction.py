@@ -1,0 +1,213 @@
+"""How well latencies of measured kernels are predicted: level, order, choice and intervals, set by set."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+from acceld.errors import AcceldError
+from acceld.nki.timing.parameters import FITTED, LEGACY_2_20, TimelineParams, default_params
+from acceld.nki.timing.timeline import timeline
+from acceld.nki.timing.uncertainty import INTERVALS, Bound, bound_of
+from scripts.simbench.accuracy import percent
+from scripts.simbench.measured_sets import Measured, Role
+from scripts.simbench.tables import Table
+
+APART = 1.10
+"""A ratio of two measurements from which on its direction counts."""
+COVERED = 0.8
+"""Share of kernels that an interval should hold."""
+WORKERS = 2
+RULES = {
+    "without value numbering": {"value_numbering": False},
+    "without fused loops": {"fuse_loops": False},
+    "without spills": {"spills": False},
+    "turned loads element by element": {"turns_on_tensor_engine": False},
+    "SBUF without what the compiler keeps": {"sbuf_kept_bytes": 0},
+    "engines strictly in order": {"window": 0},
+}
+"""What an ablation takes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A measured kernel and what the model says of it."""
+
+    kernel: Measured
+    milliseconds: float
+    interval_percent: float | None
+    bound: Bound
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.milliseconds / self.kernel.milliseconds
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the interval holds the measurement; None where there is none."""
+        if self.interval_percent is None:
+            return None
+        return abs(math.log(self.ratio)) <= math.log1p(self.interval_percent / 100)
+
+
+Change = Callable[[TimelineParams], TimelineParams]
+
+
+def unchanged(params: TimelineParams) -> TimelineParams:
+    """The parameters as they are."""
+    return params
+
+
+def predict(kernel: Measured, cache: Path, change: Change = unchanged) -> Predicted | str:
+    """The prediction of one kernel, or why there is none."""
+    params = LEGACY_2_20 if kernel.sdk == LEGACY_2_20.sdk else default_params(kernel.api, kernel.chip)
+    try:
+        line = timeline(kernel.program(cache), change(params))
+    except AcceldError as error:
+        return f"{kernel.group} {kernel.name}: {error}"
+    assert line.latency_us is not None
+    bound = bound_of(line.engines, line.latency_us)
+    return Predicted(kernel, line.latency_us / 1000, line.prediction.interval_percent, bound)
+
+
+def predict_all(
+    kernels: Sequence[Measured], cache: Path, change: Change = unchanged
+) -> tuple[list[Predicted], list[str]]:
+    """Every prediction, and why others are missing."""
+    with ProcessPoolExecutor(WORKERS) as pool:
+        found = list(pool.map(partial(predict, cache=cache, change=change), kernels, chunksize=4))
+    return [one for one in found if isinstance(one, Predicted)], [one for one in found if isinstance(one, str)]
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Spearman's, equal values at their mean rank; None where one side has a single value."""
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return None
+    return statistics.correlation(_ranks(a), _ranks(b))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    places: dict[float, list[int]] = defaultdict(list)
+    for place, value in enumerate(sorted(values)):
+        places[value].append(place)
+    return [statistics.mean(places[value]) for value in values]
+
+
+def directions(found: Iterable[Predicted]) -> tuple[int, int]:
+    """Pairs of one chain that differ by :data:`APART` and are in the right order, and all such pairs."""
+    right = pairs = 0
+    for chain in _chains(found):
+        for a, b in combinations(chain, 2):
+            ratio = a.kernel.milliseconds / b.kernel.milliseconds
+            if max(ratio, 1 / ratio) >= APART:
+                pairs += 1
+                right += a.milliseconds != b.milliseconds and (a.milliseconds < b.milliseconds) == (ratio < 1)
+    return right, pairs
+
+
+def regrets(found: Iterable[Predicted]) -> list[float]:
+    """For each chain of several kernels the measured time of the one predicted fastest over the least one."""
+    return [
+        min(chain, key=lambda one: one.milliseconds).kernel.milliseconds / min(one.kernel.milliseconds for one in chain)
+        for chain in _chains(found)
+        if len(chain) > 1
+    ]
+
+
+def _chains(found: Iterable[Predicted]) -> list[list[Predicted]]:
+    chains: dict[tuple[str, str], list[Predicted]] = defaultdict(list)
+    for one in found:
+        chains[one.kernel.group, one.kernel.chain].append(one)
+    return list(chains.values())
+
+
+def summary(name: str, found: Sequence[Predicted]) -> dict[str, object]:
+    """One row: level, order, choice, intervals."""
+    level = [abs(one.ratio - 1) for one in found if not one.kernel.order_only]
+    rho = rank_correlation([one.milliseconds for one in found], [one.kernel.milliseconds for one in found])
+    right, pairs = directions(found)
+    regret = regrets(found)
+    inside = [one.inside for one in found if one.inside is not None]
+    return {
+        "set": name,
+        "kernels": len(found),
+        "Spearman": "-" if rho is None else round(rho, 3),
+        "MAPE %": percent(statistics.mean(level)),
+        "worst %": percent(max(level)),
+        "ratio": round(math.exp(statistics.mean(math.log(one.ratio) for one in found)), 2),
+        "direction": f"{right} of {pairs}",
+        "worst regret": round(max(regret), 2) if regret else "-",
+        "in the interval %": percent(sum(inside) / len(inside), 0) if inside else "-",
+    }
+
+
+def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
+    """Summaries of the sets, development and validation apart; KDA's by operator too."""
+    tables: dict[str, Table] = {}
+    for role in Role:
+        mine = [one for one in found if one.kernel.role is role]
+        groups: dict[str, list[Predicted]] = defaultdict(list)
+        for one in mine:
+            groups[one.kernel.group].append(one)
+            if one.kernel.group == "KDA":
+                groups[f"KDA {one.kernel.chain}"].append(one)
+        if groups:
+            tables[f"sets_{role}"] = [summary(name, group) for name, group in groups.items()]
+    return tables
+
+
+def interval_table(found: Sequence[Predicted]) -> Table:
+    """The half width that conformal intervals need on the development kernels, by class, and the one in use."""
+    errors: dict[tuple[str, Bound], list[float]] = defaultdict(list)
+    for one in found:
+        if one.kernel.role is Role.DEVELOPMENT and not one.kernel.sdk and not one.kernel.order_only:
+            errors[one.kernel.chip, one.bound].append(abs(math.log(one.ratio)))
+    return [
+        {
+            "chip": chip,
+            "bound by": str(bound),
+            "kernels": len(sizes),
+            "80 % of errors within %": percent(math.expm1(conformal(sizes)), 0),
+            "in use %": INTERVALS[chip, bound][0] if (chip, bound) in INTERVALS else "-",
+        }
+        for (chip, bound), sizes in sorted(errors.items())
+    ]
+
+
+def conformal(errors: Sequence[float]) -> float:
+    """The smallest error that at least ``COVERED * (n + 1)`` of ``n`` errors do not exceed; the greatest for few."""
+    ranked = sorted(errors)
+    return ranked[min(len(ranked), math.ceil(COVERED * (len(ranked) + 1))) - 1]
+
+
+def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str], None]) -> Table:
+    """Development sets with one rule less, or one fitted constant a fifth lower or higher."""
+    mine = [one for one in kernels if one.role is Role.DEVELOPMENT]
+    changes: dict[str, Change] = {"as it is": unchanged}
+    changes |= {name: partial(_without, **values) for name, values in RULES.items()}
+    changes |= {
+        f"{name} x{factor}": partial(_scaled, name=name, factor=factor) for name in FITTED for factor in (0.8, 1.2)
+    }
+    table: Table = []
+    for name, change in changes.items():
+        found, _ = predict_all(mine, cache, change)
+        row = summary(name, found)
+        table.append({"change": row.pop("set"), **row})
+        say(f"{name}: {row}")
+    return table
+
+
+def _without(params: TimelineParams, **values: bool | int) -> TimelineParams:
+    return replace(params, **values)  # type: ignore[arg-type]  # names and types stand in RULES
+
+
+def _scaled(params: TimelineParams, name: str, factor: float) -> TimelineParams:
+    return params.with_scaled(name, factor)
