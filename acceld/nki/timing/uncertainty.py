@@ -46,9 +46,9 @@ class ChangeClass(StrEnum):
 
 INTERVALS: dict[tuple[str, Bound], tuple[float, int]] = {
     ("trn1", Bound.TENSOR): (16.0, 10),
-    ("trn1", Bound.ELEMENTWISE): (29.0, 44),
-    ("trn1", Bound.DMA): (44.0, 13),
-    ("trn1", Bound.WAITING): (88.0, 7),
+    ("trn1", Bound.ELEMENTWISE): (32.0, 44),
+    ("trn1", Bound.DMA): (38.0, 13),
+    ("trn1", Bound.WAITING): (88.0, 6),
     ("trn2", Bound.TENSOR): (18.0, 22),
     ("trn2", Bound.ELEMENTWISE): (18.0, 33),
     ("trn2", Bound.DMA): (11.0, 24),
