@@ -189,8 +189,8 @@ MIGRATE_KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from sqlite_utils import Database
-from store import migrations as m
-from store.connection import connect_writer
+from acceld.store.schema import migrations as m
+from acceld.store.connection import connect_writer
 
 @m.migrations(name="m099_test")
 def later(db):
@@ -200,11 +200,11 @@ def later(db):
         "ALTER TABLE runs ADD COLUMN later TEXT",
         "UPDATE runs SET later = 'x'",
         "CREATE INDEX later_text ON later(text)",
-        "PRAGMA user_version = 2",
+        "PRAGMA user_version = 3",
     ):
         db.conn.execute(sql)
 
-m.SCHEMA_VERSION = 2
+m.SCHEMA_VERSION = 3
 path, place = Path(sys.argv[1]), 0
 while True:
     place += 1

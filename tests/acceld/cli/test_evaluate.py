@@ -76,7 +76,7 @@ def test_kernels_of_a_file_are_judged_in_order_and_a_cut_output_goes_on(tmp_path
         records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
         assert [one["id"] for one in records] == ["wrong", "wide", 3, 4]
         assert [one["status"] for one in records] == ["incorrect_numerical", "passed", "rejected", None]
-        assert records[1]["speedup"] > 1.2
+        assert records[1]["speedup"] > 1.0
         assert records[1]["source"] == "simulated"
         assert "no workload 'nowhere'" in records[3]["error"]
         assert table.splitlines()[1].split()[:2] == ["small_silu", "2"]

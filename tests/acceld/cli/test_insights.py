@@ -18,7 +18,6 @@ from tests.acceld.daemon.conftest import begun_store
 async def taught(folder: Path) -> Path:
     """A state folder whose memory holds an insight."""
     home = folder / ".acceld"
-    home.mkdir(mode=0o700)
     async with begun_store(home) as store:
         assert isinstance(store, Store)
         await store.change(write_insight, Insight("Wide rows", "Load more.", "slow", "fast", 1.3, InsightKind.POSITIVE))

@@ -61,8 +61,13 @@ def kernel(body: str, width: int = 1024, partitions: int = 128) -> str:
 
 
 SIGMOID = "s = nisa.activation(op=nl.sigmoid, data=t); y = nl.multiply(t, s)"
+SLOW = kernel(
+    "e = nisa.activation(op=nl.exp, data=t, scale=-1.0); d = nl.add(e, 1.0); r = nl.reciprocal(d); "
+    "s = nl.multiply(r, 1.0); y = nl.multiply(t, s)",
+    width=512,
+)
 GOOD = kernel(SIGMOID, width=1792)
-BEST = kernel(SIGMOID, width=7168)
+BEST = kernel(SIGMOID, width=512)
 WRONG = kernel("s = nisa.activation(op=nl.sigmoid, data=t, scale=-1.0); y = nl.multiply(t, s)")
 ILLEGAL = kernel(SIGMOID, partitions=256)
 CHEATING = "import os\n" + GOOD
@@ -102,7 +107,7 @@ async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
 
 async def test_good_edits_win_and_the_others_are_told_apart(store: Store, judge: Judge) -> None:
     silu = workload("silu", ())
-    root = baseline_kernel(silu, "nki_legacy")
+    root = replace(baseline_kernel(silu, "nki_legacy"), text=SLOW)
     parameters = SearchParameters(
         beam_width=2, plans=len(IDEAS), attempts=1, iterations=2, fixer_steps=1, memory="fifo", patience=0
     )

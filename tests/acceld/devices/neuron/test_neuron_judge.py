@@ -19,7 +19,7 @@ from acceld.model import Gate, Kernel, Source, Status
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu, stand_in_machine
 
 ONE = EvaluateConfig(slots=1, check_s=5.0)
-NARROWEST = KERNEL.replace("512", "32").replace("affine_range(4)", "affine_range(64)")
+NARROWEST = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)")
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 
 
