@@ -68,7 +68,7 @@ async def test_a_clock_that_goes_back_an_hour_ends_no_run(home: Home, monkeypatc
 async def test_a_submitted_run_goes_to_its_end_and_is_told_event_by_event(home: Home) -> None:
     async with serving(home) as (_, client):
         run = await client.send("POST", "/v1/runs", QUICK)
-        assert run["state"] == "queued"
+        assert run["state"] in ("queued", "running")  # a free place takes it at once
         row = await ended(client, run["id"])
         assert row["state"] == "finished"
         assert row["speedup"] == pytest.approx(100 / 81)
