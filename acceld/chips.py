@@ -26,7 +26,7 @@ MAX8_ELEMENTS = (8, 16384)
 FREE_AXES = 4
 """Axes of an engine's access pattern beside the partitions (architecture guides)."""
 LEGACY_RESERVED_SBUF_BYTES = 16 * 1024
-"""What the legacy compiler keeps for itself at the end of each partition (direct allocation guide)."""
+"""Bytes at the end of each partition that the legacy compiler keeps for itself (direct allocation guide)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class ChipSpec:
     base_ghz: float
     partitions: int
     product_row_bytes: int
-    """Of PSUM, a partition: what one matrix product may write. One bank; from NeuronCore-v4 on all of PSUM, for 4096
-    float32 or 8192 bfloat16 columns (isa, nc_matmul)."""
+    """Bytes of PSUM a partition that one matrix product may write: a bank; from NeuronCore-v4 on all of PSUM, which holds
+    4096 float32 or 8192 bfloat16 columns (isa, nc_matmul)."""
     sbuf_bytes_per_partition: int
     psum_banks: int
     psum_bank_bytes: int
@@ -59,7 +59,7 @@ class ChipSpec:
     dma_wire_bytes_per_us: float
     """One engine, what each byte of a descriptor takes."""
     dma_descriptor_us: float
-    """What each descriptor costs an engine beyond its bytes."""
+    """Time that each descriptor takes an engine beyond its bytes, in microseconds."""
     dma_long_row_bytes_per_us: float
     """One engine, the longest rows: where the rate saturates."""
     tensor_ramp_us: float

@@ -146,7 +146,7 @@ class CandidateEvaluated:
     gate: str | None = None
     bound: str = ""
     source: str | None = None
-    """Of the latency: ``simulated`` or ``measured``."""
+    """Origin of the latency: ``simulated`` or ``measured``."""
 
 
 @dataclass(frozen=True, slots=True)

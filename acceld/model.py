@@ -436,7 +436,7 @@ PRESETS: Mapping[str, SearchParameters] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a kind of proposer can do. The search, commands and screens ask for these, never for its name."""
+    """Capabilities of a kind of proposer. The search, commands and screens ask for these, never for its name."""
 
     uses_models: bool = False
     """Its proposals cost money, are drawn at random, and may read and teach the optimization memory."""
@@ -499,4 +499,4 @@ class Run:
     message: str = ""
     """Why it ended or waits."""
     exit_code: int = 0
-    """What commands that wait for it end with."""
+    """Exit code of commands that wait for it."""

@@ -465,7 +465,7 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
     """Do something beside the runs: its failure is logged and ends nothing else."""
     try:
         await work(*args, **kwargs)
-    except Exception:
+    except Exception:  # housekeeping may fail in any way, and must not end the runs beside it
         log.exception("%s failed", what)
 
 

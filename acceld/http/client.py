@@ -18,12 +18,12 @@ from acceld.home import Home
 
 KINDS = frozenset(EventKind)
 LOOK_S = 1.0
-"""How often a quiet stream of events looks whether another daemon serves the folder."""
+"""Seconds between two looks of a quiet event stream for another daemon that serves the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server listens, and the token it wants to be shown."""
+    """Address of a server, and the token that authorizes requests to it."""
 
     token: str
     socket_path: Path | None = None

@@ -55,7 +55,7 @@ class Meter:
 
     @property
     def lost(self) -> Usage:
-        """What failed requests used."""
+        """Return the tokens that failed requests used."""
         return self._lost
 
     def _of_failed(self, error: LLMError) -> Usage:

@@ -63,7 +63,7 @@ class Outcome:
     state: str
     message: str
     exit_code: int
-    """What commands that wait for the run end with."""
+    """Exit code of commands that wait for the run."""
     chip: str
     api: str
     source: str

@@ -75,7 +75,7 @@ class JailedExchange:
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """As :class:`acceld.devices.neuron.runtime.compiler.Exchange` says."""
+        """Exchange records with the jailed compile worker, as :class:`acceld.devices.neuron.runtime.compiler.Exchange` does."""
         request = {
             "command": [python, "-u", str(SCRIPTS / SCRIPT)],
             "environment": environment(named, folder, python),

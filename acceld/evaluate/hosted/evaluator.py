@@ -47,7 +47,7 @@ STRICT_TERMS = Terms(calls=24, least=11, budget_s=3.0, call_s=_CALL_S)
 _LEAST_CALLS = 3
 """Fewest calls of a session, for which the input batches must have room; enough where a call is a median of several launches."""
 _AMPLE_BYTES = 1 << 30
-"""Of inputs and outputs: where a device's clock is believed, no more is generated for more calls than the least."""
+"""Bytes of inputs and outputs beyond which a device whose clock is trusted gets the least number of timed calls only."""
 _EMPTY_CALLS = 40
 _REMEMBERED = 1024
 
@@ -257,7 +257,7 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
     async def _check(
         self, loaded: Workload, layout: Layout, draws: Sequence[Draw], bench: Bench, kept: Any
     ) -> list[Checked]:
-        """As the bench's, with the noise floors that are known, learning those that are not."""
+        """Check what the session's calls wrote, with the noise floors that are known, and store those that are not."""
         floors: dict[str, Any] = {}
         for variant in {draw.variant for draw in draws}:
             known = await asyncio.to_thread(self._floors.of_numpy, loaded, variant)

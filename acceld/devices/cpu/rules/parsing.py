@@ -59,7 +59,7 @@ def parse(source: str) -> Reader:
 
 
 class Reader:
-    """What a syntax tree holds: functions, ``#define``d texts, and every use of a name."""
+    """Collect a syntax tree's functions, ``#define``d texts, and every use of a name."""
 
     def __init__(self, root: Tree, source: str) -> None:
         self.source = source
@@ -277,7 +277,7 @@ def _field(node: Tree, name: str) -> Tree:
 
 
 def _parts(node: Tree) -> list[Tree]:
-    """What a node is made of, punctuation and comments aside."""
+    """Return the children of a node, without punctuation and comments."""
     return [one for one in node.named_children if one.type != "comment"]
 
 
@@ -288,7 +288,7 @@ def _check_whole(node: Tree) -> None:
 
 
 def _step(update: Expr, var: str) -> int:
-    """What a loop's update adds to its variable."""
+    """Return the step that a loop's update adds to its variable."""
     if update.kind == "unary" and update.op in ("++", "post++") and update.parts[0].op == var:
         return 1
     if update.kind == "assign" and update.op == "+=" and update.parts[0].op == var:
