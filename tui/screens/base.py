@@ -154,10 +154,9 @@ class ConsoleScreen(Screen[None]):
             text.append(
                 f" {figures.speedup(speedup)}", palette.good if figures.is_win(speedup, best.source) else palette.text
             )
-        cost = _money(run, row)
-        right = styled(cost, palette.muted)
-        text.append(" " * max(2, width - text.cell_len - right.cell_len - 1)).append_text(right)
-        return text
+        right = styled(_money(run, row), palette.muted)
+        room = width - text.cell_len - right.cell_len - 1
+        return text.append(" " * room).append_text(right) if room >= 2 else text  # whole or not at all
 
     def _banner_line(self, width: int) -> Text:
         return styled(f" {self.session.banner}", self.palette.warn)
