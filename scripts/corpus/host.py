@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -162,6 +163,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 )
                 for name, module in _front_end(api, session).modules().items():
                     self.made[name] = _stand_in(name, module, host)
+        for name, module in self.made.items():
+            parent, _, leaf = name.rpartition(".")
+            if parent in self.made:
+                setattr(self.made[parent], leaf, module)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -181,7 +186,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _stand_in(name: str, module: ModuleType, host: Host) -> ModuleType:
     made = _anything(name)
-    public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    public = {k: v for k, v in vars(module).items() if not k.startswith("_") and not isinstance(v, ModuleType)}
     made.__dict__.update({k: ApiName(name, k) if inspect.isroutine(v) else v for k, v in public.items()})
     if name in ("nki", "neuronxcc.nki"):
         made.__dict__.update({key: functools.partial(_decorate, host) for key in LAUNCHERS})
@@ -220,6 +225,8 @@ def _anything(name: str) -> ModuleType:
 def _missing(module: str, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name == "xla_model":
+        return importlib.import_module(f"{module}.{name}")
     if name == "xla_device":
         return lambda: "cpu"
     if name == "static_cast":
