@@ -70,7 +70,7 @@ def _trials(scratch: Path, only: Sequence[str]) -> list[Trial]:
     from scripts.corpus.nki_library import REPOSITORY, nki_library
 
     trials = [trial for source in SOURCES for trial in source(scratch)]
-    if not only or any(part in REPOSITORY and len(part) > 1 for part in only):
+    if not only or any(part in REPOSITORY for part in only):
         trials += nki_library(scratch)
     return trials
 

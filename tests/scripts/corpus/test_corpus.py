@@ -121,8 +121,8 @@ def test_the_command_keeps_outcomes_and_prints_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "scripts.corpus.__main__.SOURCES", (lambda scratch: [Trial("r", "a", lambda: (State.EQUAL, "0"))],)
+        "scripts.corpus.__main__.SOURCES", (lambda scratch: [Trial("somewhere", "a", lambda: (State.EQUAL, "0"))],)
     )
-    assert main(["--only", "r", "--jobs", "1", "--results", str(tmp_path / "corpus.json")]) == 0
-    assert "| r | 1 | 1 | 1 | 1 |" in capsys.readouterr().out
+    assert main(["--only", "somewhere", "--jobs", "1", "--results", str(tmp_path / "corpus.json")]) == 0
+    assert "| somewhere | 1 | 1 | 1 | 1 |" in capsys.readouterr().out
     assert [one.state for one in read(tmp_path / "corpus.json")] == [State.EQUAL]
