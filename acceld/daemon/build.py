@@ -134,7 +134,7 @@ class Builder:
             _check_reference(found, spec)
         elif spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
-        await asyncio.to_thread(self._proposer, spec.proposer, spec.search, found)
+        await asyncio.to_thread(self._proposer, spec, found)
         if spec.backend != SIMULATOR:
             await self._router.ready(spec.backend)
 
@@ -145,7 +145,7 @@ class Builder:
         root = await asyncio.to_thread(_root, found, spec)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
-        proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters, found)
+        proposer = await asyncio.to_thread(self._proposer, spec, found)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
@@ -181,10 +181,20 @@ class Builder:
             return load_workload(Path(folder))
         return workload(name, self._config.paths.workloads)
 
-    def _proposer(self, name: str, parameters: SearchParameters, found: Workload) -> Proposer:
+    def _proposer(self, spec: RunSpec, found: Workload) -> Proposer:
+        name, parameters = spec.proposer, spec.search
+        if parameters.strategy in TUNING and (name != "rules" or spec.backend != SIMULATOR):
+            raise UsageError(
+                f"the strategy {parameters.strategy} tunes rewrites by rules on the simulator",
+                hint="--proposer rules --backend simulator, or another --strategy.",
+            )
         if name == "rules":
-            from acceld.proposers.rules.proposer import RulesProposer
+            from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
+            if parameters.strategy in TUNING:
+                timed = partial(self._timed, spec)
+                limit = TIMED_A_PLAN * parameters.plans
+                return TunedRules(timed, TUNING[parameters.strategy], limit=limit, seed=parameters.seed)
             return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
@@ -208,6 +218,14 @@ class Builder:
             planner=parameters.planner,
             accuracy=accuracy_asked,
         )
+
+    async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
+        """The simulated latency of a kernel that is not run on data; None where it is no legal program."""
+        request = EvaluationRequest(
+            kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder, gate=Gate.TIMING
+        )
+        found = await self._router.evaluate(request)
+        return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
 
     def _calls(self) -> Calls:
         """All configured models as one client. ConfigError where there is none."""
