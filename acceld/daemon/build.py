@@ -27,11 +27,12 @@ from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, Kernel, Run, RunSpec, SearchParameters
+from acceld.model import PROPOSERS, Gate, Kernel, Run, RunSpec
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.interface import Problem, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
+from acceld.proposers.rules.tuner import Timed
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
 from acceld.search.control import RunControl
@@ -46,6 +47,11 @@ from acceld.store.reads.records import past_steering, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
+
+TUNING = {"tune": "beam", "evolve": "evolve"}
+"""The tuner's strategy for each of the search that tunes sequences of rewrites."""
+TIMED_A_PLAN = 20
+"""Kernels that a tuner times for each plan of a parent."""
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +199,7 @@ class Builder:
 
             if parameters.strategy in TUNING:
                 timed = partial(self._timed, spec)
-                limit = TIMED_A_PLAN * parameters.plans
+                limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
                 return TunedRules(timed, TUNING[parameters.strategy], limit=limit, seed=parameters.seed)
             return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
         if name != "llm":

@@ -70,8 +70,8 @@ STRATEGIES: Mapping[str, Callable[[SearchParameters], Strategy]] = {
     "best_of_n": lambda p: BestOfN(1, p.beam_width * p.plans, p.attempts, p.iterations),
     "reflexion": lambda p: Reflexion(1, 1, 1, p.plans * p.attempts * (1 + p.beam_width * (p.iterations - 1))),
     "random": lambda p: Strategy(p.beam_width, p.plans, p.attempts, p.iterations),
-    "tune": lambda p: Strategy(p.beam_width, p.plans, 1, p.iterations),
-    "evolve": lambda p: Strategy(p.beam_width, p.plans, 1, p.iterations),
+    "tune": lambda p: Strategy(p.beam_width, p.plans * p.attempts, 1, p.iterations),
+    "evolve": lambda p: Strategy(p.beam_width, p.plans * p.attempts, 1, p.iterations),
 }
 
 

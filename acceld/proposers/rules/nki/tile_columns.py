@@ -30,7 +30,6 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _ALLOWED = OPERATIONS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
 _LEAST_COLUMNS = 1024
-_WIDTHS = (1024, 512, 2048, 1792, 896, 3584, 4096)
 
 
 class TileColumns(Rule):
@@ -53,7 +52,7 @@ class TileColumns(Rule):
                 if wide:
                     yield self.refused(loop.line, wide, f"Take fewer columns at a time in loop {loop.variable}")
                 continue
-            widths = [width for width in _WIDTHS if wide.columns % width == 0 and width < wide.columns][:4]
+            widths = _widths(wide.columns)
             if widths:
                 scans = f", and {len(wide.scans)} scans go on from the last column of the piece before" * bool(
                     wide.scans
@@ -68,6 +67,12 @@ class TileColumns(Rule):
                     benefit=0.35 if wide.scans else 0.15,
                     gain_percent=(0.0, 50.0),
                 )
+
+
+def _widths(columns: int) -> list[int]:
+    """Widths of pieces worth trying, those near the least that pays for its fixed costs first."""
+    fitting = [width for width in range(512, columns // 2 + 1, 64) if columns % width == 0]
+    return sorted(fitting, key=lambda width: abs(width - _LEAST_COLUMNS))[:5]
 
 
 @dataclass(frozen=True)
@@ -221,8 +226,8 @@ def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
     count = "sequential_range" if wide.scans else "affine_range"
     lines.append(f"{outer}for {piece} in {language}.{count}({wide.columns // width}):")
     edits = Edits(kernel.source)
-    start = kernel.line_start(loop.items[0].start)
-    edits.replace(start, kernel.after_line(loop.items[-1].end), "\n".join([*lines, *body]) + "\n")
+    first = kernel.line_start(loop.items[0].start)
+    edits.replace(first, kernel.after_line(loop.items[-1].end), "\n".join([*lines, *body]) + "\n")
     return edits.apply()
 
 
@@ -231,8 +236,8 @@ def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, pi
     edits = Edits(kernel.source[one.start : one.end])
 
     def put(node: cst.CSTNode, text: str) -> None:
-        start, end = kernel.span(node)
-        edits.replace(start - one.start, end - one.start, text)
+        first, last = kernel.span(node)
+        edits.replace(first - one.start, last - one.start, text)
 
     for access in {id(found.node): found for found in accesses(one)}.values():
         if not _covers(access, columns):
