@@ -79,7 +79,7 @@ def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Stages]:
         first, rest = tuple(items[:cut]), tuple(items[cut:])
         shared = written(first) & read(rest)
         has_products = any(one.op in _PRODUCTS for one in flatten(first))
-                if has_products and isinstance(items[cut - 1], Loop) and shared and _apart(kernel, loop, first, rest):
+        if has_products and isinstance(items[cut - 1], Loop) and shared and _apart(kernel, loop, first, rest):
             yield _Stages(loop, first, rest, tuple(sorted(shared)))
 
 
