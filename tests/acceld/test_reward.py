@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -151,3 +152,12 @@ def test_a_thousand_rewards_are_those_of_acceld_evaluate(silu: str, tmp_path: Pa
             record["latency_us"],
             record["speedup"],
         )
+
+
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(from acceld\.reward.*?)\n```\n\n\| for", page, re.DOTALL)
+    shared: dict[str, object] = {}
+    exec(compile(example, "docs/agents.md", "exec"), shared)  # noqa: S102  # our own page
+    assert "['passed', 'no_code'] [1.0, -1.0]" in capsys.readouterr().out
+    assert shared["more"] == {"status": "passed", "speedup": 1.0}
