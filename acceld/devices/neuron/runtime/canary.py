@@ -73,7 +73,7 @@ async def fails(core: Core, compiled: Compiled, start: Start) -> str:
 
     DeviceError where it can not run at all.
     """
-    with tempfile.TemporaryDirectory(prefix="acceld-canary-") as folder:
+    with tempfile.TemporaryDirectory(prefix="acceld-canary-", ignore_cleanup_errors=True) as folder:
         runner = await start(core, Path(folder))
         try:
             bad = await runner.load(compiled, INPUTS, OUTPUTS, deadline_s=DEADLINE_S)
