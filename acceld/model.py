@@ -226,7 +226,7 @@ class Profile:
     notes: tuple[str, ...] = ()
     samples_us: tuple[float, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-    """The whole timeline or raw summary as JSON-able data (dearest lines, critical path, knobs)."""
+    """The whole timeline or raw summary as JSON-able data (hot spots, critical path, knobs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +372,7 @@ class Insight:
     id: int = 0
 
 
-StrategyName = Literal["beam", "best_of_n", "reflexion", "random"]
+StrategyName = Literal["beam", "best_of_n", "reflexion", "random", "tune", "evolve"]
 MemoryPolicy = Literal["off", "fifo", "random", "value"]
 
 

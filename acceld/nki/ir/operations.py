@@ -30,6 +30,9 @@ UNARY_ALU_OPS = frozenset({"rsqrt", "abs", "square", "relu"})
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
 """ALU functions that the first NeuronCores lack, with the first that has them."""
 
+RANDOM = frozenset({"dropout", "random"})
+"""Operations that give other numbers each time."""
+
 REDUCE_OPS = frozenset(
     "add subtract multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
 )
