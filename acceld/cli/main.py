@@ -52,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "export": Command("export", "history", "the history as data sets for training or other tools"),
     "import": Command("import_", "history", "workloads and results of other projects"),
     "verify": Command("verify", "history", "judge stored winners again, strictly; 7 where one no longer holds"),
+    "ci": Command("ci", "history", "verify the kernels that a branch changed; 7 where one is wrong or too slow"),
     "calibrate": Command("calibrate", "history", "how far the simulator is off on this machine"),
     "query": Command("query", "history", "plain SQL over the history, read-only"),
     "start": Command("start", "daemon", "start the daemon"),
