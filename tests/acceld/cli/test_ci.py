@@ -15,7 +15,7 @@ from acceld.errors import ConfigError
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu
 
 ROOT = Path(__file__).parents[3]
-SLOW = KERNEL.replace("512", "32").replace("affine_range(4)", "affine_range(64)")
+SLOW = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)")
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 
 
