@@ -67,6 +67,7 @@ COMMANDS: dict[str, Command] = {
     "db": Command("db", "setup", "copy, check, shrink or prune the history"),
     "clean": Command("clean", "setup", "remove data sets and, with --all, whatever else can be made again"),
     "mcp": Command("mcp", "agents", "the tools for coding agents, over the Model Context Protocol"),
+    "skill": Command("skill", "agents", "tell a coding agent when to use acceld, and how"),
     "web": Command("web", "daemon", "the terminal UI in a browser, on loopback"),
     "pause": Command("steer", "steer", "stop before the next step"),
     "resume": Command("steer", "steer", "go on"),
