@@ -222,6 +222,14 @@ class HooksConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    """OpenTelemetry spans and metrics of runs, calls, evaluations and the queue."""
+
+    endpoint: str = _key("", "OTLP over HTTP, such as http://127.0.0.1:4318; empty: off", trusted=True)
+    interval_s: float = _key(15.0, "how often metrics are sent")
+
+
+@dataclass(frozen=True, slots=True)
 class PathsConfig:
     """Further folders, relative to the file that names them."""
 
@@ -244,6 +252,7 @@ class Config:
     watch: WatchConfig = field(default_factory=WatchConfig)
     tui: TuiConfig = field(default_factory=TuiConfig)
     hooks: HooksConfig = field(default_factory=HooksConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
 
 
