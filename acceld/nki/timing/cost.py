@@ -238,12 +238,15 @@ class CostModel:
     # element-wise engines
 
     def _scalar_us(self, cycles: float) -> float:
-        cycles += self.params.min_interval_cycles + min(cycles, self.params.scalar_drain_cycles)
-        return cycles / self.chip.scalar_ghz / 1000
+        return self._occupied(cycles, self.params.scalar_drain_cycles) / self.chip.scalar_ghz / 1000
 
     def _vector_us(self, cycles: float) -> float:
-        cycles += self.params.min_interval_cycles + min(cycles, self.params.vector_drain_cycles)
-        return cycles / self.chip.vector_ghz / 1000
+        return self._occupied(cycles, self.params.vector_drain_cycles) / self.chip.vector_ghz / 1000
+
+    def _occupied(self, cycles: float, drain: int) -> float:
+        """Return the cycles an instruction occupies its engine: at least an interval, then what the pipeline drains."""
+        interval = self.params.min_interval_cycles
+        return max(interval, cycles) + min(cycles, interval + drain)
 
     def _elementwise(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], handed_over: bool
