@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 from acceld.errors import AcceldError
 from acceld.nki.timing.parameters import FITTED, LEGACY_2_20, TimelineParams, default_params
 from acceld.nki.timing.timeline import timeline
-from acceld.nki.timing.uncertainty import INTERVALS, Bound, bound_of
+from acceld.nki.timing.uncertainty import INTERVALS, PAIRED_PERCENT, Bound, bound_of
 from scripts.simbench.accuracy import percent
 from scripts.simbench.measured_sets import Measured, Role
 from scripts.simbench.tables import Table
@@ -32,6 +32,8 @@ RULES = {
     "turned loads element by element": {"turns_on_tensor_engine": False},
     "SBUF without what the compiler keeps": {"sbuf_kept_bytes": 0},
     "engines strictly in order": {"window": 0},
+    "a window of 64 instructions": {"window": 64},
+    "short loops run as written": {"merged_iterations": 0},
 }
 """What an ablation takes away."""
 
@@ -162,6 +164,25 @@ def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
         if groups:
             tables[f"sets_{role}"] = [summary(name, group) for name, group in groups.items()]
     return tables
+
+
+def paired_table(found: Sequence[Predicted]) -> Table:
+    """How many pairs of one chain are called faster by more than a paired band, and how many of those are faster.
+
+    Pairs that were measured equal count as wrong.
+    """
+    table: Table = []
+    for role, band in product(Role, sorted({*PAIRED_PERCENT.values()})):
+        called = right = 0
+        for chain in _chains(one for one in found if one.kernel.role is role):
+            for a, b in combinations(sorted(chain, key=lambda one: one.milliseconds), 2):
+                if b.milliseconds > a.milliseconds * (1 + band / 100):
+                    called += 1
+                    right += a.kernel.milliseconds < b.kernel.milliseconds
+        if called:
+            share = percent(right / called)
+            table.append({"sets": str(role), "band %": band, "called faster": called, "are faster": right, "%": share})
+    return table
 
 
 def interval_table(found: Sequence[Predicted]) -> Table:

@@ -59,6 +59,14 @@ class TimelineParams:
     half_use: float = 0.55
     """Use of the tensor engine below which it runs at half its rate, where it throttles."""
 
+    # what a calibration changes; 1 is the published model
+    overhead_factor: float = 1.0
+    """Multiplies what each instruction takes beyond its elements, but for the documented least interval."""
+    transfer_factor: float = 1.0
+    """Multiplies the time of DMA transfers."""
+    calibrated_on: int = 0
+    """Kernels of this machine that the factors were fitted on; 0 for the published model."""
+
     # choices of structure
     value_numbering: bool = True
     """Same operation on same values is one instruction."""
@@ -75,6 +83,11 @@ class TimelineParams:
     other (on trn1 bmm's vector engine copies nothing while DMA is what it waits for)."""
     small_operand_elements: int = 8
     """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
+
+    @property
+    def label(self) -> str:
+        """The compiler model, and on how many kernels it was calibrated."""
+        return f"{self.model}, calibrated on {self.calibrated_on} kernels" if self.calibrated_on else self.model
 
     def to_json(self) -> dict[str, Any]:
         """All knobs by name."""
