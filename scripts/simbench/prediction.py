@@ -16,7 +16,7 @@ from acceld.errors import AcceldError
 from acceld.nki.timing.parameters import FITTED, LEGACY_2_20, TimelineParams, default_params
 from acceld.nki.timing.timeline import timeline
 from acceld.nki.timing.uncertainty import INTERVALS, PAIRED_PERCENT, Bound, bound_of
-from scripts.simbench.accuracy import percent
+from scripts.simbench.accuracy import percent, rank_correlation
 from scripts.simbench.measured_sets import Measured, Role
 from scripts.simbench.tables import Table
 
@@ -25,7 +25,7 @@ APART = 1.10
 COVERED = 0.8
 """Share of kernels that an interval should hold."""
 WORKERS = 2
-RULES = {
+RULES: dict[str, dict[str, bool | int]] = {
     "without value numbering": {"value_numbering": False},
     "without fused loops": {"fuse_loops": False},
     "without spills": {"spills": False},
@@ -87,20 +87,6 @@ def predict_all(
     with ProcessPoolExecutor(WORKERS) as pool:
         found = list(pool.map(partial(predict, cache=cache, change=change), kernels, chunksize=4))
     return [one for one in found if isinstance(one, Predicted)], [one for one in found if isinstance(one, str)]
-
-
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's, equal values at their mean rank; None where one side has a single value."""
-    if len(set(a)) < 2 or len(set(b)) < 2:
-        return None
-    return statistics.correlation(_ranks(a), _ranks(b))
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    places: dict[float, list[int]] = defaultdict(list)
-    for place, value in enumerate(sorted(values)):
-        places[value].append(place)
-    return [statistics.mean(places[value]) for value in values]
 
 
 def directions(found: Iterable[Predicted]) -> tuple[int, int]:
