@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -199,7 +199,7 @@ def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str]
     """Development sets with one rule less, or one fitted constant a fifth lower or higher."""
     mine = [one for one in kernels if one.role is Role.DEVELOPMENT]
     changes: dict[str, Change] = {"as it is": unchanged}
-    changes |= {name: partial(_without, **values) for name, values in RULES.items()}
+    changes |= {name: partial(_without, values=values) for name, values in RULES.items()}
     changes |= {
         f"{name} x{factor}": partial(_scaled, name=name, factor=factor) for name in FITTED for factor in (0.8, 1.2)
     }
@@ -212,7 +212,7 @@ def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str]
     return table
 
 
-def _without(params: TimelineParams, **values: bool | int) -> TimelineParams:
+def _without(params: TimelineParams, values: Mapping[str, bool | int]) -> TimelineParams:
     return replace(params, **values)  # type: ignore[arg-type]  # names and types stand in RULES
 
 
