@@ -172,27 +172,41 @@ def paired_table(found: Sequence[Predicted]) -> Table:
 
 
 def interval_table(found: Sequence[Predicted]) -> Table:
-    """The half width that conformal intervals need on the development kernels, by class, and the one in use."""
-    errors: dict[tuple[str, Bound], list[float]] = defaultdict(list)
+    """The half width that intervals need on the development kernels, by class, and the one in use."""
+    errors: dict[tuple[str, Bound], dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in found:
-        if one.kernel.role is Role.DEVELOPMENT and not one.kernel.sdk and not one.kernel.order_only:
-            errors[one.kernel.chip, one.bound].append(abs(math.log(one.ratio)))
+        kernel = one.kernel
+        if kernel.role is Role.DEVELOPMENT and not kernel.sdk and not kernel.order_only:
+            errors[kernel.chip, one.bound][kernel.group, kernel.chain].append(abs(math.log(one.ratio)))
     return [
         {
             "chip": chip,
             "bound by": str(bound),
-            "kernels": len(sizes),
-            "80 % of errors within %": percent(math.expm1(conformal(sizes)), 0),
+            "kernels": sum(map(len, chains.values())),
+            "chains": len(chains),
+            "80 % of errors within %": percent(math.expm1(half_width(chains.values())), 0),
             "in use %": INTERVALS[chip, bound][0] if (chip, bound) in INTERVALS else "-",
         }
-        for (chip, bound), sizes in sorted(errors.items())
+        for (chip, bound), chains in sorted(errors.items())
     ]
 
 
-def conformal(errors: Sequence[float]) -> float:
-    """The smallest error that at least ``COVERED * (n + 1)`` of ``n`` errors do not exceed; the greatest for few."""
-    ranked = sorted(errors)
-    return ranked[min(len(ranked), math.ceil(COVERED * (len(ranked) + 1))) - 1]
+def half_width(chains: Iterable[Sequence[float]]) -> float:
+    """The error that an interval must allow: the wider of what kernels and what chains need.
+
+    Of ``n`` kernels at least ``COVERED * (n + 1)`` lie within it (conformal), and :data:`COVERED` of them where each chain
+    counts the same: a new kernel is of a new chain, and kernels of one chain err alike.
+    """
+    groups = list(chains)
+    ranked = sorted(error for errors in groups for error in errors)
+    by_kernel = ranked[min(len(ranked), math.ceil(COVERED * (len(ranked) + 1))) - 1]
+    weighed = sorted((error, 1 / len(errors) / len(groups)) for errors in groups for error in errors)
+    total = 0.0
+    for error, weight in weighed:
+        total += weight
+        if total >= COVERED - 1e-9:
+            return max(error, by_kernel)
+    raise ValueError("no errors")
 
 
 def ablation_table(kernels: Sequence[Measured], cache: Path, say: Callable[[str], None]) -> Table:

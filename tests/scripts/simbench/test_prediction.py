@@ -9,8 +9,8 @@ from scripts.simbench.accuracy import leave_one_out, rank_correlation
 from scripts.simbench.measured_sets import Measured, Role
 from scripts.simbench.prediction import (
     Predicted,
-    conformal,
     directions,
+    half_width,
     interval_table,
     paired_table,
     regrets,
@@ -52,10 +52,17 @@ def test_regret_is_of_the_kernel_predicted_fastest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("errors", "width"), [([1, 2, 3, 4, 5, 6, 7, 8, 9], 8), ([5, 1, 4, 2], 5), ([3], 3), (list(range(1, 20)), 16)]
+    ("chains", "width"),
+    [
+        ([[1, 2, 3, 4, 5, 6, 7, 8, 9]], 8),
+        ([[5, 1, 4, 2]], 5),
+        ([[9], [1] * 100], 9),
+        ([[9], [1], [1], [1], [1]], 9),
+        ([[9], [3], [1], [1], [1], [1], [1], [1], [1]], 3),
+    ],
 )
-def test_an_interval_holds_four_of_five_and_one_more(errors: list[float], width: float) -> None:
-    assert conformal(errors) == width
+def test_an_interval_holds_four_of_five_kernels_and_chains(chains: list[list[float]], width: float) -> None:
+    assert half_width(chains) == width
 
 
 def test_what_only_validates_widens_no_interval() -> None:
