@@ -30,6 +30,9 @@ MODULES = (
     "consume_psum",
     "fold_scalars",
     "place_engine",
+    "split_products",
+    "tile_columns",
+    "pipeline_stages",
 )
 """Modules of :data:`NKI` that hold a rule, as ``RULE``."""
 
