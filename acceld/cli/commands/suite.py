@@ -214,9 +214,9 @@ def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) ->
         except AcceldError as error:
             found[label] = (None, error.message)
             continue
-        passed = verdict["status"] == "passed"
-        found[label] = (verdict["latency_us"] if passed else None, "" if passed else verdict["status"])
-        say(f"{path.name}: {verdict['status']}, {figures.duration(verdict['latency_us'])}")
+        latency_us = (verdict.get("profile") or {}).get("latency_us") if verdict["status"] == "passed" else None
+        found[label] = (latency_us, "" if latency_us is not None else verdict["status"])
+        say(f"{path.name}: {verdict['status']}, {figures.duration(latency_us)}")
     return found
 
 
