@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_
 
 from acceld import plugins, trust
 from acceld.errors import ConfigError, did_you_mean
-from acceld.model import SEARCH_OPTIONS, StrategyName
+from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
 from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
@@ -62,7 +62,10 @@ class SearchConfig:
     seed: int = _option("seed")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
     show_simulated: bool = _option("show_simulated")
-    fixer_steps: int = _option("fixer_steps")
+    knowledge: KnowledgeLevel = _option("knowledge")
+    fixer_steps: int | None = _key(
+        None, "repairs a failed candidate may get; default: 2 where models propose, but for the preset paper"
+    )
     patience: int = _option("patience")
     target_percent: float | None = _option("target_percent")
     max_usd_per_percent: float | None = _option("max_usd_per_percent")

@@ -58,7 +58,7 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
     if not PROPOSERS[spec.proposer].uses_models:
         raise UsageError("rules propose: nothing is sent to anybody", hint="--proposer llm shows what models would get")
     found = load_workload(spec.workload_folder)
-    requests = asyncio.run(_requests(spec, settings, home, found))
+    requests = asyncio.run(requests_of(spec, settings, home, found))
     lines = [_line(request, settings) for request in requests]
     if as_json:
         print_json({"workload": spec.workload, "prompts": lines})
@@ -73,7 +73,8 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
     return 0
 
 
-async def _requests(spec: RunSpec, settings: Config, home: Home, found: Workload) -> list[CompletionRequest]:
+async def requests_of(spec: RunSpec, settings: Config, home: Home, found: Workload) -> list[CompletionRequest]:
+    """Return the first request of each role, none of them sent."""
     from acceld.daemon.build import problem_of
     from acceld.evaluate.baselines import baseline_kernel
 
@@ -81,7 +82,13 @@ async def _requests(spec: RunSpec, settings: Config, home: Home, found: Workload
     library = PromptLibrary([*map(Path, settings.paths.prompts), prompts_folder()])
     search = spec.search
     proposer = LLMProposer(
-        client, roles, library, plans=search.plans, fixer_steps=search.fixer_steps, planner=search.planner
+        client,
+        roles,
+        library,
+        plans=search.plans,
+        fixer_steps=search.fixer_steps,
+        planner=search.planner,
+        knowledge=search.knowledge,
     )
     problem = problem_of(found, spec.chip, spec.api)
     if search.from_reference:

@@ -181,7 +181,8 @@ def judge_errors(
             limit = tolerance
         words = tolerance.complaint(found)
         if words and not complaint:
-            complaint = f"output {number}: {words}"
+            name = f"{number} ({workload.outputs[number]})" if number < len(workload.outputs) else str(number)
+            complaint = f"output {name}: {words}" + (f"; {found.place}" if found.place else "")
     assert limit is not None, "a workload has at least one output"
     check = Check(
         name=trial.name,

@@ -18,7 +18,7 @@ import numpy as np
 
 from acceld.errors import UsageError
 from acceld.evaluate.correctness import datasets
-from acceld.evaluate.correctness.metrics import compare
+from acceld.evaluate.correctness.metrics import compare, place_of
 from acceld.evaluate.sandbox.messages import clean, failure_record, send, unpack
 from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim
@@ -29,6 +29,8 @@ from acceld.nki.ir.program import Program
 from acceld.nki.verify import output_coverage
 
 _NOTICES = 50
+_SURELY_RIGHT = 1e-6
+"""Relative L2 error up to which nobody asks where an output is wrong."""
 
 
 def inspect(request: bytes, reply: int) -> None:
@@ -82,10 +84,11 @@ def attempt(request: bytes, reply: int) -> None:
         )
         seconds["execute"] = time.monotonic() - started
         started = time.monotonic()
-        errors = [
-            compare(got.reshape(want.shape), want).plain()
-            for got, (want, _) in zip(outputs, datasets.read_expected(folder), strict=True)
-        ]
+        errors, places = [], []
+        for got, (want, _) in zip(outputs, datasets.read_expected(folder), strict=True):
+            found = compare(got.reshape(want.shape), want)
+            errors.append(found.plain())
+            places.append(place_of(got.reshape(want.shape), want) if found.rel_l2 > _SURELY_RIGHT else "")
         seconds["check"] = time.monotonic() - started
     except (KernelFailure, UsageError) as error:
         send(reply, {**failure_record(error), "status": _running_status(error).value})
@@ -96,7 +99,7 @@ def attempt(request: bytes, reply: int) -> None:
         send(reply, {**_defect(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
         finite = [[one if math.isfinite(one) else None for one in found] for found in errors]
-        send(reply, {"errors": finite, "seconds": seconds})
+        send(reply, {"errors": finite, "places": places, "seconds": seconds})
 
 
 def _readable(program: Program) -> Program:
