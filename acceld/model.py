@@ -373,7 +373,7 @@ class Insight:
 
 
 KnowledgeLevel = Literal["none", "calls", "full"]
-StrategyName = Literal["beam", "best_of_n", "reflexion", "random"]
+StrategyName = Literal["beam", "best_of_n", "reflexion", "random", "tune", "evolve"]
 MemoryPolicy = Literal["off", "fifo", "random", "value"]
 
 

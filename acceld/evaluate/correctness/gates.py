@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import math
 import secrets
 from collections import OrderedDict, deque
@@ -60,18 +61,24 @@ def fresh_seed() -> int:
 class Seeds:
     """The secret seeds of one run: the same for the same trial, unknown to everybody until drawn."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: bytes = b"") -> None:
+        """With a ``secret`` the seeds follow from it, so that another process draws the same."""
+        self._secret = secret
         self._drawn: dict[str, int] = {}
 
     def seed(self, name: str) -> int:
         """The run's seed for a trial, drawn the first time."""
+        if self._secret:
+            return int.from_bytes(hmac.digest(self._secret, name.encode(), "sha256")[:8], "big") >> 1
         return self._drawn.setdefault(name, fresh_seed())
 
 
 class RunSeeds:
     """The secret seeds of each run on each workload; the runs used last are remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: bytes = b"") -> None:
+        """With a ``secret`` the seeds follow from it, the run and the workload."""
+        self._secret = secret
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
     def of(self, run: int, workload: Workload) -> Seeds:
@@ -79,7 +86,8 @@ class RunSeeds:
         if not run:
             return Seeds()
         key = (run, workload.hash)
-        found = self._of.pop(key, None) or Seeds()
+        secret = hmac.digest(self._secret, f"{run}\0{workload.hash}".encode(), "sha256") if self._secret else b""
+        found = self._of.pop(key, None) or Seeds(secret)
         self._of[key] = found
         while len(self._of) > _REMEMBERED:
             self._of.popitem(last=False)

@@ -80,7 +80,7 @@ class Checker:
         return (
             await self._timer.confirm(case)
             or await self._try_all(case, seeds)
-            or await self._try_hidden(case)
+            or await self._try_hidden(case, seeds)
             or await self._admit(case)
         )
 
@@ -113,21 +113,22 @@ class Checker:
         case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
         return failed
 
-    async def _try_hidden(self, case: TracedCase) -> Failed | None:
+    async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
         """The same source at the shapes it was not told of; None where it is right there too."""
         for values in case.workload.hidden:
-            if (failed := await self._elsewhere(case, values)) is not None:
+            if (failed := await self._elsewhere(case, values, seeds)) is not None:
                 return failed
         return None
 
-    async def _elsewhere(self, case: TracedCase, values: Mapping[str, int]) -> Failed | None:
+    async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(case.request, shaped), ", ".join(f"{name}={size}" for name, size in values.items())
         try:
             failed = await self._timer.time(there, shaped.kernel_arguments())
             if failed is not None:
                 return replace(failed, failure=placed(failed.failure, where))
-            failed = await self._try(there, Trial(OWN, fresh_seed()), Gate.STRICT)
+            seed = seeds.seed(f"hidden/{where}") if self._share_data else fresh_seed()
+            failed = await self._try(there, Trial(OWN, seed), Gate.STRICT)
         finally:
             there.close()
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
