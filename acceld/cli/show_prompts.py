@@ -13,7 +13,7 @@ from acceld.errors import UsageError
 from acceld.home import Home
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
-from acceld.llm.settings import KEY_VARIABLES, ModelSettings
+from acceld.llm.settings import PROVIDERS, ModelSettings
 from acceld.model import PROPOSERS, Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
 from acceld.proposers.interface import (
     AttemptRequest,
@@ -154,7 +154,9 @@ def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> 
 def _line(request: CompletionRequest, settings: Config) -> dict[str, Any]:
     model = ModelSettings.from_config(request.model, settings.models[request.model], settings.llm)
     endpoint = model.base_url or f"{model.provider}'s own endpoint"
-    variable = model.key_env or ("" if model.base_url else KEY_VARIABLES[model.provider])
+    known = PROVIDERS.get(model.provider)
+    usual = known.key_variable if known and (known.own_places or not model.base_url) else ""
+    variable = model.key_env or usual
     return {
         "role": request.role,
         "model": request.model,
