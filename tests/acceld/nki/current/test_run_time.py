@@ -172,3 +172,23 @@ def kernel(x):
 def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another() -> None:
     with pytest.raises(KernelFailure, match="NKI has it"):
         elementwise("nisa.rand_get_state(dst=made)")
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_what_is_folded_does_not_depend_on_where_the_elements_are_dropped(width: int) -> None:
+    """A destination with a step of 0 keeps one element a partition; the sum is of all of them."""
+    body = f"""
+@nki.jit
+def kernel(x):
+    dropped = nl.ndarray((128, {width}), dtype=nl.float32)
+    total = nl.ndarray((128, 1), dtype=nl.float32)
+    nisa.activation_reduce(
+        dst=dropped.ap(pattern=[[{width}, 128], [0, 64]]), op=nl.square, data=nl.load(x), reduce_op=nl.add,
+        reduce_res=total)
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, total)
+    return out
+"""
+    x = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+    program = trace(PRELUDE + body, [TensorSpec((128, 64), "float32")], api="nki", chip="trn2")
+    np.testing.assert_allclose(execute(program, [x])[0], np.square(x).sum(1, keepdims=True), rtol=1e-5)
