@@ -11,6 +11,7 @@ from acceld.config import EvaluateConfig
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admit
+from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import HINTS, near, placed
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
@@ -155,7 +156,7 @@ class Checker:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
             verdict = judge_errors(loaded, trial, tried.errors, data.floors, None)
-            if not verdict.check.passed and verdict.errors.finite:
+            if not verdict.check.passed and (verdict.errors.finite or is_banded(trial.variant)):
                 noise = await self._noise_of_baseline(case, data, trial)
                 verdict = judge_errors(loaded, trial, tried.errors, data.floors, noise)
                 if near(verdict.check):
@@ -163,8 +164,8 @@ class Checker:
                     verdict = judge_errors(loaded, trial, tried.errors, floors or data.floors, noise)
         return case.judged(verdict, gate, HINTS.get(trial.variant, ""))
 
-    async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> Errors | None:
-        """Return the errors of the workload's baseline on a variant, measured on ``data`` the first time.
+    async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
+        """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.
 
         None where it has no baseline in this API, or one that does not run or is wrong.
         """
