@@ -100,7 +100,9 @@ class RoleConfig:
     models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
     max_output_tokens: int = _key(16_384, "longest answer")
     temperature: float | None = _key(None, "left to the provider where not set")
-    tools: bool = _key(False, "for the executor: look up, trace, profile and check inside an attempt, within [llm.tools]")
+    tools: bool = _key(
+        False, "for the executor: look up, trace, profile and check inside an attempt, within [llm.tools]"
+    )
     batch: bool = _key(False, "use the provider's batch mode: half the price, answers within a day")
 
 
