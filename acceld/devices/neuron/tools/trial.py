@@ -324,6 +324,8 @@ async def try_machine(
     from acceld.evaluate.sandbox.ladder import probe_level
 
     found = await asyncio.to_thread(find_neuron)
+    if named := tuple(dict.fromkeys(filter(None, (compile_python, runner_python)))):
+        found = await asyncio.to_thread(find_neuron, tuple(dict.fromkeys((*found.pythons, *named))))
     if not api:
         legacy = instance().startswith("trn1") or not any(one.real and one.name == "nki" for one in found.packages)
         api = "nki_legacy" if legacy else "nki"
