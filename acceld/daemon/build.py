@@ -250,6 +250,7 @@ class Builder:
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
             planner=parameters.planner,
+            knowledge=parameters.knowledge,
             accuracy=accuracy_asked,
         )
 
