@@ -121,6 +121,36 @@ def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kerne
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A call of a model that was answered, as it was sent and answered."""
+
+    role: str
+    model: str
+    system: str
+    user: str
+    reasoning: str
+    answer: str
+    tags: Mapping[str, Any]
+
+
+def answered_calls(connection: sqlite3.Connection, run: int) -> list[AnsweredCall]:
+    """Return the answered calls of a run, in order."""
+    found = connection.execute(
+        "SELECT l.role, l.model, s.text AS system, u.text AS user, l.reasoning, l.answer, l.parameters FROM llm_calls l "
+        "JOIN texts s ON s.sha256 = l.system_sha256 JOIN texts u ON u.sha256 = l.user_sha256 "
+        "WHERE l.run = ? AND l.outcome = 'answered' ORDER BY l.id",
+        (run,),
+    )
+    return [
+        AnsweredCall(
+            row["role"], row["model"], row["system"], row["user"], row["reasoning"] or "", row["answer"] or "",
+            rows.load(row["parameters"]).get("tags", {}),
+        )
+        for row in found
+    ]  # fmt: skip
+
+
 def load_evaluations(
     connection: sqlite3.Connection, numbers: Iterable[int], details: bool = True
 ) -> dict[int, Evaluation]:

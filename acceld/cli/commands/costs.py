@@ -47,20 +47,40 @@ def run(arguments: argparse.Namespace) -> int:
         [
             ("models", usd(found["cost_usd"], found["unpriced_calls"])),
             ("calls", f"{found['calls']}, {found['failed_calls']} failed, {found['unpriced_calls']} without a price"),
-            ("tokens", f"{found['input_tokens']} in ({found['cached_tokens']} cached), {found['output_tokens']} out"),
+            (
+                "tokens",
+                f"{found['input_tokens']} in ({found['cached_tokens']} cached, {cached_percent(found)}), {found['output_tokens']} out",
+            ),
             ("under way", usd(found["reserved_usd"])),
         ]
     )
     if lines:
         columns = [name for name in (*FIGURES, "tries", "repaired") if name in lines[0]]
+        shares = "cached_tokens" in columns
         rows = [
-            [str(line[arguments.by]), *(str(line[name] or 0) for name in columns), usd(line["cost_usd"])]
+            [
+                str(line[arguments.by]),
+                *(str(line[name] or 0) for name in columns),
+                *([cached_percent(line)] if shares else []),
+                usd(line["cost_usd"]),
+            ]
             for line in lines
         ]
-        headers = [arguments.by, *(name.replace("_", " ") for name in columns), "USD"]
+        headers = [
+            arguments.by,
+            *(name.replace("_", " ") for name in columns),
+            *(["hit rate"] if shares else []),
+            "USD",
+        ]
         print()
         print_table(rows, headers, right=frozenset(range(1, len(headers))))
     return 0
+
+
+def cached_percent(line: Mapping[str, Any]) -> str:
+    """Share of the prompt that came from the provider's cache; ``-`` where nothing was read."""
+    read = line["input_tokens"] or 0
+    return f"{100.0 * (line['cached_tokens'] or 0) / read:.0f} %" if read else "-"
 
 
 def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:
