@@ -134,6 +134,29 @@ class AnsweredCall:
     tags: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class PricedCall:
+    """A call of a model that ended, without its texts."""
+
+    role: str
+    model: str
+    cost_usd: float
+    """0 where it is not known."""
+    tags: Mapping[str, Any]
+
+
+def priced_calls(connection: sqlite3.Connection, run: int) -> list[PricedCall]:
+    """Return the ended calls of a run, in order."""
+    found = connection.execute(
+        "SELECT role, model, cost_usd, parameters FROM llm_calls WHERE run = ? AND outcome IS NOT NULL ORDER BY id",
+        (run,),
+    )
+    return [
+        PricedCall(row["role"], row["model"], row["cost_usd"] or 0.0, rows.load(row["parameters"]).get("tags", {}))
+        for row in found
+    ]
+
+
 def answered_calls(connection: sqlite3.Connection, run: int) -> list[AnsweredCall]:
     """Return the answered calls of a run, in order."""
     found = connection.execute(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from acceld.errors import CredentialError
@@ -85,11 +85,13 @@ class LLMProposer:
         fixer_steps: int = 0,
         planner: bool = True,
         knowledge: KnowledgeLevel = "calls",
+        shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
         """``plans`` is N; without ``planner`` the executor works straight from the kernel.
 
         ``knowledge`` says which facts of the chip and its calls stand in prompts.
+        ``shares`` tells, by role and iteration, how often each model is to be drawn, where a role draws by gain.
         ``accuracy`` says what the gate asks of a result, once that is known; empty before.
         """
         self._accuracy = accuracy
@@ -99,6 +101,7 @@ class LLMProposer:
         self._plans = plans
         self._fixer_steps = fixer_steps
         self._planner = planner
+        self._shares = shares
         self._knowledge: KnowledgeLevel = knowledge
         self._warming: dict[str, asyncio.Event] = {}
         self._failed_in_a_row: Counter[Role] = Counter()
@@ -316,7 +319,10 @@ class LLMProposer:
             prompt = Prompt(prompt.system, f"{prompt.user}\n\n{again.system}\n\n{again.user}")
         models = self._roles.of(role)
         failure: LLMError = LLMUnavailable(f"the {role} has no model")
-        for model in models.order(seed):
+        shares = None
+        if models.by_gain and self._shares is not None:
+            shares = await self._shares(role, int(tags["iteration"]))
+        for model in models.order(seed, shares):
             request = CompletionRequest(
                 role=role,
                 model=model,
