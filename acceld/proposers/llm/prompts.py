@@ -19,7 +19,7 @@ from acceld.errors import PromptError, did_you_mean
 from acceld.proposers.llm.fencing import Data, delimiter, fenced
 
 SHARED = "shared"
-NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first")
+NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first", "tools")
 CONTEXT = "context"
 """The system text of every prompt whose own file has none: the same for all roles, so that they share a cached prefix."""
 APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
