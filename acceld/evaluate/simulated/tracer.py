@@ -13,7 +13,7 @@ import json
 import pkgutil
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,6 +24,7 @@ from acceld.nki.errors import KernelCrash, KernelFailure
 from acceld.nki.frontend.session import TraceOptions
 from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
 from acceld.nki.ir.codec import encode
+from acceld.nki.port.facts import observe
 
 PRELOADED = (
     "abc argparse ast base64 bisect cmath collections.abc contextlib copy csv ctypes dataclasses datetime decimal dis encodings.idna "
@@ -49,10 +50,10 @@ _ROOT = Path("/closure")
 
 
 def run(request: bytes, reply: int) -> None:
-    """Trace the kernel that the request describes; answer ``{}`` and the Program, or a failure."""
+    """Trace the kernel that the request describes; answer ``{}`` and the Program, or what was observed, or a failure."""
     raw = json.loads(request)
     try:
-        program = encode(_trace(raw))
+        program = _observed(raw) if raw.get("observe") else encode(_trace(raw))
     except KernelFailure as error:
         send(reply, failure_record(error))
     except UsageError as error:
@@ -64,7 +65,13 @@ def run(request: bytes, reply: int) -> None:
         send(reply, {}, program)
 
 
-def _trace(raw: dict[str, Any]) -> Any:
+def _observed(raw: dict[str, Any]) -> bytes:
+    """What the expressions of a legacy kernel's source are, in a trace of it, as JSON."""
+    facts = _trace(raw, lambda source, arguments, *, api, **kwargs: observe(source, arguments, **kwargs))
+    return json.dumps(facts.encode()).encode()
+
+
+def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
     if raw["closure"]:
         sys.meta_path.insert(0, _Closure(raw["closure"]))
     options = TraceOptions(
@@ -73,7 +80,7 @@ def _trace(raw: dict[str, Any]) -> Any:
         strict_block_dims=raw["strict_legality"],
         source_root=_ROOT if raw["closure"] else None,
     )
-    return trace(
+    return traced(
         raw["source"],
         [_argument(one) for one in raw["arguments"]],
         filename=str(_ROOT / raw["filename"]) if raw["closure"] else raw["filename"],
