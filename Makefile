@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 SECONDS_OF_FUZZING ?= 600
 
-.PHONY: run test test-all test-llm fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history faults snapshots wheel clean
+.PHONY: run test test-all test-llm fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history corpus faults snapshots wheel clean
 
 run: $(VENV)/.installed
 	$(BIN)/acceld optimize rmsnorm_matmul --home .acceld --preset quick --wait
@@ -44,6 +44,9 @@ bench-tui: $(VENV)/.installed-dev
 
 bench-history: $(VENV)/.installed-dev
 	$(BIN)/python scripts/bench_history.py
+
+corpus: $(VENV)/.installed-dev
+	$(BIN)/python -m scripts.corpus
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python scripts/faults.py

@@ -372,7 +372,7 @@ class Insight:
     id: int = 0
 
 
-StrategyName = Literal["beam", "best_of_n", "reflexion", "random"]
+StrategyName = Literal["beam", "best_of_n", "reflexion", "random", "tune", "evolve"]
 MemoryPolicy = Literal["off", "fifo", "random", "value"]
 
 

@@ -36,3 +36,8 @@ def workloads_folder() -> Path:
 def prompts_folder() -> Path:
     """The folder of acceld's own prompts."""
     return data_folder("prompts")
+
+
+def docs_folder() -> Path:
+    """The folder of acceld's own pages, as Markdown."""
+    return data_folder("docs")

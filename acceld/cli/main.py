@@ -66,6 +66,7 @@ COMMANDS: dict[str, Command] = {
     "check": Command("check", "setup", "check configuration, models, prompts and workloads; runs nothing"),
     "db": Command("db", "setup", "copy, check, shrink or prune the history"),
     "clean": Command("clean", "setup", "remove data sets and, with --all, whatever else can be made again"),
+    "mcp": Command("mcp", "agents", "the tools for coding agents, over the Model Context Protocol"),
     "web": Command("web", "daemon", "the terminal UI in a browser, on loopback"),
     "pause": Command("steer", "steer", "stop before the next step"),
     "resume": Command("steer", "steer", "go on"),
@@ -130,6 +131,7 @@ GROUPS = {
     "history": "Look back",
     "daemon": "Daemon",
     "steer": "Steer a run",
+    "agents": "For coding agents",
     "setup": "Set up and check",
 }
 

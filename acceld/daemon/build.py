@@ -27,11 +27,12 @@ from acceld.home import Home
 from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
-from acceld.model import PROPOSERS, Kernel, Run, RunSpec, SearchParameters
+from acceld.model import PROPOSERS, Gate, Kernel, Run, RunSpec
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.interface import Problem, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
+from acceld.proposers.rules.tuner import Timed
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
 from acceld.search.control import RunControl
@@ -46,6 +47,11 @@ from acceld.store.reads.records import past_steering, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
+
+TUNING = {"tune": "beam", "evolve": "evolve"}
+"""The tuner's strategy for each of the search that tunes sequences of rewrites."""
+TIMED_A_PLAN = 20
+"""Kernels that a tuner times for each plan of a parent."""
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +140,7 @@ class Builder:
             _check_reference(found, spec)
         elif spec.root is None:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
-        await asyncio.to_thread(self._proposer, spec.proposer, spec.search, found)
+        await asyncio.to_thread(self._proposer, spec, found)
         if spec.backend != SIMULATOR:
             await self._router.ready(spec.backend)
 
@@ -145,7 +151,7 @@ class Builder:
         root = await asyncio.to_thread(_root, found, spec)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
-        proposer = await asyncio.to_thread(self._proposer, spec.proposer, parameters, found)
+        proposer = await asyncio.to_thread(self._proposer, spec, found)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
@@ -181,10 +187,20 @@ class Builder:
             return load_workload(Path(folder))
         return workload(name, self._config.paths.workloads)
 
-    def _proposer(self, name: str, parameters: SearchParameters, found: Workload) -> Proposer:
+    def _proposer(self, spec: RunSpec, found: Workload) -> Proposer:
+        name, parameters = spec.proposer, spec.search
+        if parameters.strategy in TUNING and (name != "rules" or spec.backend != SIMULATOR):
+            raise UsageError(
+                f"the strategy {parameters.strategy} tunes rewrites by rules on the simulator",
+                hint="--proposer rules --backend simulator, or another --strategy.",
+            )
         if name == "rules":
-            from acceld.proposers.rules.proposer import RulesProposer
+            from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
+            if parameters.strategy in TUNING:
+                timed = partial(self._timed, spec)
+                limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
+                return TunedRules(timed, TUNING[parameters.strategy], limit=limit, seed=parameters.seed)
             return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
         if name != "llm":
             raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
@@ -208,6 +224,14 @@ class Builder:
             planner=parameters.planner,
             accuracy=accuracy_asked,
         )
+
+    async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
+        """The simulated latency of a kernel that is not run on data; None where it is no legal program."""
+        request = EvaluationRequest(
+            kernel, spec.workload, spec.chip, workload_folder=spec.workload_folder, gate=Gate.TIMING
+        )
+        found = await self._router.evaluate(request)
+        return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
 
     def _calls(self) -> Calls:
         """All configured models as one client. ConfigError where there is none."""

@@ -81,9 +81,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
             return refusal(DeadlineError("reading the history took too long", hint="ask for less: limit=..."), 408)
         log.exception("%s %s", request.method, request.path)
         return refusal(StoreError(f"the history can not be read now: {error}"), 500)
-    except Exception:  # a fault in one route must not end the others
+    except Exception as error:  # a fault in one route must not end the others
         log.exception("%s %s", request.method, request.path)
-        return refusal(AcceldError("the daemon failed at this request", hint="acceld logs has the details"), 500)
+        text = f"the daemon failed at this request ({type(error).__name__})"
+        return refusal(AcceldError(text, hint="acceld logs has the details"), 500)
 
 
 def number(request: web.Request, name: str = "id") -> int:

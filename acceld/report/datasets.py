@@ -26,7 +26,8 @@ REWARDS: Mapping[Status, float] = {
     Status.INCORRECT_NUMERICAL: -0.5,
 }
 """Reward of what did not pass. Statuses that say nothing of the kernel (unsupported, suspect, untested) have none."""
-MOST = 2.0
+LEAST, MOST = -0.2, 2.0
+"""Of what passes."""
 MARGIN = 0.1
 """Least difference of two rewards for one answer to be preferred to the other: 7 percent of latency."""
 TEST_SHARE = 10
@@ -54,13 +55,16 @@ def reward(candidate: Candidate, parent: Candidate) -> float | None:
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
-    if evaluation.status is not Status.PASSED:
-        return REWARDS.get(evaluation.status)
-    before = parent.evaluation.latency_us if parent.evaluation else None
-    after = evaluation.latency_us
-    if not before or not after:
+    return worth(evaluation.status, parent.evaluation.latency_us if parent.evaluation else None, evaluation.latency_us)
+
+
+def worth(status: Status, before_us: float | None, after_us: float | None) -> float | None:
+    """Return the reward of a verdict against an earlier latency; None where it says nothing of the kernel."""
+    if status is not Status.PASSED:
+        return REWARDS.get(status)
+    if not before_us or not after_us:
         return None
-    return max(-0.2, min(MOST, math.log2(before / after)))
+    return max(LEAST, min(MOST, math.log2(before_us / after_us)))
 
 
 def split(workload: str) -> str:

@@ -2,7 +2,8 @@
 
 All strategies spend about the same number of attempts, so that they can be compared: ``beam`` B x N x K x T;
 ``best_of_n`` the same number, all from the baseline; ``reflexion`` one lineage, one attempt after the other;
-``random`` the beam's schedule with plans taken at random.
+``random`` the beam's schedule with plans taken at random. ``tune`` and ``evolve`` are the beam's schedule for plans that
+are sequences of rewrites, tuned before anything is checked.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ STRATEGIES: Mapping[str, Callable[[SearchParameters], Strategy]] = {
     "best_of_n": lambda p: BestOfN(1, p.beam_width * p.plans, p.attempts, p.iterations),
     "reflexion": lambda p: Reflexion(1, 1, 1, p.plans * p.attempts * (1 + p.beam_width * (p.iterations - 1))),
     "random": lambda p: Strategy(p.beam_width, p.plans, p.attempts, p.iterations),
+    "tune": lambda p: Strategy(p.beam_width, p.plans * p.attempts, 1, p.iterations),
+    "evolve": lambda p: Strategy(p.beam_width, p.plans * p.attempts, 1, p.iterations),
 }
 
 

@@ -33,7 +33,7 @@ INDEX_KINDS = ("permutation", "indptr")
 """Distributions of indices: no derived distribution changes them."""
 _TOP = (
     "name family description precision tolerance tags values arguments outputs distributions work baselines "
-    "variants anchors metamorphic reference kernel sample hidden flashinfer"
+    "variants anchors metamorphic nan reference kernel sample hidden flashinfer"
 ).split()
 
 
@@ -115,6 +115,11 @@ class _Table:
             raise self.fail(key, f"is {shape}; every extent must be positive")
         return shape
 
+    def axes(self, key: str) -> tuple[str, ...]:
+        """The extents of a shape as the file writes them."""
+        value = self.data.get(key)
+        return tuple(map(str, value)) if isinstance(value, list) else ()
+
     def expression(self, key: str, value: object, values: Mapping[str, int]) -> int:
         if not isinstance(value, str | int):
             raise self.fail(key, f"must hold whole numbers and expressions, not {value!r}")
@@ -182,6 +187,7 @@ def load_workload(folder: Path | str, instead: Mapping[str, int] | None = None) 
         sample=_file(top, "sample", folder) if "sample" in data else None,
         hidden=_hidden(top, values),
         reshaped=instead is not None,
+        nan=top.flag("nan"),
         definition=_definition(top.table("flashinfer"), values) if "flashinfer" in data else None,
     )
 
@@ -240,6 +246,7 @@ def _argument(name: str, table: _Table, values: Mapping[str, int]) -> Argument:
         _distribution(table, values),
         None,
         _kernel_shape(table, shape, values),
+        table.axes("shape"),
     )
 
 
@@ -283,7 +290,7 @@ def _outputs(table: _Table, values: Mapping[str, int]) -> tuple[Output, ...]:
         one.only(("shape", "dtype", "kernel_shape"))
         shape = one.extents("shape", values)
         dtype = one.choice("dtype", DTYPE_BYTES, "float32")
-        outputs.append(Output(name, shape, dtype, _kernel_shape(one, shape, values)))
+        outputs.append(Output(name, shape, dtype, _kernel_shape(one, shape, values), one.axes("shape")))
     return tuple(outputs)
 
 

@@ -106,6 +106,8 @@ class Argument:
     value: float | int | bool | None = None
     kernel_shape: tuple[int, ...] = ()
     """Shape the kernel sees; the same elements in the same order as ``shape``."""
+    axes: tuple[str, ...] = ()
+    """Each extent of ``shape`` as the file writes it: a symbol, an expression or a number."""
 
     def __post_init__(self) -> None:
         if (self.value is None) == (self.distribution is None):
@@ -125,6 +127,8 @@ class Output:
     shape: tuple[int, ...]
     dtype: str
     kernel_shape: tuple[int, ...]
+    axes: tuple[str, ...] = ()
+    """Each extent of ``shape`` as the file writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +230,8 @@ class Workload:
     """Loaded with other values of the symbols than its file's: inputs are drawn, and laid out as declared."""
     hidden: tuple[Mapping[str, int], ...] = ()
     """Other values of the symbols, for shapes on which a kernel must be right too; it is never timed on them."""
+    nan: bool = False
+    """An input that is not a number makes the same outputs not a number as in the reference."""
     definition: Definition | None = None
     """What the workload is in flashinfer-bench, where it has it."""
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 from pathlib import Path
-from typing import Any
 
 from acceld import config
 from acceld.cli.arguments import add_json, add_target
 from acceld.cli.kernels import NOT_PASSED, baseline_of, default_target, parsed_kernel, workload_folders, workload_of
 from acceld.cli.output import print_json, say
-from acceld.errors import UsageError, did_you_mean
+from acceld.errors import UsageError
 from acceld.targets import choose
 from acceld.workloads import Workload, workload
 
@@ -39,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         if asked is None and api not in found.baselines:
             api = next(iter(found.baselines), api)
         path = baseline_of(found, api)
+    from acceld.proposers.rules.suggested import suggested
+
     shapes = tuple(a.kernel_shape if a.value is None else None for a in found.arguments) if found else ()
     text = parsed_kernel(path, api=api, exit_code=NOT_PASSED).text
     suggestions = suggested(text, api, arguments.rule, shapes)
@@ -63,52 +63,6 @@ def _workload(arguments: argparse.Namespace, path: Path, settings: config.Config
             raise UsageError("--workload goes with a kernel file")
         return workload(arguments.kernel, workload_folders(settings))
     return workload_of(path, arguments.workload, settings)
-
-
-def suggested(
-    text: str, api: str, only: str | None = None, shapes: tuple[tuple[int, ...] | None, ...] = ()
-) -> list[dict[str, Any]]:
-    """Each applicable site of each rule, with the diff of its first variant that can be carried out.
-
-    ``shapes`` are those of the arguments where a workload tells them, None for scalars: more can be proven then.
-    """
-    from acceld.proposers.rules import all_rules
-    from acceld.proposers.rules.proposer import rewrite, suggestions
-    from acceld.proposers.rules.records import RuleRefused
-
-    named = {rule.name: rule for rule in all_rules()}
-    if only is not None and only not in named:
-        raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
-    out: list[dict[str, Any]] = []
-    for found in suggestions(text, api, shapes):
-        site, rule = found.site, named[found.site.rule]
-        if only not in (None, rule.name):
-            continue
-        for variant in site.variants:
-            try:
-                changed = rewrite(text, api, site, variant, shapes)
-            except RuleRefused:
-                continue
-            out.append(
-                {
-                    "rule": rule.name,
-                    "line": site.line,
-                    "plan": site.plan,
-                    "precondition": site.precondition,
-                    "reason": rule.reason,
-                    "gain_percent": list(site.gain_percent),
-                    "benefit": site.benefit,
-                    "variants": [one.name for one in site.variants],
-                    "diff": _diff(text, changed),
-                }
-            )
-            break
-    return out
-
-
-def _diff(before: str, after: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "kernel", "suggested", lineterm="", n=2)
-    return "\n".join(lines)
 
 
 def _indented(text: str) -> str:

@@ -115,7 +115,7 @@ def _measure(compiler: str | None, flags: Sequence[str], core: int) -> HostRates
 
 
 def _by_c(compiler: str, flags: Sequence[str]) -> HostRates:
-    with tempfile.TemporaryDirectory(prefix="acceld-peaks-") as folder:
+    with tempfile.TemporaryDirectory(prefix="acceld-peaks-", ignore_cleanup_errors=True) as folder:
         target = Path(folder) / "peaks.so"
         source = Path(__file__).with_name("peaks.c")
         command = [compiler, *flags, str(source), "-o", str(target)]

@@ -116,7 +116,7 @@ def _kind(core: Core, other: Core) -> str:
 @asynccontextmanager
 async def _loaded(machine: Machine, core: Core, known: Workload, build: Build) -> AsyncIterator[NeuronRunner]:
     """A runner on a core with the kernel loaded and run once. DeviceError where that does not work."""
-    with tempfile.TemporaryDirectory(prefix="acceld-runner-") as folder:
+    with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
         runner = await machine.start(core, Path(folder), core.lnc)
         try:
             outputs = [Tensor(f"output_{n}", one.dtype, one.kernel_shape) for n, one in enumerate(known.outputs)]

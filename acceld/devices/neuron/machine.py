@@ -164,7 +164,8 @@ class Machine:
                 f"the kernel needs {lnc} physical cores in one logical core, this machine has {lease.core.lnc}",
                 hint="set NEURON_LOGICAL_NC_CONFIG for the machine, or the kernel's LNC",
             )
-        with tempfile.TemporaryDirectory(prefix="acceld-runner-") as folder:
+        # What the runtime started may still write there while it dies.
+        with tempfile.TemporaryDirectory(prefix="acceld-runner-", ignore_cleanup_errors=True) as folder:
             runner = await self.start(lease.core, Path(folder), lnc)
             lease.owns(runner.session)
             try:

@@ -25,7 +25,8 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.bands import Piece
+from acceld.evaluate.correctness.metrics import Errors, compare_pieces
 
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
@@ -145,6 +146,12 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
         (np.memmap(folder / f"expected{i}.bin", _dtype(one["kept_as"]), "r", shape=tuple(one["shape"])), one["dtype"])
         for i, one in enumerate(meta["outputs"])
     ]
+
+
+def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
+    """Return the errors of each piece of a kernel's outputs, in the order of the data set's floors."""
+    meta = json.loads((folder / META).read_text(encoding="utf-8"))
+    return compare_pieces(outputs, [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]])
 
 
 def size_bytes(root: Path) -> int:

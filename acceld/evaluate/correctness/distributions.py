@@ -5,6 +5,7 @@ own, scaled_up, ...       a distribution of :mod:`acceld.workloads`
 metamorphic/2-permute     own inputs changed by the workload's third metamorphic relation
 boosted/delta-10          own inputs with one argument multiplied: where ``scaled_up`` as a whole is refused
 outliers/k-30             own inputs with a few of one argument's innermost vectors multiplied, there too
+banded/M                  many hard distributions at once, by bands of an axis: :mod:`acceld.evaluate.correctness.bands`
 ========================  =================================================================================
 
 A variant on which the reference is not finite, or on which honest float32 arithmetic is too noisy to tell right
@@ -16,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from acceld.errors import WorkloadError
+from acceld.evaluate.correctness.bands import banded_inputs, banded_variants, is_banded
 from acceld.workloads import Workload, make_inputs, metamorphic_pair, supported_distributions
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ OWN = "own"
 PAPER_SEEDS = (0, 21, 42, 63, 84)
 """The seeds of the published gate."""
 NOISY = 1e-3
-"""Relative L2 floor above which a variant decides nothing (boosted variants only)."""
+"""Relative L2 floor above which a variant or a band decides nothing (not asked of those that a workload declares)."""
 _BOOST = 10
 _OUTLIER, _OUTLIERS = 30, 1 / 1024
 """Factor and share of outliers. With a few of them among its logits a softmax overflows unless the greatest of the whole
@@ -59,7 +61,7 @@ def is_boosted(variant: str) -> bool:
 def strict_variants(workload: Workload) -> list[str]:
     """Every variant of the strict gate besides ``own``."""
     named = [name for name in supported_distributions(workload) if name != OWN]
-    return [*named, *metamorphic_variants(workload), *boosted_variants(workload)]
+    return [*banded_variants(workload), *named, *metamorphic_variants(workload), *boosted_variants(workload)]
 
 
 def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
@@ -67,6 +69,8 @@ def inputs_of(workload: Workload, seed: int, variant: str) -> list[Any]:
     kind, _, rest = variant.partition("/")
     if kind == "metamorphic":
         return _related(workload, seed, rest)
+    if is_banded(variant):
+        return banded_inputs(workload, make_inputs(workload, seed, OWN), variant, seed)
     if is_boosted(variant):
         return _boosted(workload, seed, rest, outliers=kind == "outliers")
     return make_inputs(workload, seed, variant)

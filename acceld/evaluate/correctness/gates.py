@@ -12,15 +12,17 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import math
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from acceld.evaluate.correctness.bands import is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
-from acceld.evaluate.correctness.metrics import Errors
+from acceld.evaluate.correctness.metrics import NONE, Errors
 from acceld.evaluate.correctness.tolerance import Tolerance, tolerance_from
 from acceld.model import OWN_ORACLE, Check
 from acceld.workloads import Precision, Workload
@@ -60,18 +62,24 @@ def fresh_seed() -> int:
 class Seeds:
     """The secret seeds of one run: the same for the same trial, unknown to everybody until drawn."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: bytes = b"") -> None:
+        """With a ``secret`` the seeds follow from it, so that another process draws the same."""
+        self._secret = secret
         self._drawn: dict[str, int] = {}
 
     def seed(self, name: str) -> int:
         """The run's seed for a trial, drawn the first time."""
+        if self._secret:
+            return int.from_bytes(hmac.digest(self._secret, name.encode(), "sha256")[:8], "big") >> 1
         return self._drawn.setdefault(name, fresh_seed())
 
 
 class RunSeeds:
     """The secret seeds of each run on each workload; the runs used last are remembered."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: bytes = b"") -> None:
+        """With a ``secret`` the seeds follow from it, the run and the workload."""
+        self._secret = secret
         self._of: OrderedDict[tuple[int, str], Seeds] = OrderedDict()
 
     def of(self, run: int, workload: Workload) -> Seeds:
@@ -79,7 +87,8 @@ class RunSeeds:
         if not run:
             return Seeds()
         key = (run, workload.hash)
-        found = self._of.pop(key, None) or Seeds()
+        secret = hmac.digest(self._secret, f"{run}\0{workload.hash}".encode(), "sha256") if self._secret else b""
+        found = self._of.pop(key, None) or Seeds(secret)
         self._of[key] = found
         while len(self._of) > _REMEMBERED:
             self._of.popitem(last=False)
@@ -160,34 +169,43 @@ def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
 
 
 def judge_errors(
-    workload: Workload, trial: Trial, errors: Iterable[Errors], floors: Iterable[Errors], baseline: Errors | None
+    workload: Workload,
+    trial: Trial,
+    errors: Iterable[Errors],
+    floors: Iterable[Errors],
+    baseline: Sequence[Errors] | None,
 ) -> TrialResult:
-    """Hold each output's errors against its tolerance.
+    """Hold the errors of each output, or of each band of it, against its tolerance.
 
-    ``floors`` is the noise of numpy in float32 on the same inputs, ``baseline`` that of the workload's baseline on
-    the same backend and distribution, where it is known. The published tolerance is for the workload's own inputs; on
-    others parts of bfloat16 may exceed it, by as much as these inputs amplify their error.
+    ``floors`` is the noise of numpy in float32 on the same inputs, infinite for a band that decides nothing; ``baseline``
+    that of the workload's baseline on the same backend and distribution, where it is known. The published tolerance is for
+    the workload's own inputs; on others parts of bfloat16 may exceed it, by as much as these inputs amplify their error.
     """
-    worst, limit, complaint = Errors(0.0, 0.0, 0.0), None, ""
+    worst, complaint = NONE, ""
+    tightest = (NONE.rel_l2, 0.0)
+    """Error and limit of what used most of its tolerance."""
+    banded = is_banded(trial.variant)
+    names = [piece.name for piece in pieces_of(workload, trial.variant, trial.seed)] if banded else []
     for number, (found, floor) in enumerate(zip(errors, floors, strict=True)):
+        noise = floor.worst(baseline[number]) if baseline is not None else floor
+        if banded and not noise.finite:
+            continue
         worst = worst.worst(found)
-        noise = floor.worst(baseline) if baseline is not None else floor
         split = splits(workload, trial.variant, floor)
-        published = math.inf if split and trial.variant != OWN else workload.tolerance
-        tolerance = tolerance_from(noise, published, split=split)
+        published = math.inf if banded or (split and trial.variant != OWN) else workload.tolerance
+        tolerance = tolerance_from(noise, published, split=split, edge=banded)
         if trial.published:
             tolerance = Tolerance(workload.tolerance, float("inf"), float("inf"))
-        if limit is None or tolerance.rel_l2 < limit.rel_l2:
-            limit = tolerance
+        if not tightest[1] or found.rel_l2 * tightest[1] >= tightest[0] * tolerance.rel_l2:
+            tightest = found.rel_l2, tolerance.rel_l2
         words = tolerance.complaint(found)
         if words and not complaint:
-            complaint = f"output {number}: {words}"
-    assert limit is not None, "a workload has at least one output"
+            complaint = f"{names[number] if banded else f'output {number}'}: {words}"
     check = Check(
         name=trial.name,
         passed=not complaint,
-        rel_l2=worst.rel_l2,
-        tolerance=limit.rel_l2,
+        rel_l2=tightest[0],
+        tolerance=tightest[1],
         detail=complaint or ("" if workload.reference else OWN_ORACLE),
     )
     return TrialResult(check, worst)

@@ -13,11 +13,14 @@ The damping terms keep an element or row that cancels to almost nothing from dec
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from acceld.evaluate.correctness.bands import Piece
 
 _BLOCK_ELEMENTS = 1 << 16
 """Half a megabyte of float64: what stays in a core's own cache."""
@@ -54,6 +57,26 @@ class Errors:
 
 NONE = Errors(0.0, 0.0, 0.0)
 BROKEN = Errors(math.inf, math.inf, math.inf)
+
+
+def compare_pieces(
+    actual: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Iterable[Piece]
+) -> list[Errors]:
+    """Return the errors of each piece of the outputs; the shapes of ``actual`` may differ from those of ``expected``."""
+    errors = []
+    for piece in pieces:
+        want = expected[piece.output]
+        measure = _compare_nan if piece.band == "nan" else compare
+        errors.append(measure(piece.of(actual[piece.output].reshape(want.shape)), piece.of(want)))
+    return errors
+
+
+def _compare_nan(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
+    """Return the errors where the reference is a number; ``BROKEN`` where an output is a number and it is not, or the reverse."""
+    absent = np.isnan(expected)
+    if not (np.isnan(actual.astype(np.float64)) == absent).all():
+        return BROKEN
+    return compare(np.where(absent, 0, actual), np.where(absent, 0, expected))
 
 
 def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import datasets
+from acceld.evaluate.correctness.bands import Piece, is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
-from acceld.evaluate.correctness.metrics import Errors, compare
+from acceld.evaluate.correctness.metrics import BROKEN, Errors, compare_pieces
 from acceld.evaluate.correctness.tolerance import floor_of_parts
 from acceld.evaluate.sandbox.messages import send, unpack
 from acceld.nki.errors import KernelFailure
@@ -35,6 +36,12 @@ _DRAWS = 4
 """Times inputs are changed at random: one change may by luck cancel in the row that matters."""
 _FLOAT32_ROUNDING, _PARTS_ROUNDING = 2.0**-23, 2.0**-18
 """Greatest relative change that rounding makes of a float32 number: to a neighbor; to the sum of two bfloat16 numbers."""
+_BEYOND = {False: 4.0, True: 256.0}
+"""Times that rounding by which a band's inputs are moved to see if near ties decide there; with parts more are near."""
+_STEEP = 16.0
+"""Times as much as its inputs that an output may move where rounding decides nothing."""
+_DENORMAL = 1e-30
+"""Root mean square below which an output is, or was made of, numbers that a chip rounds to zero."""
 
 
 def make(request: bytes, reply: int) -> None:
@@ -75,37 +82,66 @@ def _make(workload: Workload, raw: dict[str, Any], oracle: Oracle) -> dict[str, 
     started = time.process_time()
     seed, variant = raw["seed"], raw["variant"]
     inputs = inputs_of(workload, seed, variant)
-    expected = expectation(oracle, inputs)
-    if isinstance(expected, str):
-        return {"refused": expected}
+    expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
+    if complaint := unfit(expected, variant):
+        return {"refused": complaint}
     seconds = time.process_time() - started
-    dtypes = [output.dtype for output in workload.outputs]
+    dtypes, pieces = [output.dtype for output in workload.outputs], pieces_of(workload, variant, seed)
     floors = raw["floors"]
     if floors is None:
-        measured = noise(oracle, _narrowed(workload, inputs), expected, dtypes, variant)
+        measured = floors_of(workload, oracle, inputs, expected, raw, split=raw["split"])
         if isinstance(measured, str):
             return {"refused": measured}
         if raw["closely"]:
-            measured = amplified(oracle, inputs, expected, dtypes, measured, seed, split=raw["split"])
+            measured = amplified(oracle, inputs, expected, dtypes, pieces, measured, seed, split=raw["split"])
         floors = [floor.plain() for floor in measured]
     record = {"seed": seed, "variant": variant, "floors": floors, "seconds": seconds}
+    record["pieces"] = [piece.plain() for piece in pieces]
     datasets.write(Path(raw["folder"]), kernel_inputs(workload, inputs), expected, dtypes, record)
     return {}
 
 
-def expectation(oracle: Oracle, inputs: Sequence[Any]) -> list[NDArray[Any]] | str:
-    """The right outputs in float64; in words why these inputs decide nothing, where they do not."""
-    expected = [np.asarray(one, np.float64) for one in oracle(inputs, True)]
-    if not all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected):
-        return "the reference is not finite on these inputs"
-    return expected
+def unfit(expected: Sequence[NDArray[Any]], variant: str) -> str:
+    """Return why the right outputs decide nothing; empty where they do. In bands some may be infinite or not a number."""
+    if is_banded(variant):
+        return ""
+    finite = all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected)
+    return "" if finite else "the reference is not finite on these inputs"
+
+
+def floors_of(
+    workload: Workload,
+    oracle: Oracle,
+    inputs: Sequence[Any],
+    expected: Sequence[NDArray[Any]],
+    trial: Mapping[str, Any],
+    *,
+    split: bool,
+) -> list[Errors] | str:
+    """Return the noise of float32 arithmetic on a trial's inputs, piece by piece; in words why they decide nothing."""
+    variant, seed = trial["variant"], trial["seed"]
+    if complaint := unfit(expected, variant):
+        return complaint
+    pieces, dtypes = pieces_of(workload, variant, seed), [output.dtype for output in workload.outputs]
+    narrowed = _narrowed(workload, inputs)
+    measured = noise(oracle, narrowed, expected, dtypes, pieces, variant)
+    if is_banded(variant) and not isinstance(measured, str):
+        return decisive(oracle, narrowed, expected, dtypes, pieces, measured, seed, split=split)
+    return measured
 
 
 def noise(
-    oracle: Oracle, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str], variant: str
+    oracle: Oracle,
+    inputs: Sequence[Any],
+    expected: Sequence[NDArray[Any]],
+    dtypes: Sequence[str],
+    pieces: Sequence[Piece],
+    variant: str,
 ) -> list[Errors] | str:
-    """Return the error of float32 arithmetic for each output, or in words why the variant decides nothing."""
-    measured = _floors(oracle, inputs, expected, dtypes)
+    """Return the error of float32 arithmetic for each piece, or in words why the variant decides nothing."""
+    measured = _floors(oracle, inputs, expected, dtypes, pieces)
+    if is_banded(variant):
+        return measured
     if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in measured):
         return "float32 arithmetic is too inexact on these inputs"
     if not all(floor.finite for floor in measured):
@@ -118,16 +154,55 @@ def _narrowed(workload: Workload, inputs: Sequence[Any]) -> Sequence[Any]:
     return inputs if workload.reference is None else [_as_float32(one) for one in inputs]
 
 
+def decisive(
+    oracle: Oracle,
+    inputs: Sequence[Any],
+    expected: Sequence[NDArray[Any]],
+    dtypes: Sequence[str],
+    pieces: Sequence[Piece],
+    floors: Sequence[Errors],
+    seed: int,
+    *,
+    split: bool,
+) -> list[Errors] | str:
+    """Return the floors, infinite where a piece can not tell right from wrong; in words where none can."""
+    change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
+    rng = np.random.default_rng([seed % 2**63, 19])
+    moved = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes, pieces)
+    found = [
+        floor
+        if floor.rel_l2 < NOISY
+        and other.rel_l2 < max(NOISY, _STEEP * change)
+        and not _denormal(piece.of(expected[piece.output]))
+        else BROKEN
+        for piece, floor, other in zip(pieces, floors, moved, strict=True)
+    ]
+    if not any(floor.finite for floor in found):
+        return "no band of these inputs tells right from wrong in float32"
+    return found
+
+
+def _denormal(expected: NDArray[Any]) -> bool:
+    size = float(np.sqrt(np.mean(np.square(expected[np.isfinite(expected)])))) if expected.size else 0.0
+    return 0.0 < size < _DENORMAL
+
+
 def _floors(
-    oracle: Oracle, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], dtypes: Sequence[str]
+    oracle: Oracle,
+    inputs: Sequence[Any],
+    expected: Sequence[NDArray[Any]],
+    dtypes: Sequence[str],
+    pieces: Sequence[Piece],
 ) -> list[Errors]:
     """Error of the reference in float32, rounded to the output's dtype as a kernel's would be."""
-    floors = []
-    for single, want, dtype in zip(oracle(inputs, False), expected, dtypes, strict=True):
-        rounded = single.astype(_dtype(dtype))
-        floor = compare(rounded, want)
-        floors.append(floor if dtype == "float32" else floor.worst(compare(want.astype(_dtype(dtype)), want)))
-    return floors
+    rounded = [one.astype(_dtype(dtype)) for one, dtype in zip(oracle(inputs, False), dtypes, strict=True)]
+    floors = compare_pieces(rounded, expected, pieces)
+    if all(dtype == "float32" for dtype in dtypes):
+        return floors
+    narrow = [
+        one if dtype == "float32" else one.astype(_dtype(dtype)) for one, dtype in zip(expected, dtypes, strict=True)
+    ]
+    return list(map(Errors.worst, floors, compare_pieces(narrow, expected, pieces)))
 
 
 def amplified(
@@ -135,6 +210,7 @@ def amplified(
     inputs: Sequence[Any],
     expected: Sequence[NDArray[Any]],
     dtypes: Sequence[str],
+    pieces: Sequence[Piece],
     floors: Sequence[Errors],
     seed: int,
     *,
@@ -147,7 +223,7 @@ def amplified(
     rng, change = np.random.default_rng([seed % 2**63, 11]), _PARTS_ROUNDING if split else _FLOAT32_ROUNDING
     raised = list(floors)
     for _ in range(_DRAWS):
-        found = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes)
+        found = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes, pieces)
         raised = [
             floor if floor.rel_l2 == 0.0 else floor.worst(floor_of_parts(error) if split else error)
             for floor, error in zip(raised, found, strict=True)

@@ -35,6 +35,10 @@ SPLIT, SPLIT_ROW = 1e-5, 5e-5
 _ELEMENT_MULTIPLE, _SPLIT_MULTIPLE, _LEAST_ELEMENT = 50.0, 600.0, 1e-3
 
 
+_EDGE, _EDGE_ROW, _EDGE_ELEMENT = 1e-4, 1e-2, 1e-1
+"""Least limits in bands of hard inputs: a logit of 1000 is rounded by 6e-5 where a kernel keeps it as it is, and by nothing
+where it subtracts the greatest first. What a band is there for is wrong by more: it overflows, is cut off or is left out."""
+
 _PARTS = 4.0
 """Times the error of inputs changed by rounding to two bfloat16 parts that products of parts may be wrong by."""
 
@@ -69,17 +73,22 @@ def floor_of_parts(rounded: Errors) -> Errors:
     return Errors(share * rounded.rel_l2, share * rounded.worst_row, _PARTS / _SPLIT_MULTIPLE * rounded.element)
 
 
-def tolerance_from(floor: Errors, published: float, *, split: bool = False) -> Tolerance:
+def tolerance_from(floor: Errors, published: float, *, split: bool = False, edge: bool = False) -> Tolerance:
     """The tolerance of an output with this noise floor, in a workload whose published tolerance is given.
 
-    ``split``: products may be made of bfloat16 parts on these inputs.
+    ``split``: products may be made of bfloat16 parts on these inputs. ``edge``: they lie at the edge of what float32 holds,
+    where honest kernels differ in what they round.
     """
     strict = min(max(_MULTIPLE * floor.rel_l2, _LEAST), _GREATEST)
     row = min(max(_MULTIPLE * floor.worst_row, _LEAST_ROW), _GREATEST_ROW)
     if split:
         strict, row = max(strict, SPLIT), max(row, SPLIT_ROW)
+    if edge:
+        strict, row = max(strict, _EDGE), max(row, _EDGE_ROW)
     return Tolerance(
         rel_l2=max(min(strict, published), _LEAST_MULTIPLE * floor.rel_l2),
         worst_row=max(row, _LEAST_MULTIPLE * floor.worst_row),
-        element=max((_SPLIT_MULTIPLE if split else _ELEMENT_MULTIPLE) * floor.element, _LEAST_ELEMENT),
+        element=max(
+            (_SPLIT_MULTIPLE if split else _ELEMENT_MULTIPLE) * floor.element, _EDGE_ELEMENT if edge else _LEAST_ELEMENT
+        ),
     )

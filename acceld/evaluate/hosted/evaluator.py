@@ -19,6 +19,7 @@ from acceld.errors import UsageError, WorkloadError
 from acceld.evaluate import policy
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import placed
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.correctness.gates import Trial, fresh_seed, judge_errors
@@ -327,12 +328,12 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
 
     async def _noise_of_baseline(
         self, case: HostedCase, layout: Layout, draws: Sequence[Draw], checked: Sequence[Checked]
-    ) -> dict[str, Errors]:
+    ) -> dict[str, tuple[Errors, ...]]:
         """Return the baseline's own errors on variants where the kernel is beyond numpy's noise, measured the first time."""
         request, loaded = case.request, case.workload
         place = (loaded, request.kernel.api, request.chip)
         wanted: dict[str, Draw] = {}
-        known: dict[str, Errors] = {}
+        known: dict[str, tuple[Errors, ...]] = {}
         for draw, one in zip(draws, checked, strict=False):
             numpy_floor = await asyncio.to_thread(self._floors.of_numpy, loaded, draw.variant)
             if one.refused or numpy_floor is None or draw.seed in PAPER_SEEDS:
@@ -343,7 +344,7 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
             stored = await asyncio.to_thread(self._floors.of_kernel, *place, draw.variant)
             if stored is not None:
                 known[draw.variant] = stored
-            elif all(errors.finite for errors in one.errors):
+            elif is_banded(draw.variant) or all(errors.finite for errors in one.errors):
                 wanted[draw.variant] = Draw(draw.variant, fresh_seed())
         if not wanted or request.kernel.api not in loaded.baselines:
             return known
@@ -358,9 +359,9 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
         for draw, one in zip(again, found, strict=True):
             floor = await asyncio.to_thread(self._floors.of_numpy, loaded, draw.variant)
             noise = floor.floors if floor else ()
-            worst = await asyncio.to_thread(self._floors.learn_kernel, *place, draw.variant, one.errors, noise)
-            if worst is not None:
-                known[draw.variant] = worst
+            learned = await asyncio.to_thread(self._floors.learn_kernel, *place, draw.variant, one.errors, noise)
+            if learned is not None:
+                known[draw.variant] = learned
         return known
 
     async def _competitor(self, case: HostedCase) -> tuple[Kernel, Artefact] | None:

@@ -10,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,17 @@ from numpy.typing import NDArray
 
 from acceld.errors import WorkloadError
 from acceld.evaluate.correctness import admission
-from acceld.evaluate.correctness.distributions import NOISY, inputs_of, is_boosted
-from acceld.evaluate.correctness.metrics import Errors, compare
+from acceld.evaluate.correctness.bands import Piece, pieces_of
+from acceld.evaluate.correctness.distributions import inputs_of
+from acceld.evaluate.correctness.metrics import Errors, compare_pieces
+from acceld.evaluate.correctness.oracle import floors_of
 from acceld.evaluate.hosted.arena import Layout, Slot, numpy_dtype
 from acceld.evaluate.hosted.worker import function
 from acceld.evaluate.sandbox.messages import send, unpack
-from acceld.workloads import Workload, kernel_inputs, load_workload, reference_outputs
+from acceld.workloads import Precision, Workload, kernel_inputs, load_workload, reference_outputs
 
 BATCHES, KEPT = 5, 5
 """The descriptor of the inputs in ``generate``, and that of the outputs in ``check``."""
-_LARGEST = 3e38
 
 
 def generate(request: bytes, reply: int) -> None:
@@ -83,16 +85,17 @@ def _judged(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dic
         outputs = [_output(layout, slot, number) for slot in layout.outputs]
         if trial["again"]:
             first, expected = known[(variant, seed)]
-            records.append({"errors": _errors(outputs, expected), "moved": _errors(outputs, first)})
+            pieces = pieces_of(workload, variant, seed)
+            records.append({"errors": _errors(outputs, expected, pieces), "moved": _errors(outputs, first, pieces)})
             continue
         inputs, started = inputs_of(workload, seed, variant), time.monotonic()
         expected = [np.asarray(one, np.float64) for one in expect(workload, inputs)]
         if variant not in raw["floors"]:
-            raw["floors"][variant] = _floor(workload, variant, inputs, expected, time.monotonic() - started)
+            raw["floors"][variant] = _floor(workload, trial, inputs, expected, time.monotonic() - started)
             if raw["floors"][variant]["refused"]:
                 records.append({"refused": raw["floors"][variant]["refused"]})
                 continue
-        records.append({"errors": _errors(outputs, expected)})
+        records.append({"errors": _errors(outputs, expected, pieces_of(workload, variant, seed))})
         known[(variant, seed)] = outputs, expected
         if not raw["repeats"]:
             known.clear()
@@ -106,42 +109,22 @@ def _output(layout: Layout, slot: Slot, number: int) -> NDArray[Any]:
     return np.frombuffer(data, numpy_dtype(slot.dtype)).reshape(slot.shape)
 
 
-def _errors(outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]) -> list[list[float | None]]:
-    found = [
-        compare(got.reshape(want.shape), want.astype(np.float64)) for got, want in zip(outputs, expected, strict=True)
-    ]
+def _errors(
+    outputs: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]], pieces: Sequence[Piece]
+) -> list[list[float | None]]:
+    found = compare_pieces(outputs, [want.astype(np.float64) for want in expected], pieces)
     return [[one if math.isfinite(one) else None for one in errors.plain()] for errors in found]
 
 
 def _floor(
-    workload: Workload, variant: str, inputs: Sequence[Any], expected: Sequence[NDArray[Any]], seconds: float
+    workload: Workload, trial: dict[str, Any], inputs: Sequence[Any], expected: Sequence[NDArray[Any]], seconds: float
 ) -> dict[str, Any]:
     """Noise of honest float32 arithmetic on a variant, or why the variant decides nothing."""
-    record: dict[str, Any] = {"floors": [], "refused": "", "seconds": seconds}
-    if not all(np.isfinite(one).all() and np.abs(one).max(initial=0.0) < _LARGEST for one in expected):
-        return {**record, "refused": "the reference is not finite on these inputs"}
-    floors = [
-        compare(single.astype(numpy_dtype(output.dtype)), want)
-        for single, want, output in zip(
-            reference_outputs(workload, [_narrowed(one) for one in inputs], float64=False),
-            expected,
-            workload.outputs,
-            strict=True,
-        )
-    ]
-    for position, output in enumerate(workload.outputs):
-        if output.dtype != "float32":
-            rounded = expected[position].astype(numpy_dtype(output.dtype))
-            floors[position] = floors[position].worst(compare(rounded, expected[position]))
-    if not all(floor.finite for floor in floors):
-        return {**record, "refused": "the reference is not finite in float32 on these inputs"}
-    if is_boosted(variant) and any(not floor.rel_l2 < NOISY for floor in floors):
-        return {**record, "refused": "float32 arithmetic is too inexact on these inputs"}
-    return {**record, "floors": [floor.plain() for floor in floors]}
-
-
-def _narrowed(value: Any) -> Any:
-    return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.kind not in "iub" else value
+    split = workload.precision is not Precision.FP32_STRICT
+    floors = floors_of(workload, partial(reference_outputs, workload), inputs, expected, trial, split=split)
+    if isinstance(floors, str):
+        return {"floors": [], "refused": floors, "seconds": seconds}
+    return {"floors": [floor.plain() for floor in floors], "refused": "", "seconds": seconds}
 
 
 def errors_of(record: Sequence[Sequence[float | None]]) -> list[Errors]:

@@ -39,7 +39,7 @@ def grade(
     timed: Timed,
     draws: Sequence[Draw],
     checked: Sequence[Checked],
-    baseline: dict[str, Errors],
+    baseline: dict[str, tuple[Errors, ...]],
 ) -> Failed | None:
     """Record each variant's worst call; return the first failure of the session. WorkloadError where nothing can be checked."""
     worst: dict[str, tuple[Check, int]] = {}

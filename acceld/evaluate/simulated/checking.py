@@ -11,6 +11,7 @@ from acceld.config import EvaluateConfig
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed
 from acceld.evaluate.correctness.admission import Admit
+from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import HINTS, near, placed
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
@@ -80,7 +81,7 @@ class Checker:
         return (
             await self._timer.confirm(case)
             or await self._try_all(case, seeds)
-            or await self._try_hidden(case)
+            or await self._try_hidden(case, seeds)
             or await self._admit(case)
         )
 
@@ -113,21 +114,22 @@ class Checker:
         case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
         return failed
 
-    async def _try_hidden(self, case: TracedCase) -> Failed | None:
+    async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
         """The same source at the shapes it was not told of; None where it is right there too."""
         for values in case.workload.hidden:
-            if (failed := await self._elsewhere(case, values)) is not None:
+            if (failed := await self._elsewhere(case, values, seeds)) is not None:
                 return failed
         return None
 
-    async def _elsewhere(self, case: TracedCase, values: Mapping[str, int]) -> Failed | None:
+    async def _elsewhere(self, case: TracedCase, values: Mapping[str, int], seeds: Seeds) -> Failed | None:
         shaped = await asyncio.to_thread(load_workload, case.workload.folder, values)
         there, where = TracedCase(case.request, shaped), ", ".join(f"{name}={size}" for name, size in values.items())
         try:
             failed = await self._timer.time(there, shaped.kernel_arguments())
             if failed is not None:
                 return replace(failed, failure=placed(failed.failure, where))
-            failed = await self._try(there, Trial(OWN, fresh_seed()), Gate.STRICT)
+            seed = seeds.seed(f"hidden/{where}") if self._share_data else fresh_seed()
+            failed = await self._try(there, Trial(OWN, seed), Gate.STRICT)
         finally:
             there.close()
         case.checks += [replace(check, name=f"hidden shape {where}") for check in there.checks]
@@ -154,7 +156,7 @@ class Checker:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
             verdict = judge_errors(loaded, trial, tried.errors, data.floors, None)
-            if not verdict.check.passed and verdict.errors.finite:
+            if not verdict.check.passed and (verdict.errors.finite or is_banded(trial.variant)):
                 noise = await self._noise_of_baseline(case, data, trial)
                 verdict = judge_errors(loaded, trial, tried.errors, data.floors, noise)
                 if near(verdict.check):
@@ -162,8 +164,8 @@ class Checker:
                     verdict = judge_errors(loaded, trial, tried.errors, floors or data.floors, noise)
         return case.judged(verdict, gate, HINTS.get(trial.variant, ""))
 
-    async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> Errors | None:
-        """Return the errors of the workload's baseline on a variant, measured on ``data`` the first time.
+    async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
+        """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.
 
         None where it has no baseline in this API, or one that does not run or is wrong.
         """

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from acceld.config import EvaluateConfig
 from acceld.evaluate.case import Failed, Recent
+from acceld.evaluate.correctness.gates import RunSeeds
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
 from acceld.evaluate.interface import EvaluationRequest, Priority
 from acceld.evaluate.sandbox.jail import Level
@@ -49,10 +50,15 @@ class Judge(OrderedEvaluator[TracedCase]):
         highest: Level = Level.L4,
         on_start: Started | None = None,
         share_data: bool = False,
+        secret: bytes = b"",
     ) -> None:
-        """``share_data``: the strict gate draws its data sets once a run, where it would for each candidate."""
+        """``share_data``: the strict gate draws its data sets once a run, where it would for each candidate.
+
+        With a ``secret`` the data sets of a run follow from it: judging again, in any process, gives the same verdicts.
+        """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data
+        self._seeds = RunSeeds(secret)
         self._work: _Work | None = None
         self._known: Recent[tuple[str, str, str], Known] = Recent(_REMEMBERED)
 

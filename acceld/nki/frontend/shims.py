@@ -25,6 +25,7 @@ FRAMEWORKS = frozenset(
 """Never loaded while tracing, also where they are installed: a kernel needs nothing of them."""
 
 
+PACKAGE = __name__.partition(".")[0]
 WAYS = {
     "belongs": "name the kernel's API (--api), or import the other package",
     "can": "compute with nl and nisa functions, and with plain Python where a number is needed",
@@ -258,7 +259,7 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
         logging.OFF = logging.CRITICAL + 10  # type: ignore[attr-defined]  # what the Neuron packages add to it
     before, path, finders = dict(sys.modules), list(sys.path), list(sys.meta_path)
     root = session.options.source_root
-    hidden = [name for name in sys.modules if name.partition(".")[0] in roots]
+    hidden = _stale(roots, root)
     for name in hidden:
         del sys.modules[name]
     sys.modules.update(modules)
@@ -281,10 +282,32 @@ def imports(session: Session, modules: Mapping[str, ModuleType], roots: tuple[st
         sys.modules.update(before)
 
 
+def _stale(roots: tuple[str, ...], root: Path | None) -> list[str]:
+    """Return imported modules that a trace must load anew: the API, the kernel's own, packages that hold another ``nl``."""
+    others = {name: one for name, one in sys.modules.items() if one is not None and not _kept(name, one)}
+    holding = {name.partition(".")[0] for name, one in others.items() if _holds_api(one, roots)}
+    return [
+        name
+        for name, one in others.items()
+        if name.partition(".")[0] in holding or _belongs_to_trace(name, one, roots, root)
+    ]
+
+
+def _kept(name: str, module: ModuleType) -> bool:
+    """Tell whether a module is never loaded again: the running program, this package, what is installed."""
+    file = vars(module).get("__file__") or ""
+    return name == "__main__" or name.partition(".")[0] == PACKAGE or "site-packages" in Path(file).parts
+
+
+def _holds_api(module: ModuleType, roots: tuple[str, ...]) -> bool:
+    held = [one for one in list(vars(module).values()) if isinstance(one, ModuleType)]
+    return any(isinstance(one, ApiModule) or one.__name__.partition(".")[0] in roots for one in held)
+
+
 def _belongs_to_trace(name: str, module: ModuleType, roots: tuple[str, ...], root: Path | None) -> bool:
     if isinstance(module, StubModule | ApiModule) or name.partition(".")[0] in roots:
         return True
     if root is None:
         return False
-    places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
+    places = [vars(module).get("__file__"), *vars(module).get("__path__", ())]
     return any(isinstance(place, str) and _inside(place, root) for place in places)

@@ -29,6 +29,9 @@ and ``abs_min`` return the operand of the greater or smaller magnitude with its 
 LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4}
 """ALU functions that the first NeuronCores lack, with the first that has them (nl.abs_max, nl.abs_min)."""
 
+RANDOM = frozenset({"dropout", "random"})
+"""Operations that give other numbers each time."""
+
 REDUCE_OPS = frozenset(
     "add subtract multiply max min bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor".split()
 )

@@ -30,6 +30,8 @@ MODULES = (
     "consume_psum",
     "fold_scalars",
     "place_engine",
+    "split_products",
+    "tile_columns",
 )
 """Modules of :data:`NKI` that hold a rule, as ``RULE``."""
 

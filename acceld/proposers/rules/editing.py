@@ -3,6 +3,53 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Collection
+from functools import cached_property
+
+_WORD = re.compile(r"[^\W\d]\w*")
+
+
+class SourceText:
+    """A kernel's text by lines and words: the base of what the rules of an API read it as."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every word that a new name may not be."""
+        return frozenset(_WORD.findall(self.source))
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """Offset of each line, and of the end."""
+        starts = [0]
+        for line in lines_of(self.source):
+            starts.append(starts[-1] + len(line))
+        return starts
+
+    def fresh(self, wish: str, taken: Collection[str] = ()) -> str:
+        """Return ``wish``, or with a number behind it, so that neither the source nor ``taken`` has such a name."""
+        name, number = wish, 1
+        while name in self.words or name in taken:
+            number += 1
+            name = f"{wish}{number}"
+        return name
+
+    def line_start(self, position: int) -> int:
+        """Return the offset of the line that ``position`` stands on."""
+        return self.source.rfind("\n", 0, position) + 1
+
+    def after_line(self, position: int) -> int:
+        """Return the offset behind the line that ``position`` stands on."""
+        end = self.source.find("\n", position)
+        return len(self.source) if end < 0 else end + 1
+
+    def indentation(self, position: int) -> str:
+        """Return the white space that the line of ``position`` begins with."""
+        text = self.source[self.line_start(position) : position]
+        return text[: len(text) - len(text.lstrip())]
 
 
 class Edits:

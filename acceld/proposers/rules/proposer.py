@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 from acceld import plugins
-from acceld.model import PROPOSERS, Attempt, Insight, Plan, Profile
+from acceld.model import PROPOSERS, Attempt, Insight, Kernel, Plan, Profile
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
+from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
 from acceld.targets import ALL_DEVICES
 
 _REMEMBERED = 64
@@ -62,6 +63,30 @@ def _findings(
             (refused if finding.rewrite is None else applicable).append(Suggestion(finding.site, rule))
     applicable.sort(key=lambda one: (-one.site.benefit, one.site.rule, one.site.line, one.site.key))
     return applicable, refused
+
+
+def moves(source: str, api: str, shapes: Shapes = ()) -> list[Move]:
+    """Return every rewrite of a kernel, most promising first; none where the source can not be read."""
+    try:
+        kernel = _read(source, api, shapes)
+        found = [one for rule in all_rules() if api in rule.apis for one in rule.find(kernel, None)]
+    except RuleRefused:
+        return []
+    listed = []
+    for finding in found:
+        if finding.rewrite is not None:
+            site = finding.site
+            for variant in site.variants:
+                step = f"{site.rule} {variant.name}, line {site.line}{site.key and f' ({site.key})'}"
+                listed.append(Move(step, site.rule, site.benefit, partial(_moved, finding.rewrite, variant)))
+    return sorted(listed, key=lambda move: (-move.benefit, move.step))
+
+
+def _moved(make: Callable[[Variant], str], variant: Variant) -> str | None:
+    try:
+        return make(variant)
+    except RuleRefused:
+        return None
 
 
 @lru_cache(maxsize=64)
@@ -155,6 +180,67 @@ class RulesProposer:
 
     def _shapes_of(self, arguments: Sequence[str]) -> Shapes:
         return self._shapes if self._shapes is not None else tuple(_shape(line) for line in arguments)
+
+
+class TunedRules(RulesProposer):
+    """Propose whole sequences of rewrites, the fastest ones that a tuner found; each plan has one attempt."""
+
+    def __init__(
+        self, time: Callable[[Kernel], Awaitable[Timed | None]], strategy: str, *, limit: int, seed: int = 0
+    ) -> None:
+        """``limit`` kernels are timed for each parent, by one of the tuner's strategies."""
+        super().__init__()
+        self._time, self._strategy, self._limit, self._seed = time, strategy, limit, seed
+        self._tuned: dict[tuple[str, str], list[Tuned]] = {}
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """The fastest sequence from the parent that no earlier plan took, ``index`` places further on."""
+        kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
+        async with self._reading:
+            if (kernel.api, kernel.text) not in self._tuned:
+                self._tuned[kernel.api, kernel.text] = await self._tune(kernel, shapes)
+        taken = {tuple(plan.data.get("steps", ())) for plan in request.earlier}
+        found = [one for one in self._tuned[kernel.api, kernel.text] if one.steps not in taken]
+        if request.index >= len(found):
+            return None
+        one = found[request.index]
+        listed = "\n".join(f"{number}. {step}" for number, step in enumerate(one.steps, 1))
+        return Plan(
+            request.run,
+            request.iteration,
+            request.parent.id,
+            request.index,
+            f"Rewrites in this order, tuned by simulated latency ({one.latency_us:.4g} us):\n{listed}",
+            title=f"{len(one.steps)} rewrites: {', '.join(dict.fromkeys(one.rules))}".replace("_", " "),
+            change_class=rule_named(one.rules[-1]).change_class if len(set(one.rules)) == 1 else "mixed",
+            rule="+".join(dict.fromkeys(one.rules)),
+            data={"steps": list(one.steps)},
+        )
+
+    async def _tune(self, kernel: Kernel, shapes: Shapes) -> list[Tuned]:
+        async def clock(text: str) -> Timed | None:
+            return await self._time(replace(kernel, text=text, trusted=True))
+
+        tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes), limit=self._limit, seed=self._seed)
+        root = await tuner.root(kernel.text)
+        if root is None:
+            return []
+        await STRATEGIES[self._strategy](tuner, root)
+        return [one for one in tuner.fastest() if one.latency_us < root.latency_us]
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """The plan's steps, one after the other."""
+        if request.index > 0:
+            return None
+        kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
+        text: str | None = kernel.text
+        for step in request.plan.data["steps"]:
+            found = await asyncio.to_thread(moves, text or "", kernel.api, shapes)
+            move = next((one for one in found if one.step == step), None)
+            text = await asyncio.to_thread(move.apply) if move is not None else None
+            if text is None:
+                return Attempt(request.plan.id, 0, None, f"{step} does not apply any more")
+        return Attempt(request.plan.id, 0, text)
 
 
 def _shape(line: str) -> tuple[int, ...] | None:

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from acceld.evaluate.correctness.distributions import inputs_of
+from acceld.evaluate.correctness.bands import is_banded, pieces_of
+from acceld.evaluate.correctness.distributions import OWN, inputs_of
 from acceld.evaluate.correctness.gates import Seeds, Trial, judge_errors, search_trial, strict_trials
 from acceld.evaluate.correctness.metrics import Errors, compare
-from acceld.evaluate.correctness.oracle import expectation, noise
+from acceld.evaluate.correctness.oracle import noise, unfit
 from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.claims import false_claim
 from acceld.nki.errors import KernelFailure
@@ -102,17 +103,19 @@ class Preparation:
     def trials(self) -> list[Trial]:
         """What a candidate is tried on before it is shown as a win."""
         seeds = FixedSeeds()
-        return [search_trial(seeds), *strict_trials(self._workload, seeds, dear=True)]
+        trials = [search_trial(seeds), *strict_trials(self._workload, seeds, dear=True)]
+        return [trial for trial in trials if not is_banded(trial.variant)]
 
     def bench(self, trial: Trial) -> Bench | str:
         """A trial made ready; in words why it decides nothing, where it does not."""
         with np.errstate(all="ignore"):
             inputs = kernel_inputs(self._workload, inputs_of(self._workload, trial.seed, trial.variant))
             arrays = [one for one in inputs if isinstance(one, np.ndarray)]
-            expected = expectation(self._oracle, arrays)
-            if isinstance(expected, str):
-                return expected
-            floors = noise(self._oracle, arrays, expected, self._dtypes, trial.variant)
+            expected = [np.asarray(one, np.float64) for one in self._oracle(arrays, True)]
+            if complaint := unfit(expected, trial.variant):
+                return complaint
+            pieces = pieces_of(self._workload, OWN, 0)  # a smaller kernel has no bands
+            floors = noise(self._oracle, arrays, expected, self._dtypes, pieces, trial.variant)
         if isinstance(floors, str):
             return floors
         bits = tuple(one.tobytes() for one in _run(self._program, arrays, trial))

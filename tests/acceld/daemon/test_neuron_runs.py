@@ -50,7 +50,9 @@ def acceld(environment: dict[str, str], folder: Path, *words: str, code: int = 0
         timeout=240,
         check=False,
     )
-    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    if done.returncode != code:
+        log = (folder / ".acceld" / "log" / "acceld.log").read_text()[-8000:]
+        raise AssertionError(f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{log}")
     return done.stdout if code == 0 else done.stderr
 
 

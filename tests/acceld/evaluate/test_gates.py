@@ -88,7 +88,7 @@ def test_each_output_is_held_against_its_own_floor() -> None:
     noisy, errors = Errors(1e-6, 1e-6, 1e-6), Errors(1e-5, 1e-5, 1e-6)
     assert judge_errors(SILU, Trial(OWN, 0), [NONE, errors], [FLOOR, noisy], None).check.passed
     assert not judge_errors(SILU, Trial(OWN, 0), [errors, NONE], [FLOOR, noisy], None).check.passed
-    assert judge_errors(SILU, Trial(OWN, 0), [errors, NONE], [FLOOR, noisy], noisy).check.passed, (
+    assert judge_errors(SILU, Trial(OWN, 0), [errors, NONE], [FLOOR, noisy], [noisy] * 2).check.passed, (
         "so noisy is the baseline"
     )
 

@@ -38,7 +38,7 @@ def body_lines(
     for item in items:
         if isinstance(item, Block) and not item.items:
             continue
-        before = kernel.indent(item)
+        before = kernel.indentation(item.start)
         for number, line in enumerate(kernel.text(item, mapping).split("\n")):
             stripped = line if number == 0 else line.removeprefix(before)
             lines.append(indent + stripped if stripped.strip() else "")
@@ -58,7 +58,7 @@ def without_pragmas(items: Sequence[Statement]) -> list[Statement]:
 def replaced(kernel: CModule, loop: For, lines: Sequence[str]) -> str:
     """The source with a loop, and the pragmas before it, replaced."""
     start = min([loop.start, *(pragma.start for pragma in loop.pragmas)])
-    begin = kernel.source.rfind("\n", 0, start) + 1
+    begin = kernel.line_start(start)
     if kernel.source[begin:start].strip():
         return kernel.source[:start] + "{\n" + "\n".join(lines) + "\n}" + kernel.source[loop.end :]
     return kernel.source[:begin] + "\n".join(lines) + kernel.source[loop.end :]

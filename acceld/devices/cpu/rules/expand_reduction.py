@@ -60,7 +60,7 @@ class ExpandReduction(Rule):
 
 def _expanded(kernel: CModule, loop: For, parts: _Parts, _: Variant) -> str:
     """Declare the row, fill it, add to it, use it."""
-    outside = kernel.indent(loop)
+    outside = kernel.indentation(loop.start)
     indent, over = outside + STEP, header(kernel, loop)
     rows = {name: kernel.fresh(f"{name}_row") for name in parts.scalars}
     mapping = {name: f"{row}[{loop.var}]" for name, row in rows.items()}

@@ -46,7 +46,7 @@ class HoistDivision(Rule):
 
 def _multiplied(kernel: CModule, loop: For, name: str, divisions: Sequence[Expr], _: Variant) -> str:
     """The reciprocal before the loop, products in it."""
-    indent, reciprocal = kernel.indent(loop), kernel.fresh(f"{name}_reciprocal")
+    indent, reciprocal = kernel.indentation(loop.start), kernel.fresh(f"{name}_reciprocal")
     edits = Edits(kernel.text(loop))
     for one in divisions:
         edits.replace(one.parts[0].end - loop.start, one.parts[1].end - loop.start, f" * {reciprocal}")

@@ -44,7 +44,7 @@ class Interchange(Rule):
 
 
 def _swapped(kernel: CModule, outer: For, inner: For, _: Variant) -> str:
-    indent = kernel.indent(outer)
+    indent = kernel.indentation(outer.start)
     body = body_lines(kernel, inner.body.items, indent + 2 * STEP)
     inside = braced(indent + STEP, header(kernel, outer), body)
     return replaced(kernel, outer, braced(indent, header(kernel, inner), inside))

@@ -49,7 +49,7 @@ class PartialSums(Rule):
 
 def _in_lanes(kernel: CModule, loop: For, sums: Sequence[Reduction], variant: Variant) -> str:
     """A loop over blocks, one inside a block, one that adds up."""
-    lanes, outside = variant.parameters["lanes"], kernel.indent(loop)
+    lanes, outside = variant.parameters["lanes"], kernel.indentation(loop.start)
     indent, lane, block = outside + STEP, kernel.fresh(f"{loop.var}_lane"), kernel.fresh(f"{loop.var}_block")
     parts = {one.name: kernel.fresh(f"{one.name}_part") for one in sums}
     mapping = {name: f"{part}[{lane}]" for name, part in parts.items()}

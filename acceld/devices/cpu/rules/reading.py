@@ -6,7 +6,6 @@ in another order: the tolerance of every workload allows that much.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,14 +27,13 @@ from acceld.devices.cpu.rules.syntax import (
     statements,
 )
 from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.editing import Edits, SourceText
 
 PURE = frozenset(
     "expf exp logf log sqrtf sqrt fabsf fabs fmaxf fmax fminf fmin tanhf tanh erff erf powf pow sinf cosf floorf "
     "ceilf roundf rintf fmaf fma log1pf expm1f copysignf abs exp2f log2f cbrtf".split()
 )
 """Functions without effects."""
-_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,12 @@ class Access:
         return None if self.form is None else self.form.coefficient(name)
 
 
-class CModule:
+class CModule(SourceText):
     """A kernel's source, read. Raises RuleRefused where its outline can not be followed."""
 
     def __init__(self, source: str) -> None:
+        super().__init__(source)
         read = parse(source)
-        self.source = source
         self.functions = read.functions
         self.identifiers = read.identifiers
         self.constants = {name: value for name, text in read.defines.items() if (value := _integer(text)) is not None}
@@ -102,21 +100,6 @@ class CModule:
     def line(self, position: int) -> int:
         """Line of a place in the source, from 1."""
         return self.source.count("\n", 0, position) + 1
-
-    def indent(self, node: Node) -> str:
-        """White space before the node on its line."""
-        begin = self.source.rfind("\n", 0, node.start) + 1
-        line = self.source[begin : node.start]
-        return line[: len(line) - len(line.lstrip())]
-
-    def fresh(self, name: str) -> str:
-        """A name that the source does not have, this one if that is free."""
-        taken = set(_WORD.findall(self.source))
-        number = 2
-        found = name
-        while found in taken:
-            found, number = f"{name}{number}", number + 1
-        return found
 
     # Numbers.
 

@@ -45,7 +45,7 @@ class Tile(Rule):
 
 def _tiled(kernel: CModule, outer: For, inner: For, variant: Variant) -> str:
     """Three loops instead of two."""
-    tile, var, indent = variant.parameters["tile"], inner.var, kernel.indent(outer)
+    tile, var, indent = variant.parameters["tile"], inner.var, kernel.indentation(outer.start)
     first = kernel.fresh(f"{var}_tile")
     over_tiles = f"for (int {first} = 0; {first} < {bound(kernel, inner)}; {first} += {tile})"
     over_tile = f"for (int {var} = {first}; {var} < {first} + {tile}; {var}++)"

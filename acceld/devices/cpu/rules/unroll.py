@@ -43,7 +43,7 @@ class Unroll(Rule):
 
 
 def _unrolled(kernel: CModule, loop: For, variant: Variant) -> str:
-    indent = kernel.indent(loop)
+    indent = kernel.indentation(loop.start)
     pragmas = [*(one.text for one in loop.pragmas), f"#pragma GCC unroll {variant.parameters['factor']}"]
     return replaced(kernel, loop, [indent + line for line in (*pragmas, kernel.text(loop))])
 

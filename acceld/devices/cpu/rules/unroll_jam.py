@@ -49,7 +49,7 @@ class UnrollJam(Rule):
 
 def _merged(kernel: CModule, loop: For, variant: Variant) -> str:
     """The loop with copies of its statements."""
-    factor, indent = int(variant.parameters["factor"]), kernel.indent(loop)
+    factor, indent = int(variant.parameters["factor"]), kernel.indentation(loop.start)
     copies = [{loop.var: f"({loop.var} + {number})" if number else loop.var} for number in range(factor)]
     inside = _jammed(kernel, loop.body.items, indent + STEP, copies)
     return replaced(kernel, loop, braced(indent, header(kernel, loop, step=loop.step * factor), inside))

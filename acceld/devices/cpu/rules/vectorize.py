@@ -58,7 +58,7 @@ def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: V
     for one in carried:
         if one.comparison:
             edits.replace(one.statement.start - loop.start, one.statement.end - loop.start, one.comparison)
-    indent = kernel.indent(loop)
+    indent = kernel.indentation(loop.start)
     return replaced(kernel, loop, [indent + line for line in (*kept, pragma, edits.apply())])
 
 

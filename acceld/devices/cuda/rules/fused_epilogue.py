@@ -51,7 +51,7 @@ class FusedEpilogue(Rule):
 def _joined(kernel: TritonModule, joined: Handover, _: Variant) -> str:
     """One function and one launch in place of two, without the arrays in between."""
     producer, consumer = kernel.kernels[joined.first.kernel], kernel.kernels[joined.second.kernel]
-    name = kernel.free_name(f"{producer.name}_{consumer.name}")
+    name = kernel.fresh(f"{producer.name}_{consumer.name}")
     edits = Edits(kernel.source)
     edits.replace(*kernel.whole_span(producer), _function(kernel, joined, producer, consumer, name))
     start, end = kernel.whole_span(consumer)

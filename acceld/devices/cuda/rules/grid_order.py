@@ -57,7 +57,7 @@ class GridOrder(Rule):
 def _renumbered(kernel: TritonModule, pair: _Pair, variant: Variant) -> str:
     """Lines behind the two numbers that renumber them."""
     group = int(variant.parameters["group"])
-    order, start, size, span = (kernel.free_name(n) for n in ("order", "group_start", "group_size", "group_span"))
+    order, start, size, span = (kernel.fresh(n) for n in ("order", "group_start", "group_size", "group_span"))
     lines = [
         f"{order} = {pair.first} + {pair.second} * tl.num_programs(0)",
         f"{span} = {group} * tl.num_programs(1)",

@@ -79,7 +79,9 @@ def handover(kernel: TritonModule, first: Launch, second: Launch) -> Handover | 
     kinds = {parameter: _kind(arrays[made.host(parameter)], made, stored) for parameter in stored}
     if any(kind is None for kind in kinds.values()):
         return None
-    return _named(first, second, (made, taken), arrays, loaded, {one: kind or "" for one, kind in kinds.items()})
+    return _named(
+        kernel, first, second, (made, taken), arrays, loaded, {one: kind or "" for one, kind in kinds.items()}
+    )
 
 
 def _stored(producer: FunctionNode, made: _Given, arrays: Mapping[str, ast.stmt]) -> dict[str, ast.Call]:
@@ -350,6 +352,7 @@ def _kind(made: ast.stmt, given: _Given, stored: Mapping[str, ast.Call]) -> str 
 
 
 def _named(
+    kernel: TritonModule,
     first: Launch,
     second: Launch,
     given: tuple[_Given, _Given],
@@ -379,23 +382,11 @@ def _named(
             renamed[target.id] = same_name
             dropped.append(statement)
     used = names(made.function) | {one.arg for one in made.function.args.args}
-    reserved = used | names(taken.function)
     for name in [*(one.arg for one in taken.function.args.args), *taken.bound]:
         if name not in renamed and name not in loaded and name in used:
-            renamed[name] = _free(f"{name}_after", reserved)
-            reserved.add(renamed[name])
-    values = {}
-    for parameter in kinds:
-        values[parameter] = _free(f"{parameter}_tile", reserved)
-        reserved.add(values[parameter])
+            renamed[name] = kernel.fresh(f"{name}_after", renamed.values())
+    values = {parameter: kernel.fresh(f"{parameter}_tile", renamed.values()) for parameter in kinds}
     between = {made.host(parameter): arrays[made.host(parameter)] for parameter in kinds}
     return Handover(
         first, second, between, tuple(kinds), loaded, values, kinds, frozenset(shared), renamed, tuple(dropped)
     )
-
-
-def _free(wish: str, used: set[str]) -> str:
-    name, number = wish, 2
-    while name in used:
-        name, number = f"{wish}_{number}", number + 1
-    return name

@@ -54,10 +54,10 @@ class Persistent(Rule):
 
 def _looped(kernel: TritonModule, function: FunctionNode, tiles: _Tiles, variant: Variant) -> str:
     """The loop, the numbers from the tile's, and the grid."""
-    total, across = kernel.free_name("tile_count"), kernel.free_name("tiles_across")
+    total, across = kernel.fresh("tile_count"), kernel.fresh("tiles_across")
     names = [one.targets[0].id for one in tiles.numbers if isinstance(one.targets[0], ast.Name)]
     indent = kernel.indent(tiles.numbers[0])
-    counter = names[0] if len(names) == 1 else kernel.free_name("tile")
+    counter = names[0] if len(names) == 1 else kernel.fresh("tile")
     lines = [f"{indent}for {counter} in range(tl.program_id(0), {total}, tl.num_programs(0)):\n"]
     if len(names) == 2:
         lines.append(f"{indent}    {names[0]} = {counter} % {across}\n")

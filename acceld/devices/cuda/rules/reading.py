@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from acceld.proposers.rules.editing import lines_of
+from acceld.proposers.rules.editing import SourceText, lines_of
 from acceld.proposers.rules.records import RuleRefused
 
 Shapes = tuple[tuple[int, ...] | None, ...]
@@ -40,24 +40,28 @@ class Setting:
     line: int
 
 
-class TritonModule:
+class TritonModule(SourceText):
     """A source, read. Raises RuleRefused where it does not parse or launches no device function.
 
     ``shapes`` are those of the entry's arguments in order, None for scalars.
     """
 
     def __init__(self, source: str, api: str = "triton", shapes: Shapes = ()) -> None:
-        self.source, self.api, self.shapes = source, api, shapes
+        super().__init__(source)
+        self.api, self.shapes = api, shapes
         try:
             self.tree = ast.parse(source)
         except (SyntaxError, ValueError) as error:
             raise RuleRefused(f"the source is no Python: {error}") from error
-        self._starts = [0]
         self._lines = lines_of(source)
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line))
         if not self.launches:
             raise RuleRefused("the source launches no function decorated with triton.jit")
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every name in the source."""
+        kinds = {ast.Name: "id", ast.arg: "arg", ast.FunctionDef: "name", ast.ClassDef: "name"}
+        return frozenset(getattr(node, kinds[type(node)]) for node in ast.walk(self.tree) if type(node) in kinds)
 
     @cached_property
     def kernels(self) -> dict[str, FunctionNode]:
@@ -105,12 +109,11 @@ class TritonModule:
 
     def _at(self, line: int, column: int) -> int:
         before = self._lines[line - 1].encode()[:column].decode(errors="ignore")
-        return self._starts[line - 1] + len(before)
+        return self.line_starts[line - 1] + len(before)
 
     def indent(self, node: ast.stmt) -> str:
         """The white space before a statement."""
-        line = self._lines[node.lineno - 1]
-        return line[: len(line) - len(line.lstrip())]
+        return self.indentation(self.span(node)[0])
 
     def block(self, body: list[ast.stmt]) -> str:
         """The source of consecutive statements, whole lines, comments between them included."""
@@ -122,26 +125,16 @@ class TritonModule:
         """Where the whole lines of consecutive statements begin and end."""
         last = body[-1].end_lineno
         assert last is not None
-        return self._starts[body[0].lineno - 1], self._starts[last]
+        return self.line_starts[body[0].lineno - 1], self.line_starts[last]
 
     def whole_span(self, function: FunctionNode) -> tuple[int, int]:
         """Where the lines of a device function begin, decorators included, and end."""
         start, _ = self.span(function.decorator_list[0])
-        return self.source.rfind("\n", 0, start) + 1, self.lines_span([function])[1]
+        return self.line_start(start), self.lines_span([function])[1]
 
     def arguments_end(self, call: ast.Call) -> int:
         """Where the last argument of a call ends."""
         return max(self.span(one)[1] for one in [*call.args, *call.keywords])
-
-    def free_name(self, wish: str) -> str:
-        """``wish``, or with a number where the source has that name."""
-        used = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
-        used |= {node.arg for node in ast.walk(self.tree) if isinstance(node, ast.arg)}
-        used |= {node.name for node in self.tree.body if isinstance(node, FunctionNode | ast.ClassDef)}
-        name, number = wish, 2
-        while name in used:
-            name, number = f"{wish}_{number}", number + 1
-        return name
 
     def settings(self, launch: Launch) -> list[Setting]:
         """Constant parameters whose value at a launch is a written-out whole number that can be changed."""

@@ -66,7 +66,7 @@ class RowsPerProgram(Rule):
 
 def _several(kernel: TritonModule, function: FunctionNode, rows: _Rows, variant: Variant) -> str:
     """Two axes instead of one, a mask over rows, a smaller grid."""
-    count, constant, tile = (kernel.free_name(wish) for wish in ("row_count", "ROWS", "row_tile"))
+    count, constant, tile = (kernel.fresh(wish) for wish in ("row_count", "ROWS", "row_tile"))
     edits = Edits(kernel.source)
     number = f"{tile} = {kernel.text(rows.row.value)}\n{kernel.indent(rows.row)}"
     whole_rows = f"{rows.name} = ({tile} * {constant} + tl.arange(0, {constant}))[:, None]"

@@ -186,7 +186,7 @@ def _launches(kernel: TritonModule, split: _Split, variant: Variant) -> str:
         " * ".join(f"({given[extent]})" for extent in split.carried.shapes[name]) for name in split.carried.names
     )
     programs = " * ".join(f"({one})" for one in grid)
-    scratch = kernel.free_name("partial")
+    scratch = kernel.fresh("partial")
     device = f"{kernel.text(launch.call.args[0])}.device"
     return "".join(
         f"{indent}{line}\n"

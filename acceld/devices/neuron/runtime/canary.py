@@ -69,7 +69,7 @@ def expected() -> bytes:
 
 async def passes(core: Core, compiled: Compiled, start: Start) -> bool:
     """Return True if the core adds two arrays correctly in a fresh runner. DeviceError where it can not run at all."""
-    with tempfile.TemporaryDirectory(prefix="acceld-canary-") as folder:
+    with tempfile.TemporaryDirectory(prefix="acceld-canary-", ignore_cleanup_errors=True) as folder:
         runner = await start(core, Path(folder))
         try:
             if await runner.load(compiled, INPUTS, OUTPUTS, deadline_s=DEADLINE_S) is not None:

@@ -175,7 +175,7 @@ class NeuronCompiler:
 @contextlib.contextmanager
 def _private_folder() -> Iterator[Path]:
     """A new folder inside one that only this user can enter: a jailed worker of another uid may be given the inner one."""
-    with tempfile.TemporaryDirectory(prefix="acceld-neuron-") as name:
+    with tempfile.TemporaryDirectory(prefix="acceld-neuron-", ignore_cleanup_errors=True) as name:
         inner = Path(name) / "work"
         inner.mkdir()
         yield inner

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from acceld.chips import BN_STATS_ELEMENTS, STATIONARY_COLUMNS
+from acceld.chips import BN_STATS_ELEMENTS, STATIONARY_COLUMNS, ChipSpec
 from acceld.nki.frontend.core import dtypes, elementwise, index, memory, products, reductions, views
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.index import ds
@@ -180,11 +180,13 @@ def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
 class TileSize:
     """``nl.tile_size``: limits of the chip the kernel is traced for, of those that the API has (``names``; else all)."""
 
-    def __init__(self, reserved_bytes: int = 0, names: frozenset[str] | None = None) -> None:
-        self._reserved_bytes, self._names = reserved_bytes, names
+    def __init__(self, chip: ChipSpec, reserved_bytes: int = 0, names: frozenset[str] | None = None) -> None:
+        self._chip, self._reserved_bytes, self._names = chip, reserved_bytes, names
 
     def __getattr__(self, name: str) -> int:
-        chip = current().chip
+        if name.startswith("_"):
+            raise AttributeError(name)
+        chip = self._chip
         columns, partition = chip.psum_bank_bytes // 4, chip.sbuf_bytes_per_partition
         sizes = {
             "pmax": chip.partitions,
@@ -202,7 +204,7 @@ class TileSize:
             "gemm_moving_fmax": columns,
             "bn_stats_fmax": BN_STATS_ELEMENTS,
         }
-        if name.startswith("__") or name not in (sizes if self._names is None else self._names):
+        if name not in (sizes if self._names is None else self._names):
             raise AttributeError(f"nl.tile_size has no {name!r}")
         return sizes[name]
 

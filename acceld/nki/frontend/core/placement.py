@@ -45,6 +45,8 @@ def declare(
     if space is not Space.HBM:
         marked = [k for k, n in enumerate(shape) if isinstance(n, ParDim)]
         axis = marked[0] if marked else 0
+        if marked and len(sizes) == 1:  # one element a partition
+            sizes = (*sizes, 1)
         if len(sizes) < 2:
             raise LegalityError(
                 f"Insufficient rank: an on-chip tensor needs a partition and a free dimension, not {sizes}",

@@ -45,7 +45,7 @@ class CurrentFrontEnd:
     def modules(self) -> Mapping[str, ModuleType]:
         """The modules a kernel may import, by full name."""
         session = self.session
-        nl = ApiModule("nki.language", session, language.namespace(), frozenset(LANGUAGE_FUNCTIONS))
+        nl = ApiModule("nki.language", session, language.namespace(session.chip), frozenset(LANGUAGE_FUNCTIONS))
         constants = ApiModule("nki.isa.constants", session, isa.namespace())
         names: dict[str, object] = {**isa.namespace(), "constants": constants}
         nisa = ApiModule("nki.isa", session, names, frozenset(ISA_FUNCTIONS))

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from acceld.chips import chip_spec
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes, language, memory
 from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse, unsupported
@@ -163,7 +164,7 @@ class no_reorder:  # the API's name
     def __exit__(self, *error: object) -> None: ...
 
 
-def namespace() -> dict[str, object]:
+def namespace(chip: str = "trn2") -> dict[str, object]:
     """Everything ``nki.language`` offers here."""
     types = dict(dtypes.EVERY)
     types["bool_"] = types.pop("bool")
@@ -195,7 +196,7 @@ def namespace() -> dict[str, object]:
         "hbm": memory.HBM,
         "private_hbm": memory.PRIVATE_HBM,
         "shared_hbm": memory.SHARED_HBM,
-        "tile_size": language.TileSize(),
+        "tile_size": language.TileSize(chip_spec(chip)),
         "fp32": SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max)),
     }
     return {**wrappers(), **types, **own}

@@ -49,7 +49,9 @@ class LegacyFrontEnd:
 
     def modules(self) -> Mapping[str, ModuleType]:
         session = self.session
-        nl = ApiModule("neuronxcc.nki.language", session, language.namespace(), frozenset(LANGUAGE_FUNCTIONS))
+        nl = ApiModule(
+            "neuronxcc.nki.language", session, language.namespace(session.chip), frozenset(LANGUAGE_FUNCTIONS)
+        )
         nisa = ApiModule("neuronxcc.nki.isa", session, isa.namespace(), frozenset(ISA_FUNCTIONS))
         constants = ApiModule("neuronxcc.nki.language.constants", session, {"sizeinbytes": dtypes.sizeinbytes})
         isa_constants = ApiModule("neuronxcc.nki.isa.constants", session, isa.namespace())

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from acceld.chips import LEGACY_RESERVED_SBUF_BYTES
+from acceld.chips import LEGACY_RESERVED_SBUF_BYTES, chip_spec
 from acceld.nki.frontend.core import dtypes, elementwise, language
 from acceld.nki.frontend.core.context import unsupported
 from acceld.nki.frontend.core.language import binary
@@ -112,7 +112,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
 )  # fmt: skip
 
 
-def namespace() -> dict[str, object]:
+def namespace(chip: str = "trn1") -> dict[str, object]:
     """Every attribute of the module."""
     functions = language.functions() | {name: _remainder(name) for name in ("mod", "fmod")}
     functions |= {function.__name__: function for function in FUNCTIONS}
@@ -120,7 +120,7 @@ def namespace() -> dict[str, object]:
     names |= {name: _refused(name) for name in UNSUPPORTED}
     names |= {
         "mgrid": grids.MeshGrid(),
-        "tile_size": language.TileSize(LEGACY_RESERVED_SBUF_BYTES, TILE_SIZES),
+        "tile_size": language.TileSize(chip_spec(chip), LEGACY_RESERVED_SBUF_BYTES, TILE_SIZES),
         "sbuf": SBUF,
         "psum": PSUM,
         "hbm": HBM,

@@ -9,10 +9,9 @@ from enum import Enum, auto
 import libcst as cst
 
 from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.nki.source.building import names_in
 from acceld.proposers.rules.nki.source.nests import accesses
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import BINARY, TRANSFERS, UNARY, Access, Dim, Loop, Statement
+from acceld.proposers.rules.nki.source.syntax import BINARY, TRANSFERS, UNARY, Access, Dim, Loop, Statement, names_in
 
 OPERATIONS = frozenset(
     "activation tensor_scalar tensor_tensor reciprocal copy tensor_copy load store dma_copy "

@@ -7,20 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import (
-    STEP,
-    comments,
-    depends_on,
-    emitted,
-    header,
-    names_in,
-    read,
-    written,
-)
-from acceld.proposers.rules.nki.source.nests import after_line, around, first_line, inside
+from acceld.proposers.rules.nki.source.building import STEP, comments, depends_on, emitted, header, read, written
+from acceld.proposers.rules.nki.source.nests import around, first_line, inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.splitting import split_loop
-from acceld.proposers.rules.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten
+from acceld.proposers.rules.nki.source.syntax import Access, Dim, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import spilled
 from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 
@@ -339,7 +330,7 @@ def _fused(kernel: KernelModule, fusion: _Fusion) -> tuple[str, int]:
         + comments(kernel, second, indent + STEP)
         + emitted(kernel, second.items, indent + STEP, renames, fusion.variable.variable)
     )
-    start, end = first_line(kernel, first), after_line(kernel, second)
+    start, end = first_line(kernel, first), kernel.after_line(second.end)
     source = kernel.source[:start] + head + body + kernel.source[end:]
     line = source[: start + len(head)].count("\n") + 1 + comments(kernel, fusion.variable, indent).count("\n")
     return source, line

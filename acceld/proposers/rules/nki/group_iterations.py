@@ -11,20 +11,18 @@ import libcst as cst
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits, reindent
 from acceld.proposers.rules.nki.hoist_work import hoisted
-from acceld.proposers.rules.nki.source.building import STEP, fresh, names_in
+from acceld.proposers.rules.nki.source.building import STEP
 from acceld.proposers.rules.nki.source.invariants import same_values
 from acceld.proposers.rules.nki.source.nests import (
     SBUF_BYTES,
-    after_line,
     all_accesses,
     inside,
     kept_bytes,
-    line_start,
     substance,
 )
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.splitting import Split, substitute
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, flatten
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, flatten, names_in
 from acceld.proposers.rules.profiles import reloads
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
@@ -223,7 +221,7 @@ def _carried(kernel: KernelModule, outer: Loop, inner: Loop, statement: Statemen
 def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
     """The source with groups outermost, and the line of the middle loop."""
     outer, inner = nest.outer, nest.inner
-    group, member = fresh(kernel, f"{inner.variable}_group"), fresh(kernel, f"{inner.variable}_in_group")
+    group, member = kernel.fresh(f"{inner.variable}_group"), kernel.fresh(f"{inner.variable}_in_group")
     edits = Edits(kernel.source)
     count = kernel.text(inner.node.iter).rsplit("(", 1)[0]
     edits.replace(*kernel.span(inner.node.target), member)
@@ -237,8 +235,8 @@ def _grouped(kernel: KernelModule, nest: _Nest, size: int) -> tuple[str, int]:
         if name in made and not inside(buffer.declaration, outer)
     ]
     for declaration in moved:
-        edits.replace(declaration.start - len(declaration.indent), after_line(kernel, declaration), "")
-    before, block, after = edits.apply_around(line_start(kernel, outer), after_line(kernel, outer))
+        edits.replace(declaration.start - len(declaration.indent), kernel.after_line(declaration.end), "")
+    before, block, after = edits.apply_around(kernel.line_start(outer.start), kernel.after_line(outer.end))
     indent = outer.indent + STEP
     head = f"{outer.indent}for {group} in {count}({(inner.trips or 1) // size}):\n"
     for declaration in moved:

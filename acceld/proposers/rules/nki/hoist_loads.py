@@ -10,10 +10,10 @@ from math import prod
 import libcst as cst
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import filled_before, fresh, named_inside, names_in, prefix
+from acceld.proposers.rules.nki.source.building import filled_before, named_inside, prefix
 from acceld.proposers.rules.nki.source.nests import around
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement
+from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 _LARGEST_BYTES = 96 * 1024
@@ -123,7 +123,7 @@ def _hoisted(kernel: KernelModule, repeated: _Repeated, _: Variant) -> str:
     """Loads before the loop, reads of the kept tiles in it."""
     assert repeated.load.target is not None
     language, legacy = prefix(kernel, "language"), kernel.api == "nki_legacy"
-    name = fresh(kernel, f"{repeated.load.target.name}_kept")
+    name = kernel.fresh(f"{repeated.load.target.name}_kept")
     rows, columns = repeated.shape
     variables = [loop.variable for loop in repeated.indices]
     trips = [str(loop.trips) for loop in repeated.indices]

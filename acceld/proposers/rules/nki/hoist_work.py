@@ -11,7 +11,7 @@ from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.building import STEP, comments, header, renamed
 from acceld.proposers.rules.nki.source.invariants import Invariants, invariants
-from acceld.proposers.rules.nki.source.nests import accesses, after_line, first_line, inside, without_element
+from acceld.proposers.rules.nki.source.nests import accesses, first_line, inside, without_element
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement
 from acceld.proposers.rules.records import Finding, Rule, Variant
@@ -107,7 +107,7 @@ def _moves_whole(item: Item, moving: set[Statement]) -> bool:
 def _remove(kernel: KernelModule, items: Sequence[Item], moving: set[Statement], edits: Edits) -> None:
     for item in items:
         if _moves_whole(item, moving):
-            edits.replace(first_line(kernel, item), after_line(kernel, item), "")
+            edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
         elif isinstance(item, Loop):
             _remove(kernel, item.items, moving, edits)
 

@@ -7,10 +7,10 @@ from functools import partial
 
 from acceld.model import Profile
 from acceld.proposers.rules.editing import Edits
-from acceld.proposers.rules.nki.source.building import header, names_in
+from acceld.proposers.rules.nki.source.building import header
 from acceld.proposers.rules.nki.source.nests import inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Loop, Statement
+from acceld.proposers.rules.nki.source.syntax import Loop, Statement, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
 

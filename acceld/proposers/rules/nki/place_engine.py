@@ -12,6 +12,8 @@ from acceld.proposers.rules.nki.source.syntax import Statement
 from acceld.proposers.rules.profiles import busy_share
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
+_BOTH = ("add", "subtract", "multiply", "maximum", "minimum")
+
 
 class PlaceEngine(Rule):
     """Copies out of PSUM on the vector engine or on the scalar engine, by what is busier."""
@@ -26,13 +28,28 @@ class PlaceEngine(Rule):
     change_class = "engine"
 
     def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
-        """All copies whose engine is open, where both engines are used."""
+        """All copies whose engine is open together, and every statement on tiles in SBUF alone."""
         copies = _copies(kernel)
-        if not copies:
-            return
+        if copies:
+            yield self._all_copies(kernel, copies, profile)
+        for statement in kernel.statements:
+            other = _other_engine(kernel, statement)
+            if other:
+                yield self.found(
+                    statement.line,
+                    partial(_placed, kernel, [statement]),
+                    Variant(other),
+                    precondition="element-wise work gives the same bits on either engine, and all its tiles are in SBUF",
+                    plan=f"Line {statement.line} runs on the vector engine. Put it on {other}, which works at the same time.",
+                    benefit=0.05 if busy_share(profile, "vector") > 0.7 else 0.01,
+                    gain_percent=(-10.0, 15.0),
+                    key="alone",
+                )
+
+    def _all_copies(self, kernel: KernelModule, copies: Sequence[Statement], profile: Profile | None) -> Finding:
         vector, scalar = busy_share(profile, "vector"), busy_share(profile, "scalar")
         idle, busy = ("scalar", "vector") if vector > scalar else ("vector", "scalar")
-        yield self.found(
+        return self.found(
             copies[0].line,
             partial(_placed, kernel, copies),
             Variant(idle),
@@ -48,11 +65,48 @@ class PlaceEngine(Rule):
 def _placed(kernel: KernelModule, copies: Sequence[Statement], variant: Variant) -> str:
     isa = prefix(kernel, "isa")
     engine = f"{isa}.engine.{variant.name}" if kernel.api == "nki" else f"{isa}.{variant.name}_engine"
-    changed = {
-        copy: operation(kernel, copy, "tensor_copy", {"src": kernel.text(copy.args["src"]), "engine": engine})
-        for copy in copies
-    }
-    return replaced(kernel, [], changed)
+    return replaced(kernel, [], {copy: _on(kernel, copy, engine) for copy in copies})
+
+
+def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
+    """The statement on an engine, as the instruction that can name one."""
+    given = {key: kernel.text(value) for key, value in statement.args.items() if key not in ("mask", "dtype", "engine")}
+    if statement.op in ("copy", "tensor_copy"):
+        return operation(kernel, statement, "tensor_copy", {"src": given["src"], "engine": engine})
+    if statement.op == "tensor_scalar":
+        return operation(kernel, statement, "tensor_scalar", given | {"engine": engine})
+    pair = kernel.binary(statement)
+    assert pair is not None
+    arguments = {"data1": given[pair.left], "data2": given[pair.right], "engine": engine}
+    op = given["op"] if statement.op == "tensor_tensor" else f"{prefix(kernel, 'language')}.{pair.op}"
+    return operation(kernel, statement, "tensor_tensor", {**arguments, "op": op})
+
+
+def _other_engine(kernel: KernelModule, statement: Statement) -> str:
+    """An engine besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
+    if statement.kind != "op" or statement.augmented or kernel.text_of(statement, "engine").endswith("_engine"):
+        return ""
+    if "unknown" not in kernel.text_of(statement, "engine") and "engine" in statement.args:
+        return ""
+    if statement.target is None or not all(
+        _in_sbuf(kernel, one.name) for one in (statement.target, *statement.mentions)
+    ):
+        return ""
+    if statement.op == "tensor_scalar":
+        return "scalar"
+    pair = kernel.binary(statement)
+    if pair is None or pair.op not in _BOTH or not {pair.left, pair.right} <= set(statement.reads):
+        return ""
+    shapes = [kernel.extents(statement.reads[one]) for one in (pair.left, pair.right)]
+    return "" if shapes[0] != shapes[1] else "gpsimd"
+
+
+def _in_sbuf(kernel: KernelModule, name: str) -> bool:
+    """Whether a tile is in SBUF; in a kernel without PSUM every tile is, whatever its name stands for."""
+    if name in kernel.parameters or kernel.space_of(name) == "hbm":
+        return False
+    psum = any(one.op in ("matmul", "nc_matmul", "nc_transpose") for one in kernel.statements)
+    return kernel.space_of(name) == "sbuf" or not (psum or "psum" in kernel.source)
 
 
 def _copies(kernel: KernelModule) -> list[Statement]:

@@ -22,10 +22,10 @@ from acceld.model import Profile
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.operand_swaps import BLOCK, OperandSwap, Product, operand_swap, whole_block
-from acceld.proposers.rules.nki.source.building import names_in, rendered, without_unused_buffers
-from acceld.proposers.rules.nki.source.nests import after_line, all_accesses, around, first_line
+from acceld.proposers.rules.nki.source.building import rendered, without_unused_buffers
+from acceld.proposers.rules.nki.source.nests import all_accesses, around, first_line
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Statement
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Statement, names_in
 from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 
 
@@ -77,7 +77,7 @@ def _swapped(kernel: KernelModule, swap: OperandSwap, reads: Mapping[cst.BaseExp
     for node, text in reads.items():
         edits.replace(*kernel.span(node), text)
     for item in _superfluous(swap):
-        edits.replace(first_line(kernel, item), after_line(kernel, item), "")
+        edits.replace(first_line(kernel, item), kernel.after_line(item.end), "")
     return without_unused_buffers(edits.apply(), kernel)
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from acceld.proposers.rules.nki.source.building import names_in
 from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import names_in
 
 _NOT_BY_ELEMENT = frozenset("matmul nc_matmul nc_transpose tensor_reduce tensor_tensor_scan".split())
 

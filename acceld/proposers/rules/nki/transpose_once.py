@@ -9,7 +9,7 @@ from functools import partial
 import libcst as cst
 
 from acceld.model import Profile
-from acceld.proposers.rules.nki.source.building import filled_before, fresh, named_inside, prefix
+from acceld.proposers.rules.nki.source.building import filled_before, named_inside, prefix
 from acceld.proposers.rules.nki.source.nests import around, inside
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement
@@ -106,7 +106,7 @@ def _operand_names(kernel: KernelModule, node: cst.BaseExpression) -> list[Acces
 def _hoisted(kernel: KernelModule, hidden: _Hidden, _: Variant) -> str:
     """A transposed copy before the loop, and transpose_x=True in it."""
     language, isa = prefix(kernel, "language"), prefix(kernel, "isa")
-    name = fresh(kernel, f"{hidden.operand.name}_t")
+    name = kernel.fresh(f"{hidden.operand.name}_t")
     trips = "".join(f"{loop.trips}, " for loop in hidden.indices)
     variables = "".join(f"{loop.variable}, " for loop in hidden.indices)
     rows, columns = f"{language}.arange({hidden.depth})[:, None]", f"{language}.arange({hidden.rows})[None, :]"

@@ -7,8 +7,7 @@ import libcst as cst
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits, reindent
 from acceld.proposers.rules.nki.column_steps import ColumnSteps
-from acceld.proposers.rules.nki.source.building import fresh, rendered
-from acceld.proposers.rules.nki.source.nests import after_line, line_start
+from acceld.proposers.rules.nki.source.building import rendered
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Dim, Statement
 
@@ -86,7 +85,7 @@ def _with_fewer_iterations(kernel: KernelModule, steps: ColumnSteps, factor: int
     if trips > 1:
         edits.replace(*kernel.span(loop.node.iter.args[0].value), str(trips))
         return edits.apply()
-    before, text, after = edits.apply_around(line_start(kernel, loop), after_line(kernel, loop))
+    before, text, after = edits.apply_around(kernel.line_start(loop.start), kernel.after_line(loop.end))
     _, body = text.split("\n", 1)
     return before + reindent(body, loop.items[0].indent, loop.indent) + after
 
@@ -121,9 +120,9 @@ class _Ranges:
 
     def _name(self, wide: Symbol, beside: str) -> None:
         statement = next(s for s in self._kernel.statements if s.kind == "alias" and _assigns(s, beside))
-        self._names[wide] = fresh(self._kernel, f"{beside}_{self._columns}")
+        self._names[wide] = self._kernel.fresh(f"{beside}_{self._columns}")
         line = f"{statement.indent}{self._names[wide]} = {_text(wide)}\n"
-        self.new_lines.append((after_line(self._kernel, statement), line))
+        self.new_lines.append((self._kernel.after_line(statement.end), line))
 
 
 def _text(symbol: Symbol) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import libcst as cst
 
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, flatten, leading_comments
+from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, flatten, leading_comments, names_in
 from acceld.proposers.rules.records import RuleRefused
 
 STEP = "    "
@@ -71,7 +70,7 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
         used_before = kernel.readers(name) or kernel.writers(name)
         used = any(
             isinstance(node, cst.Name) and node.value == name
-            for node in _names(new.function.body)
+            for node in names_in(new.function.body)
             if node is not _declared(buffer.declaration)
         )
         if used_before and not used and new.space_of(name) != "hbm":
@@ -82,36 +81,6 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
 def _declared(statement: Statement) -> cst.CSTNode | None:
     small = statement.small
     return small.targets[0].target if isinstance(small, cst.Assign) else None
-
-
-@lru_cache(maxsize=8192)
-def _names(node: cst.CSTNode) -> tuple[cst.Name, ...]:
-    """Nodes are compared by identity and never change; walking one is slow, and rules ask for the same ones often."""
-    found: list[cst.Name] = []
-
-    def walk(one: cst.CSTNode) -> None:
-        if isinstance(one, cst.Name):
-            found.append(one)
-        for child in one.children:
-            walk(child)
-
-    walk(node)
-    return tuple(found)
-
-
-def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
-    """Every name below ``node``."""
-    return _names(node)
-
-
-def fresh(kernel: KernelModule, wanted: str) -> str:
-    """``wanted``, or with a number behind it, so that the kernel has no such name yet."""
-    taken = {name.value for name in _names(kernel.module)}
-    candidate, number = wanted, 1
-    while candidate in taken:
-        number += 1
-        candidate = f"{wanted}{number}"
-    return candidate
 
 
 def rendered(form: Affine, ranges: Mapping[Symbol, str]) -> str:
@@ -175,7 +144,7 @@ def filled_before(kernel: KernelModule, outer: Loop, loops: Sequence[Loop], decl
         indent += STEP
     lines.append(indent + statement)
     edits = Edits(kernel.source)
-    edits.insert(kernel.source.rfind("\n", 0, outer.start) + 1, "\n".join(lines) + "\n")
+    edits.insert(kernel.line_start(outer.start), "\n".join(lines) + "\n")
     return edits
 
 
@@ -191,7 +160,7 @@ def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, st
     if not renames:
         return text
     edits = Edits(text)
-    for name in _names(statement.node):
+    for name in names_in(statement.node):
         if name.value in renames and not _is_keyword(statement, name):
             start, end = kernel.span(name)
             edits.replace(start - statement.start, end - statement.start, renames[name.value])
@@ -215,7 +184,7 @@ def _is_keyword(statement: Statement, name: cst.Name) -> bool:
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
     """Whether a loop variable in ``variables`` occurs anywhere in the statement."""
-    return any(name.value in variables for name in _names(statement.node))
+    return any(name.value in variables for name in names_in(statement.node))
 
 
 def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
@@ -224,8 +193,8 @@ def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
     for statement in loop.statements():
         small = statement.small
         if statement.kind == "alias" and isinstance(small, cst.Assign):
-            defined |= {name.value for name in _names(small.targets[0].target)}
-    return any(name.value in defined for name in _names(node))
+            defined |= {name.value for name in names_in(small.targets[0].target)}
+    return any(name.value in defined for name in names_in(node))
 
 
 def written(items: Sequence[Item]) -> set[str]:

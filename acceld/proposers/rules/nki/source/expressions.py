@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import libcst as cst
 
 from acceld.proposers.rules.affine import Affine, Symbol
-from acceld.proposers.rules.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim
+from acceld.proposers.rules.editing import SourceText
+from acceld.proposers.rules.nki.source.syntax import NO_TILES, TILE_SIZES, Access, Buffer, Dim, names_in
 
 
-class ExpressionReader:
+class ExpressionReader(SourceText):
     """Expressions in terms of the names that are known so far: after ``f = nl.arange(512)[None, :]`` and in a loop over
     ``c``, the index ``512 * c + f`` is the affine form of ``c`` and of a range of 512 along the columns.
     """
 
-    def __init__(self, module: cst.Module) -> None:
+    def __init__(self, source: str, module: cst.Module) -> None:
+        super().__init__(source)
         self.module = module
         self.shapes: dict[str, tuple[int, ...] | None] = {}
         """Of the kernel's parameters; None for scalars."""
@@ -25,6 +29,11 @@ class ExpressionReader:
         self.ambiguous: set[str] = set()
         """Names that may stand for more than one thing."""
         self.loop_variables: set[str] = set()
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every name in the source."""
+        return frozenset(name.value for name in names_in(self.module))
 
     def text(self, node: cst.CSTNode) -> str:
         """The source of ``node``."""

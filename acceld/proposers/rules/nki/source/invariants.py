@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from acceld.proposers.rules.nki.source.building import names_in
 from acceld.proposers.rules.nki.source.nests import accesses, around, inside, place_of
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement
+from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, names_in
 
 _MOVES = ("load", "dma_copy", "store", "memset")
 

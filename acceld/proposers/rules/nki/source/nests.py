@@ -8,9 +8,8 @@ from math import prod
 import libcst as cst
 
 from acceld.proposers.rules.affine import Affine
-from acceld.proposers.rules.nki.source.building import names_in
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, leading_comments
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Loop, Statement, leading_comments, names_in
 
 SBUF_BYTES = 168 * 1024
 """Bytes a partition for values: trn1 has 192 KiB, of which the legacy compiler keeps some for rotating buffers."""
@@ -37,25 +36,14 @@ def substance(items: Sequence[Item]) -> bool:
     return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
 
 
-def line_start(kernel: KernelModule, item: Item) -> int:
-    """Offset of the line ``item`` starts on."""
-    return kernel.source.rfind("\n", 0, item.start) + 1
-
-
 def first_line(kernel: KernelModule, item: Item) -> int:
     """Offset of the line ``item`` starts on, or of the comment lines right above it, which belong to it."""
-    start = line_start(kernel, item)
+    start = kernel.line_start(item.start)
     for line in reversed(leading_comments(item)):
         if line is None:
             break
-        start = kernel.source.rfind("\n", 0, start - 1) + 1
+        start = kernel.line_start(start - 1)
     return start
-
-
-def after_line(kernel: KernelModule, item: Item) -> int:
-    """Offset behind the last line of ``item``."""
-    end = kernel.source.find("\n", item.end)
-    return len(kernel.source) if end < 0 else end + 1
 
 
 def accesses(statement: Statement) -> list[Access]:

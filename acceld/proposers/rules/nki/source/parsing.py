@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from acceld.proposers.rules.editing import lines_of
 from acceld.proposers.rules.nki.source.expressions import ExpressionReader
 from acceld.proposers.rules.nki.source.syntax import (
     CURRENT,
@@ -40,16 +39,13 @@ class SourceReader(ExpressionReader):
     """
 
     def __init__(self, source: str, api: str, shapes: Sequence[tuple[int, ...] | None] = (), entry: str = "") -> None:
-        self.source, self.api = source, api
+        self.api = api
         try:
             wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
         except cst.ParserSyntaxError as error:
             raise RuleRefused(f"the source does not parse: {error}") from error
-        super().__init__(wrapper.module)
+        super().__init__(source, wrapper.module)
         self._positions = wrapper.resolve(PositionProvider)
-        self._line_starts = [0]
-        for line in lines_of(source):
-            self._line_starts.append(self._line_starts[-1] + len(line))
         self.function = self._find(entry)
         self.parameters = [p.name.value for p in self.function.params.params]
         self.shapes = dict(zip(self.parameters, shapes, strict=False))
@@ -70,8 +66,8 @@ class SourceReader(ExpressionReader):
         """Offsets of the text behind ``node``."""
         where = self._positions[node]
         return (
-            self._line_starts[where.start.line - 1] + where.start.column,
-            self._line_starts[where.end.line - 1] + where.end.column,
+            self.line_starts[where.start.line - 1] + where.start.column,
+            self.line_starts[where.end.line - 1] + where.end.column,
         )
 
     def line(self, node: cst.CSTNode) -> int:
@@ -88,14 +84,11 @@ class SourceReader(ExpressionReader):
             else:
                 assert isinstance(node, cst.BaseStatement)
                 start, end = self.span(node)
-                opaque = Statement(node, "other", self.line(node), start, end, self._indent(start), parent)
+                opaque = Statement(node, "other", self.line(node), start, end, self.indentation(start), parent)
                 opaque.mentions = self._mentioned(node)
                 self.ambiguous |= {access.name for access in opaque.mentions}
                 items.append(opaque)
         return items
-
-    def _indent(self, start: int) -> str:
-        return self.source[self.source.rfind("\n", 0, start) + 1 : start]
 
     def _loop(self, node: cst.For, parent: Loop | None) -> Loop | None:
         if not isinstance(node.target, cst.Name) or not isinstance(node.iter, cst.Call) or node.orelse:
@@ -107,14 +100,14 @@ class SourceReader(ExpressionReader):
         trips = self.constant(arguments[0].value) if len(arguments) == 1 else None
         start, end = self.span(node)
         name = node.target.value
-        loop = Loop(node, name, kind, trips, self.line(node), start, end, self._indent(start), parent)
+        loop = Loop(node, name, kind, trips, self.line(node), start, end, self.indentation(start), parent)
         self.loop_variables.add(name)
         loop.items = self._body(node.body, loop)
         return loop
 
     def _statement(self, node: cst.SimpleStatementLine, parent: Loop | None) -> Statement:
         start, end = self.span(node)
-        statement = Statement(node, "other", self.line(node), start, end, self._indent(start), parent)
+        statement = Statement(node, "other", self.line(node), start, end, self.indentation(start), parent)
         if len(node.body) != 1:
             return statement
         match node.body[0]:

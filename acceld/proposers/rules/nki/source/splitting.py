@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from acceld.proposers.rules.editing import Edits, reindent
-from acceld.proposers.rules.nki.source.building import STEP, fresh, header, names_in
-from acceld.proposers.rules.nki.source.nests import after_line
+from acceld.proposers.rules.nki.source.building import STEP, header
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Loop
+from acceld.proposers.rules.nki.source.syntax import Loop, names_in
 from acceld.proposers.rules.records import RuleRefused
 
 
@@ -98,13 +97,13 @@ def split_loop(kernel: KernelModule, loop: Loop, size: int) -> str:
         indices = statement.args.get("loop_indices")
         if indices is not None and any(name.value == loop.variable for name in names_in(indices)):
             raise RuleRefused(f"line {statement.line}: it is reduced over {loop.variable}")
-    member = fresh(kernel, f"{loop.variable}_part")
+    member = kernel.fresh(f"{loop.variable}_part")
     count = kernel.text(loop.node.iter.func)
     edits = Edits(kernel.source)
     edits.replace(*kernel.span(loop.node.iter.args[0].value), str(loop.trips // size))
     substitute(kernel, loop, Split(loop.variable, loop.variable, member, size), edits)
     first = kernel.source.find("\n", loop.start + len(header(kernel, loop)) - 1) + 1
-    before, body, after = edits.apply_around(first, after_line(kernel, loop))
+    before, body, after = edits.apply_around(first, kernel.after_line(loop.end))
     inner = loop.indent + STEP
     return (
         f"{before}{inner}for {member} in {count}({size}):\n{reindent(body, loop.items[0].indent, inner + STEP)}{after}"

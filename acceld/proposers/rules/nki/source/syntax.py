@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import libcst as cst
 
@@ -204,3 +205,19 @@ def flatten(items: Sequence[Item]) -> Iterator[Statement]:
             yield from flatten(item.items)
         else:
             yield item
+
+
+@lru_cache(maxsize=8192)
+def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
+    """Return every name below ``node``."""
+    # Nodes are compared by identity and never change; walking one is slow, and rules ask for the same ones often.
+    found: list[cst.Name] = []
+
+    def walk(one: cst.CSTNode) -> None:
+        if isinstance(one, cst.Name):
+            found.append(one)
+        for child in one.children:
+            walk(child)
+
+    walk(node)
+    return tuple(found)

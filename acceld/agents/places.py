@@ -1,0 +1,114 @@
+"""Files that an agent may name: those below the folders its user opened, and no others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from acceld import kernel_files
+from acceld.config import Config
+from acceld.errors import UsageError, did_you_mean
+from acceld.model import Kernel
+from acceld.workloads import Workload, find_workloads, load_workload
+from acceld.workloads.discovery import workload_folders
+from acceld.workloads.loading import FILE
+
+SUFFIXES = (".py", ".c")
+TEXT_LIMIT = 1_000_000
+PACKAGES = {"neuronxcc": "nki_legacy", "nki": "nki", "triton": "triton"}
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Folders opened to an agent, and the workloads there are."""
+
+    roots: tuple[Path, ...]
+    config: Config
+
+    def file(self, text: str) -> Path:
+        """Return an existing file below a root. UsageError for any other, whatever links lead there."""
+        path = self._inside(text)
+        if not path.is_file():
+            raise UsageError(f"there is no file {text!r}", hint=f"paths are below {self._named()}")
+        return path
+
+    def kernel_file(self, text: str) -> Path:
+        """Return a kernel's file below a root."""
+        path = self.file(text)
+        if path.suffix not in SUFFIXES:
+            raise UsageError(f"{text!r} is no kernel", hint="a kernel is a .py file, or a .c file for the host")
+        return path
+
+    def workload(self, name: str) -> Workload:
+        """Return a workload by name, or the one in a folder below a root. UsageError where there is neither."""
+        folders = workload_folders(self.config.paths.workloads)
+        if name in folders:
+            return load_workload(folders[name])
+        if known := find_workloads(self.config.paths.workloads).get(name):
+            return known
+        path = self._inside(name) if os.sep in name or name.startswith(".") else None
+        if path is None and not any(character in name for character in "\0\n") and len(name) < 200:
+            path = next((root / name for root in self.roots if (root / name / FILE).is_file()), None)
+        if path is not None and (path / FILE).is_file():
+            return load_workload(path)
+        near = did_you_mean(name, [*folders, *find_workloads(self.config.paths.workloads)])
+        raise UsageError(f"there is no workload {name[:200]!r}. {near}".rstrip(), hint="list_workloads names them")
+
+    def kernel(self, source: str, path: str, api: str, found: Workload | None) -> Kernel:
+        """Return an agent's kernel, launched as its workload says. It is nobody's to vouch for, so it is not trusted."""
+        if bool(source) == bool(path):
+            raise UsageError("give the kernel as source, or the path of its file", hint="one of the two")
+        file = self.kernel_file(path) if path else None
+        text = kernel_files.read(file) if file else source
+        if len(text) > TEXT_LIMIT:
+            raise UsageError(f"a kernel of {len(text)} characters is too long", hint=f"at most {TEXT_LIMIT:,}")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError("the source is no text in UTF-8", hint="send it again without surrogates") from error
+        return Kernel(
+            text,
+            api or self.api_of(text, file, found),
+            entry=(found.entry or "") if found else "",
+            grid=found.grid if found else (),
+            lnc=found.lnc if found else 1,
+            filename=file.name if file else "kernel.py",
+            trusted=False,
+        )
+
+    def api_of(self, text: str, file: Path | None, found: Workload | None) -> str:
+        """Return the API that a source is written for: by its imports, else the workload's only one, else the configured."""
+        if file is not None and file.suffix == ".c":
+            return "c"
+        for package, api in PACKAGES.items():
+            if f"import {package}" in text or f"from {package}" in text:
+                return api
+        baselines = list(found.baselines) if found else []
+        return baselines[0] if len(baselines) == 1 else self.config.search.api
+
+    def _inside(self, text: str) -> Path:
+        try:
+            path = Path(text)
+            found = (path if path.is_absolute() else self.roots[0] / path).resolve()
+        except (ValueError, OSError, RuntimeError) as error:
+            raise UsageError(f"{text[:200]!r} is no path") from error
+        if any(found == root or root in found.parents for root in self.roots):
+            return found
+        raise UsageError(
+            f"{text[:200]!r} is outside of what you may use",
+            hint=f"paths are below {self._named()}; its user can open more",
+        )
+
+    def _named(self) -> str:
+        return ", ".join(str(root) for root in self.roots)
+
+
+def opened(folders: Sequence[str], config: Config) -> Places:
+    """Return the places of a server: the folders named, else the one it runs in. UsageError for what is no folder."""
+    roots = [Path(folder).resolve() for folder in folders] or [Path.cwd().resolve()]
+    for root in roots:
+        if not root.is_dir():
+            raise UsageError(f"there is no folder {root}")
+    return Places(tuple(roots), config)

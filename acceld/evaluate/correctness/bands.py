@@ -1,0 +1,258 @@
+"""Draw inputs at the edges: one data set whose rows follow many hard distributions in turn, each measured alone.
+
+A banded variant names an axis that inputs and outputs share, by the symbol in ``workload.toml``: ``banded/M``. Index i of
+that axis belongs to one band, in an order that the seed decides; every other argument stays as the workload draws it.
+
+===============  =========================================================================================
+tiny, minute     times 1e-10; times 2^-64, where every epsilon matters
+huge             times 3e5
+offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
+spikes           one element of each innermost vector is 30 to 300 standard deviations large
+tails            magnitudes from 1e-10 to 3e5, of either sign
+zeros            nine of ten elements zero
+aligned          each vector is a multiple of one that it is multiplied with, each of which takes its turn
+tiny-v, huge-v   the argument v alone
+nan              a few elements are not a number, where the workload says what then must come out
+===============  =========================================================================================
+
+A band that can not tell right from wrong decides nothing: where the reference is not finite, where float32 arithmetic or
+a change as small as a rounding moves it far, where its outputs are too small for float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from acceld.workloads import Argument, Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+PREFIX = "banded/"
+_SCALED = {"tiny": 1e-10, "minute": 2.0**-64, "huge": 3e5}
+_OFFSETS = {"offset-100": 100.0, "offset-1000": 1000.0}
+_SPIKES, _ALIGNED = "spikes", "aligned"
+_KEPT = 0.1
+_NAN_SHARE = 1 / 256
+_WIDE = ("float32", "bfloat16")
+"""Types that hold these magnitudes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of an output that is measured alone: every ``step``-th index of ``axis``, from ``start``."""
+
+    output: int
+    axis: int = 0
+    start: int = 0
+    step: int = 1
+    band: str = ""
+
+    def of(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the part of ``array``, an output in the reference's layout."""
+        if self.step == 1:
+            return array
+        return array[(slice(None),) * self.axis + (slice(self.start, None, self.step),)]
+
+    @property
+    def name(self) -> str:
+        """Name for people."""
+        return f"output {self.output}, band {self.band}" if self.band else f"output {self.output}"
+
+    def plain(self) -> list[Any]:
+        """Return the fields in order, as JSON has them."""
+        return [self.output, self.axis, self.start, self.step, self.band]
+
+
+def is_banded(variant: str) -> bool:
+    """Return True if a variant's outputs are measured band by band."""
+    return variant.startswith(PREFIX)
+
+
+def banded_variants(workload: Workload) -> list[str]:
+    """Return the variants that put each argument through the bands, along the first axis with room that an output has."""
+    if workload.sample is not None:
+        return []
+    axes = [_axis(workload, argument) for argument in workload.arguments]
+    return [PREFIX + axis for axis in dict.fromkeys(filter(None, axes))]
+
+
+def pieces_of(workload: Workload, variant: str, seed: int) -> list[Piece]:
+    """Return what is measured alone: each output, and in a banded variant each band of it.
+
+    The order of bands in the list is the same for every seed, where they lie is not.
+    """
+    if not is_banded(variant):
+        return [Piece(number) for number in range(len(workload.outputs))]
+    symbol = variant.removeprefix(PREFIX)
+    places = _places(workload, symbol, seed)
+    pieces: list[Piece] = []
+    for number, output in enumerate(workload.outputs):
+        if symbol not in output.axes:
+            pieces.append(Piece(number))
+            continue
+        axis = output.axes.index(symbol)
+        pieces += [Piece(number, axis, place.start, place.step, band) for band, place in places.items()]
+    return pieces
+
+
+def banded_inputs(workload: Workload, own: Sequence[Any], variant: str, seed: int) -> list[Any]:
+    """Return the workload's own inputs with the bands of a variant put in."""
+    import numpy as np
+
+    symbol = variant.removeprefix(PREFIX)
+    places, unaligned = _places(workload, symbol, seed), True
+    rng = np.random.default_rng([seed % 2**63, 13])
+    made = list(own)
+    for position, argument in enumerate(workload.arguments):
+        if _axis(workload, argument) != symbol:
+            continue
+        array = np.array(own[position])
+        deviation = float(np.std(own[position], dtype=np.float64)) or 1.0
+        for band, place in places.items():
+            here = _along(argument, symbol, place)
+            part = array[here].astype(np.float32)
+            if band != _ALIGNED:
+                part = _changed(part, band, argument, deviation, rng)
+            elif unaligned:  # what it is aligned with stays as it is
+                part, unaligned = _aligned(workload, own, argument, part, symbol, place, rng), False
+            array[here] = part.astype(array.dtype)
+        made[position] = array
+    return made
+
+
+def _changed(
+    part: NDArray[Any], band: str, argument: Argument, deviation: float, rng: np.random.Generator
+) -> NDArray[Any]:
+    import numpy as np
+
+    never_negative = argument.distribution is not None and argument.distribution.absolute
+    kind, _, name = band.partition("-")
+    if kind in _SCALED:
+        return part * np.float32(_SCALED[kind]) if name in ("", argument.name) else part
+    if band in _OFFSETS:
+        return part + np.float32(_OFFSETS[band] * deviation)
+    if band == "tails":
+        sign = 1.0 if never_negative else rng.choice([-1.0, 1.0], part.shape)
+        return np.asarray(sign * 10 ** rng.uniform(-10, math.log10(3e5), part.shape), np.float32)
+    if band == "zeros":
+        return np.asarray(part * (rng.random(part.shape) < _KEPT))
+    if band == "nan":
+        return np.where(rng.random(part.shape) < _NAN_SHARE, np.float32(np.nan), part)
+    spiked = part.reshape(-1, part.shape[-1]).copy()
+    rows = len(spiked)
+    columns = _strata(rows, spiked.shape[1], rng)[rng.permutation(rows)]
+    size = deviation * rng.uniform(30, 300, rows) * (1.0 if never_negative else rng.choice([1.0, 1.0, -1.0], rows))
+    spiked[np.arange(rows), columns] = size
+    return spiked.reshape(part.shape)
+
+
+def _aligned(
+    workload: Workload,
+    own: Sequence[Any],
+    argument: Argument,
+    part: NDArray[Any],
+    symbol: str,
+    place: slice,
+    rng: np.random.Generator,
+) -> NDArray[Any]:
+    """Return multiples of the vectors that ``part`` is multiplied with: each in its turn gives the greatest product."""
+    import numpy as np
+
+    found = _partner(workload, argument, symbol)
+    if found is None:
+        return part
+    position, inner, outer = found
+    other = workload.arguments[position]
+    theirs = np.asarray(own[position], np.float32)
+    if symbol in other.axes:
+        theirs = theirs[_along(other, symbol, place)]
+    ours, theirs = np.moveaxis(part, inner, -1), np.moveaxis(theirs, outer, -1)
+    theirs = theirs.reshape(-1, theirs.shape[-1])
+    rows = ours.size // theirs.shape[1]
+    spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
+    size = np.exp2(rng.uniform(0, 5, rows)).astype(np.float32) * np.float32(spread)
+    made = theirs[_strata(rows, len(theirs), rng)] * size[:, None]
+    return np.moveaxis(made.reshape(ours.shape), -1, inner)
+
+
+def _along(argument: Argument, symbol: str, place: slice) -> tuple[slice, ...]:
+    return (slice(None),) * argument.axes.index(symbol) + (place,)
+
+
+def _strata(count: int, below: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return rising whole numbers below ``below``, each at random from its own share: no stretch is left out."""
+    import numpy as np
+
+    return np.minimum(((np.arange(count) + rng.random(count)) * below / count).astype(np.intp), below - 1)
+
+
+def _partner(workload: Workload, argument: Argument, symbol: str) -> tuple[int, int, int] | None:
+    """Return the position of an argument that this one is multiplied with, and the axes along which; None without one.
+
+    An axis that no output has is summed over; without one it is the last axis that both have.
+    """
+    shown = {axis for output in workload.outputs for axis in output.axes}
+    for position, other in enumerate(workload.arguments):
+        common = [axis for axis in argument.axes if axis in other.axes and axis != symbol]
+        if other is not argument and _changes(other) and common:
+            axis = next((one for one in common if one not in shown), common[-1])
+            return position, argument.axes.index(axis), other.axes.index(axis)
+    return None
+
+
+def _bands(workload: Workload, symbol: str) -> list[str]:
+    """Return the names of the bands along an axis, as many as it has room for."""
+    changed = [argument for argument in workload.arguments if _axis(workload, argument) == symbol]
+    names = [*_SCALED, *_OFFSETS, _SPIKES, "zeros", "tails"]
+    names += [_ALIGNED] if any(_partner(workload, one, symbol) for one in changed) else []
+    names += ["nan"] if workload.nan else []
+    names += [f"{kind}-{one.name}" for one in changed if len(changed) > 1 for kind in ("tiny", "huge")]
+    return names[: _extent(workload, symbol)]
+
+
+def _axis(workload: Workload, argument: Argument) -> str:
+    """Return the axis along which an argument goes through the bands: the first with room for all; empty without one."""
+    if not _changes(argument):
+        return ""
+    shared = [axis for output in workload.outputs for axis in output.axes if axis in argument.axes]
+    room = {axis: _extent(workload, axis) for axis in shared}
+    enough = (axis for axis in room if room[axis] > len(_SCALED) * 4 + 2 * len(workload.arguments))
+    return next(enough, max(room, key=lambda axis: room[axis], default=""))
+
+
+def _places(workload: Workload, symbol: str, seed: int) -> dict[str, slice]:
+    """Return which indices of the axis each band has, in an order of bands that is the same for every seed.
+
+    Where there is room, every other index goes to peaks, in a row each: a maximum over a part of a row is wrong only
+    in rows whose peak lies outside of it.
+    """
+    import numpy as np
+
+    bands, rng = _bands(workload, symbol), np.random.default_rng([seed % 2**63, 17])
+    peaks = _ALIGNED if _ALIGNED in bands else _SPIKES
+    if _extent(workload, symbol) < 4 * len(bands):
+        order = rng.permutation(len(bands))
+        return {band: slice(int(order[number]), None, len(bands)) for number, band in enumerate(bands)}
+    odd, others = int(rng.integers(2)), [band for band in bands if band != peaks]
+    order = 2 * rng.permutation(len(others)) + 1 - odd
+    step = 2 * len(others)
+    return {peaks: slice(odd, None, 2), **{band: slice(int(order[n]), None, step) for n, band in enumerate(others)}}
+
+
+def _changes(argument: Argument) -> bool:
+    how = argument.distribution
+    return how is not None and not how.fixed and argument.dtype in _WIDE and bool(argument.shape)
+
+
+def _extent(workload: Workload, symbol: str) -> int:
+    return next(
+        extent
+        for output in workload.outputs
+        for axis, extent in zip(output.axes, output.shape, strict=True)
+        if axis == symbol
+    )

@@ -1,0 +1,72 @@
+"""Calls of both NKI APIs by name: parameters as the simulator takes them, and if it does."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+NEAR = 5
+"""Names offered where none is as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One function of an API."""
+
+    module: str
+    name: str
+    api: str
+    signature: str
+    """Its parameters; empty for a call that is not simulated."""
+    state: str
+    """``supported``, or ``unsupported:`` and why."""
+    text: str = ""
+
+
+def look_up(name: str) -> tuple[Call, ...]:
+    """Return the calls of a name such as ``nc_matmul`` or ``nisa.nc_matmul``, of each API that has it."""
+    bare = name.strip().removesuffix("()").rpartition(".")[2]
+    return tuple(call for call in _calls() if call.name == bare)
+
+
+def near(name: str) -> list[str]:
+    """Return names of calls that look like one, or contain it."""
+    bare = name.strip().rpartition(".")[2].lower()
+    names = sorted({call.name for call in _calls()})
+    close = difflib.get_close_matches(bare, names, n=NEAR)
+    return list(dict.fromkeys([*close, *(one for one in names if len(bare) > 2 and bare in one)]))[:NEAR]
+
+
+def _calls() -> Iterator[Call]:
+    from acceld.nki.frontend.current import isa, language
+    from acceld.nki.frontend.current.surface import surface
+    from acceld.nki.frontend.legacy import isa as legacy_isa
+    from acceld.nki.frontend.legacy import language as legacy_language
+    from acceld.nki.frontend.legacy.surface import SURFACE
+
+    offered: dict[str, Mapping[str, Any]] = {
+        "neuronxcc.nki.isa": legacy_isa.namespace(),
+        "neuronxcc.nki.language": legacy_language.namespace(),
+        "nki.isa": isa.namespace(),
+        "nki.language": language.namespace(),
+    }
+    for module, states in {**SURFACE, **surface()}.items():
+        api = "nki_legacy" if module.startswith("neuronxcc") else "nki"
+        for name, state in states.items():
+            function = offered.get(module, {}).get(name) if state == "supported" else None
+            signature, text = _told(function) if callable(function) else ("", "")
+            yield Call(module, name, api, signature, state, text)
+
+
+def _told(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return a function's parameters without types, and what its docstring says."""
+    try:
+        found = inspect.signature(function)
+    except (TypeError, ValueError):
+        return "(...)", ""
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in found.parameters.values()]
+    parameters = found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+    return str(parameters), inspect.getdoc(function) or ""

@@ -1,0 +1,290 @@
+"""Products of float32 operands as products of their bfloat16 parts.
+
+``x`` is ``hi + lo`` with ``hi`` its bfloat16 value and ``lo`` the bfloat16 value of the rest. Before, and after::
+
+    out += nisa.nc_matmul(x[p, c], w[p, f])      out += nisa.nc_matmul(x_hi[p, c], w_hi[p, f])
+                                                 out += nisa.nc_matmul(x_hi[p, c], w_lo[p, f])
+                                                 out += nisa.nc_matmul(x_lo[p, c], w_hi[p, f])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.affine import Affine, Symbol
+from acceld.proposers.rules.editing import Edits
+from acceld.proposers.rules.nki.source.building import prefix, without_unused_buffers
+from acceld.proposers.rules.nki.source.nests import all_accesses, around
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement
+from acceld.proposers.rules.profiles import busy_share
+from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
+
+_PARTS = (("hi", "hi"), ("hi", "lo"), ("lo", "hi"))
+"""Parts of stationary and moving operand in each product; low times low is below float32's rounding of the sum."""
+_STACKED = (("hi", "hi"), ("hi", "lo"))
+_HALF = 64
+_FLAGS = frozenset(("is_stationary_onezero", "is_moving_onezero", "is_transpose", "mask"))
+
+
+class SplitProducts(Rule):
+    """Three products of bfloat16 parts in place of one of float32 operands."""
+
+    name = "split_products"
+    reason = (
+        "The tensor engine takes a float32 product in four passes and a bfloat16 product in one. Three products of high "
+        "and low parts keep 16 of 24 bits, an error of about 4e-6, and take three quarters of the time."
+    )
+    source = "nki.isa.nc_matmul: cost by dtype, 4 passes for float32; accumulation in float32 in PSUM"
+    apis = frozenset({"nki_legacy"})
+    change_class = "mixed"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """All products of the kernel together, since parts are made once for all that read them."""
+        products = [one for one in kernel.statements if _is_product(kernel, one)]
+        if not products:
+            return
+        problems = [problem for product in products if (problem := _problem(kernel, product))]
+        ready = [product for product in products if not _problem(kernel, product)]
+        wish = "Split the operands into bfloat16 parts"
+        if not ready:
+            yield self.refused(products[0].line, problems[0], wish)
+            return
+        names = sorted({access.name for product in ready for access in _operands(product)})
+        yield self.found(
+            ready[0].line,
+            partial(_split, kernel, ready),
+            *([Variant("stacked", {"stacked": 1})] if all(_can_stack(kernel, one) for one in ready) else []),
+            Variant("three products"),
+            precondition=f"parts of {', '.join(names)} are made wherever these are written, and sums are kept in PSUM",
+            plan=f"{len(ready)} products take float32 operands, four passes of the tensor engine each. Split "
+            f"{', '.join(names)} into a high and a low bfloat16 part where they are written, and add up three products "
+            "of parts. The workload must allow the error of about 4e-6.",
+            benefit=0.25 * busy_share(profile, "tensor") if profile else 0.2,
+            gain_percent=(0.0, 25.0),
+        )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """New names of a buffer's parts."""
+
+    hi: str
+    lo: str
+
+    def of(self, part: str) -> str:
+        return self.hi if part == "hi" else self.lo
+
+
+def _operands(product: Statement) -> tuple[Access, Access]:
+    first, second = ("x", "y") if product.op == "matmul" else ("stationary", "moving")
+    return product.reads[first], product.reads[second]
+
+
+def _is_product(kernel: KernelModule, one: Statement) -> bool:
+    """Whether a statement is a product whose operands are both where the tensor engine wants them."""
+    if one.kind != "op" or one.op not in ("matmul", "nc_matmul"):
+        return False
+    wanted = {"x", "y"} if one.op == "matmul" else {"stationary", "moving"}
+    if not wanted <= set(one.reads) or not set(one.args) <= wanted | _FLAGS | {"transpose_x"}:
+        return False
+    if one.op == "matmul" and kernel.text_of(one, "transpose_x") != "True":
+        return False
+    return all(kernel.text_of(one, flag) in ("", "False", "None") for flag in _FLAGS - {"mask"})
+
+
+def _problem(kernel: KernelModule, product: Statement) -> str:
+    """Why a product can not be split; empty where it can."""
+    where = f"line {product.line}:"
+    target = product.target
+    assert target is not None
+    declared = kernel.buffers.get(target.name)
+    if declared is None or declared.space != "psum" or declared.declaration.op != "zeros":
+        return f"{where} {target.name} is not a sum in PSUM that begins with zeros"
+    if not product.augmented and not _every_iteration(product, target, declared.declaration):
+        return f"{where} {target.name} has no place for every product"
+    for access in _operands(product):
+        name = access.name
+        if name in kernel.ambiguous or kernel.space_of(name) != "sbuf" or name in kernel.parameters:
+            return f"{where} {name} is not a tile in SBUF"
+        declaration = kernel.buffers[name].declaration if name in kernel.buffers else None
+        if declaration is not None and declaration.op not in ("ndarray", "zeros"):
+            return f"{where} {name} has initial values"
+        dtype = "" if declaration is None else kernel.text_of(declaration, "dtype")
+        if dtype and not dtype.endswith(("float32", ".dtype")):
+            return f"{where} {name} is {dtype}"
+        writers = kernel.writers(name)
+        if not writers or any(w.kind != "op" or w.augmented or w.op == "loop_reduce" for w in writers):
+            return f"{where} {name} is not simply written"
+        if all_accesses(kernel, name) is None and declaration is not None:
+            return f"{where} {name} also occurs in another way"
+        if any(kernel.text_of(w, "dtype").endswith("16") for w in writers):
+            return f"{where} {name} is rounded already"
+    return ""
+
+
+def _every_iteration(product: Statement, target: Access, declaration: Statement) -> bool:
+    """Whether each iteration between declaration and product writes a place of its own."""
+    outside: list[Loop] = around(declaration)
+    variables = {loop.variable for loop in around(product) if loop not in outside}
+    return target.variables is not None and variables <= target.variables
+
+
+def _can_stack(kernel: KernelModule, product: Statement) -> bool:
+    """Whether operands of half the partitions leave room for two parts, one below the other."""
+    for access in _operands(product):
+        buffer = kernel.buffers.get(access.name)
+        found = all_accesses(kernel, access.name)
+        if buffer is None or found is None or buffer.shape[buffer.partition_axis] != _HALF:
+            return False
+        for one, place in ((one, buffer.partition_axis) for _, one in found):
+            form = one.dims[place].form if one.dims is not None and len(one.dims) == len(buffer.shape) else None
+            if form != Affine.of(Symbol.over(_HALF, 0, 2)):
+                return False
+        if not isinstance(buffer.declaration.args.get("shape"), cst.Tuple):
+            return False
+    stationary, moving = _operands(product)
+    return stationary.name != moving.name and not kernel.mask(product)
+
+
+def _split(kernel: KernelModule, products: Sequence[Statement], variant: Variant) -> str:
+    """Parts behind everything that writes an operand, and two or three products in place of each.
+
+    Stacked, a high and a low part of the stationary operand lie one below the other, and twice the high part of the moving
+    one: one product of all partitions is the sum of two.
+    """
+    stacked = bool(variant.parameters.get("stacked"))
+    sides = {_operands(product)[0].name: "stationary" for product in products}
+    if stacked and any(_operands(product)[1].name in sides for product in products):
+        raise RuleRefused(f"line {products[0].line}: a tile is stationary here and moving there")
+    language = prefix(kernel, "language")
+    edits = Edits(kernel.source)
+    names = sorted({access.name for product in products for access in _operands(product)})
+    taken: set[str] = set()
+    parts: dict[str, _Parts] = {}
+    for name in names:
+        parts[name] = _Parts(kernel.fresh(f"{name}_hi", taken), kernel.fresh(f"{name}_lo", taken))
+        taken |= {parts[name].hi, parts[name].lo}
+    for product in products:
+        pairs = _STACKED if stacked else _PARTS
+        lines = [_product(kernel, product, parts, pair, stacked=stacked) for pair in pairs]
+        edits.replace(product.start, product.end, f"\n{product.indent}".join(lines))
+    for name in names:
+        if name in kernel.buffers:
+            _declare(kernel, name, parts[name], language, edits, sides.get(name, "moving") if stacked else "")
+        only_products = all(reader in products for reader in kernel.readers(name))
+        for writer in _last_writers(kernel, name, products):
+            side = sides.get(name, "moving") if stacked else ""
+            _make_parts(kernel, writer, parts[name], language, edits, side, moved=only_products)
+    return without_unused_buffers(edits.apply(), kernel)
+
+
+def _product(
+    kernel: KernelModule, product: Statement, parts: dict[str, _Parts], pair: tuple[str, str], *, stacked: bool
+) -> str:
+    """The product of one part of each operand, added to the sum; of both parts at once where they are stacked."""
+    edits = Edits(kernel.source[product.start : product.end])
+    for access, part in zip(_operands(product), pair, strict=True):
+        start, end = kernel.span(_base(access))
+        edits.replace(start - product.start, end - product.start, parts[access.name].of(part))
+        if stacked and pair == _STACKED[0]:
+            start, end = kernel.span(_partitions(kernel, access))
+            rows = f"{prefix(kernel, 'language')}.arange({2 * _HALF})[:, None]"
+            edits.replace(start - product.start, end - product.start, rows)
+    if not product.augmented:
+        assert isinstance(product.small, cst.Assign)
+        _, end = kernel.span(product.small.targets[0].target)
+        equals = kernel.source.index("=", end)
+        edits.replace(equals - product.start, equals - product.start + 1, "+=")
+    return edits.apply()
+
+
+def _partitions(kernel: KernelModule, access: Access) -> cst.CSTNode:
+    """The index over partitions."""
+    assert isinstance(access.node, cst.Subscript)
+    return access.node.slice[kernel.buffers[access.name].partition_axis].slice
+
+
+def _base(access: Access) -> cst.BaseExpression:
+    return access.node.value if isinstance(access.node, cst.Subscript) else access.node
+
+
+def _declare(kernel: KernelModule, name: str, parts: _Parts, language: str, edits: Edits, stacked: str) -> None:
+    """Buffers of both parts; ``stacked`` is the side of a product whose high part has twice the partitions."""
+    declaration, axis = kernel.buffers[name].declaration, kernel.buffers[name].partition_axis
+    given = {
+        key: kernel.text(value) for key, value in declaration.args.items() if key not in ("dtype", "name", "shape")
+    }
+    shape = declaration.args["shape"]
+    texts = [kernel.text(shape)] * 2
+    if stacked:
+        assert isinstance(shape, cst.Tuple)
+        extents = [kernel.text(element.value) for element in shape.elements]
+        extents[axis] = f"{language}.par_dim({2 * _HALF})"
+        texts[0] = f"({', '.join(extents)})"
+    listed = ", ".join(f"{key}={text}" for key, text in given.items())
+    for one, text in zip((parts.hi, parts.lo), texts, strict=True):
+        if not (stacked == "stationary" and one == parts.lo):
+            call = f"{language}.{declaration.op}({text}, dtype={language}.bfloat16, {listed})"
+            edits.insert(kernel.after_line(declaration.end), f"{declaration.indent}{one} = {call}\n")
+
+
+def _last_writers(kernel: KernelModule, name: str, products: Sequence[Statement]) -> list[Statement]:
+    """Writers of a buffer, without those that another one in the same loop body overwrites before a product."""
+    writers = kernel.writers(name)
+    reads = [product.start for product in products if name in {access.name for access in _operands(product)}]
+    return [
+        one
+        for one in writers
+        if not any(
+            other.parent is one.parent
+            and other.start > one.start
+            and _whole(other)
+            and _whole(one)
+            and not any(one.start < read < other.start for read in reads)
+            for other in writers
+        )
+    ]
+
+
+def _whole(writer: Statement) -> bool:
+    return writer.target is not None and writer.target.dims is None
+
+
+def _make_parts(
+    kernel: KernelModule, writer: Statement, parts: _Parts, language: str, edits: Edits, stacked: str, *, moved: bool
+) -> None:
+    """Both parts of what a statement writes; in place of a copy out of PSUM where only products read it.
+
+    Stacked, the lower partitions of the high part hold a stationary operand's low part, a moving one's high part again.
+    """
+    assert writer.target is not None
+    name = writer.target.name
+    target = kernel.text(writer.target.node) if name in kernel.buffers else name
+    source = writer.reads.get("src") if writer.op in ("copy", "tensor_copy") and moved else None
+    value = target if source is None else kernel.text(source.node)
+    mask = f", mask={kernel.mask(writer)}" if kernel.mask(writer) else ""
+    hi, lo = (target.replace(name, part, 1) for part in (parts.hi, parts.lo))
+    if stacked:
+        rows = kernel.text(_partitions(kernel, writer.target))
+        below = hi.replace(rows, f"{_HALF} + {rows}", 1)
+        lo = below if stacked == "stationary" else lo
+    lines = [
+        f"{hi} = {language}.copy({value}, dtype={language}.bfloat16{mask})",
+        f"{lo} = {language}.subtract({value}, {hi}, dtype={language}.bfloat16{mask})",
+    ]
+    if stacked == "moving":
+        lines.insert(1, f"{below} = {language}.copy({hi}, dtype={language}.bfloat16{mask})")
+    text = "".join(f"{writer.indent}{line}\n" for line in lines)
+    if source is not None:
+        edits.replace(kernel.line_start(writer.start), kernel.after_line(writer.end), text)
+    else:
+        edits.insert(kernel.after_line(writer.end), text)
+
+
+RULE = SplitProducts()

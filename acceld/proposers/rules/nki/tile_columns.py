@@ -1,0 +1,269 @@
+"""Wide tiles in narrower pieces, so that pieces of several steps are on the way at once.
+
+Before, one tile of 6144 columns; after, six of 1024, the scan going on where the last piece ended::
+
+    for c in nl.affine_range(2):                      for c in nl.affine_range(2):
+        a = nl.load(x[rows, 0:6144])                      last = nl.zeros((nl.par_dim(128), 1), dtype=np.float32)
+        s = nisa.tensor_tensor_scan(a, b, 0, ...)         for piece in nl.sequential_range(6):
+                                                              a = nl.load(x[rows, 1024 * piece:1024 * piece + 1024])
+                                                              s = nisa.tensor_tensor_scan(a, b, last[...], ...)
+                                                              last[...] = nl.copy(s[:, 1023:1024])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import libcst as cst
+
+from acceld.model import Profile
+from acceld.proposers.rules.affine import Affine
+from acceld.proposers.rules.editing import Edits, reindent
+from acceld.proposers.rules.nki.column_steps import OPERATIONS
+from acceld.proposers.rules.nki.source.building import STEP, prefix
+from acceld.proposers.rules.nki.source.nests import accesses
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Access, Dim, Loop, Statement
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_ALLOWED = OPERATIONS | {"tensor_tensor_scan", "broadcast_to", "accumulate"}
+_LEAST_COLUMNS = 1024
+
+
+class TileColumns(Rule):
+    """A loop body that works column by column on wide tiles, in a loop over pieces of the columns."""
+
+    name = "tile_columns"
+    reason = (
+        "SBUF holds 192 KiB a partition. Where the tiles of one iteration fill it, the next load waits for the last "
+        "store, and no two engines work at once; narrower tiles of the same work overlap."
+    )
+    source = "AWS NKI performance guide: overlapping of data movement and compute; nki.isa.tensor_tensor_scan: initial"
+    apis = frozenset({"nki_legacy"})
+    change_class = "tile_width"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every innermost loop on wide tiles whose work can go by pieces."""
+        for loop in kernel.loops:
+            wide = _wide(kernel, loop)
+            if isinstance(wide, str):
+                if wide:
+                    yield self.refused(loop.line, wide, f"Take fewer columns at a time in loop {loop.variable}")
+                continue
+            widths = _widths(wide.columns)
+            if widths:
+                scans = f", and {len(wide.scans)} scans go on from the last column of the piece before" * bool(
+                    wide.scans
+                )
+                yield self.found(
+                    loop.line,
+                    partial(_pieces, kernel, wide),
+                    *(Variant(f"{width} columns", {"columns": width}) for width in widths),
+                    precondition=f"each instruction works on every column alone{scans}",
+                    plan=f"Loop {loop.variable} works on tiles of {wide.columns} columns, {len(wide.body)} of them an "
+                    f"iteration. Take {' or '.join(map(str, widths))} columns at a time.",
+                    benefit=0.35 if wide.scans else 0.15,
+                    gain_percent=(0.0, 50.0),
+                )
+
+
+def _widths(columns: int) -> list[int]:
+    """Widths of pieces worth trying, those near the least that pays for its fixed costs first."""
+    fitting = [width for width in range(512, columns // 2 + 1, 64) if columns % width == 0]
+    return sorted(fitting, key=lambda width: abs(width - _LEAST_COLUMNS))[:5]
+
+
+@dataclass(frozen=True)
+class _Wide:
+    loop: Loop
+    columns: int
+    before: tuple[Statement, ...]
+    """What stays before the pieces: it does not depend on the columns."""
+    body: tuple[Statement, ...]
+    scans: tuple[Statement, ...]
+
+
+def _wide(kernel: KernelModule, loop: Loop) -> _Wide | str:
+    """The loop's work by columns; why it can not go by pieces, or nothing where that is no wish."""
+    statements = [item for item in loop.items if isinstance(item, Statement)]
+    if len(statements) < len(loop.items) or loop.kind == "range":
+        return ""
+    ops = [one for one in statements if one.kind == "op"]
+    shapes = {one: _shape(kernel, one) for one in ops}
+    columns = max((shape[-1] for shape in shapes.values() if shape), default=0)
+    if columns <= _LEAST_COLUMNS:
+        return ""
+    before: list[Statement] = []
+    body: list[Statement] = []
+    wide: set[str] = set()
+    """Tiles of all columns that live in one iteration."""
+    for one in statements:
+        where = f"line {one.line}:"
+        if one.kind in ("alias", "marker"):
+            before.append(one)
+            continue
+        if one.kind != "op" or one.op not in _ALLOWED or one.target is None or kernel.mask(one):
+            return f"{where} this is not work on each column alone"
+        shape = shapes[one]
+        if shape is None:
+            return f"{where} the columns of {one.target.name} are not known"
+        if kernel.ambiguous & {access.name for access in accesses(one)}:
+            return f"{where} a tile may have another name"
+        reads_wide = bool(wide & {access.name for access in one.mentions})
+        if shape[-1] == 1 and not reads_wide and not _on_columns(kernel, one, columns):
+            if body and {access.name for access in one.mentions} & {s.target.name for s in body if s.target}:
+                return f"{where} it reads what the columns write"
+            before.append(one)
+            continue
+        problem = _by_column(kernel, one, columns, wide)
+        if problem:
+            return f"{where} {problem}"
+        if one.target.dims is None:
+            wide.add(one.target.name)
+        body.append(one)
+    if any(reader.parent is not loop for name in wide for reader in kernel.readers(name)) or wide & set(kernel.buffers):
+        return f"line {loop.line}: a tile is also used outside of the loop"
+    scans = tuple(one for one in body if one.op == "tensor_tensor_scan")
+    return _Wide(loop, columns, tuple(before), tuple(body), scans) if len(body) > 1 else ""
+
+
+def _shape(kernel: KernelModule, one: Statement) -> tuple[int, ...] | None:
+    if one.op == "store":
+        value = one.reads.get("value")
+        return kernel.extents(value) if value is not None else None
+    if one.op == "broadcast_to":
+        given = one.args.get("argument0") or _broadcast_shape(one)
+        known = kernel.known_shape(given) if given is not None else None
+        return None if known is None or None in known else tuple(extent for extent in known if extent is not None)
+    if one.op == "accumulate" and one.target is not None:
+        return kernel.extents(one.target)
+    if one.target is None:
+        return None
+    return kernel.tile_shape(one)
+
+
+def _broadcast_shape(one: Statement) -> cst.BaseExpression | None:
+    """The shape that ``x.broadcast_to(shape)`` is given."""
+    small = one.small
+    call = small.value if isinstance(small, cst.Assign) else None
+    return call.args[0].value if isinstance(call, cst.Call) and len(call.args) == 1 else None
+
+
+def _on_columns(kernel: KernelModule, one: Statement, columns: int) -> bool:
+    return any(_last(access) is not None and _covers(access, columns) for access in accesses(one))
+
+
+def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str]) -> str:
+    """Why a statement is not work on each of ``columns`` columns alone; empty where it is."""
+    if one.op == "tensor_tensor_scan" and kernel.number(one.args.get("initial")) is None:
+        return "the scan does not begin with a number"
+    if one.op == "accumulate" and set(one.reads) != {"x"}:
+        return "what is added is an expression"
+    for access in accesses(one):
+        if access.dims is None:
+            if access.name not in wide and access is not one.target and not _is_column(kernel, access, columns):
+                return f"{access.name} is a whole tile from outside of the loop"
+        elif _last(access) is not None and _covers(access, columns):
+            if access.name in wide:
+                return f"{access.name} is read by index"
+        elif not _is_column(kernel, access, columns):
+            return f"the columns of {access.name} are not all {columns}"
+    return ""
+
+
+def _is_column(kernel: KernelModule, access: Access, columns: int) -> bool:
+    """Whether an operand is one number a partition."""
+    shape = kernel.extents(access)
+    return shape is not None and shape[-1] == 1
+
+
+def _last(access: Access) -> Dim | None:
+    return access.dims[-1] if access.dims else None
+
+
+def _covers(access: Access, columns: int) -> bool:
+    """Whether the last index runs over all columns, as a slice or an index range."""
+    last = _last(access)
+    if last is None or last.form is None:
+        return False
+    if last.extent == columns and last.form == Affine():
+        return True
+    terms = last.form.terms
+    plain = len(terms) == 1 and terms[0][1] == 1 and not last.form.constant
+    return plain and terms[0][0].in_columns and terms[0][0].extent == columns
+
+
+def _pieces(kernel: KernelModule, wide: _Wide, variant: Variant) -> str:
+    """The loop's body in a loop over pieces, what does not depend on columns before it."""
+    width, loop, language = int(variant.parameters["columns"]), wide.loop, prefix(kernel, "language")
+    piece = kernel.fresh(f"{loop.variable}_piece")
+    outer = loop.items[0].indent
+    indent = outer + STEP
+    lines = [outer + kernel.source[one.start : one.end] for one in wide.before if one.kind != "marker"]
+    taken: list[str] = []
+    body: list[str] = []
+    for one in wide.body:
+        carried = ""
+        if one in wide.scans:
+            carried = kernel.fresh("last_column", taken)
+            taken.append(carried)
+            rows = (_shape(kernel, one) or (128,))[0]
+            assert one.target is not None
+            start = kernel.text_of(one, "initial")
+            lines.append(
+                f"{outer}{carried} = {language}.full(({language}.par_dim({rows}), 1), {start}, dtype={language}.float32, "
+                f"buffer={language}.sbuf)"
+            )
+        text = _narrowed(kernel, one, wide.columns, width, piece, carried)
+        body.append(indent + reindent(text, one.indent, indent))
+        if carried:
+            assert one.target is not None
+            rows = (_shape(kernel, one) or (128,))[0]
+            last = f"{kernel.text(one.target.node)}[0:{rows}, {width - 1}:{width}]"
+            body.append(f"{indent}{carried}[0:{rows}, 0:1] = {language}.copy({last})")
+    count = "sequential_range" if wide.scans else "affine_range"
+    lines.append(f"{outer}for {piece} in {language}.{count}({wide.columns // width}):")
+    edits = Edits(kernel.source)
+    first = kernel.line_start(loop.items[0].start)
+    edits.replace(first, kernel.after_line(loop.items[-1].end), "\n".join([*lines, *body]) + "\n")
+    return edits.apply()
+
+
+def _narrowed(kernel: KernelModule, one: Statement, columns: int, width: int, piece: str, carried: str) -> str:
+    """The statement on the columns of one piece."""
+    edits = Edits(kernel.source[one.start : one.end])
+
+    def put(node: cst.CSTNode, text: str) -> None:
+        first, last = kernel.span(node)
+        edits.replace(first - one.start, last - one.start, text)
+
+    for access in {id(found.node): found for found in accesses(one)}.values():
+        if not _covers(access, columns):
+            continue
+        assert isinstance(access.node, cst.Subscript)
+        element = access.node.slice[-1].slice
+        first = f"{width} * {piece}"
+        if isinstance(element, cst.Slice):
+            put(element, f"{first}:{first} + {width}")
+        else:
+            language = prefix(kernel, "language")
+            axes = ", ".join([*["None"] * (_axes(access) - 1), ":"])
+            put(element, f"{first} + {language}.arange({width})[{axes}]")
+    if one.op == "broadcast_to":
+        shape = _broadcast_shape(one)
+        assert isinstance(shape, cst.Tuple | cst.List)
+        put(shape.elements[-1].value, str(width))
+    if carried:
+        put(one.args["initial"], carried)
+    return edits.apply()
+
+
+def _axes(access: Access) -> int:
+    last = _last(access)
+    assert last is not None and last.form is not None
+    return last.form.terms[0][0].axes
+
+
+RULE = TileColumns()

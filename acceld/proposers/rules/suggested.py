@@ -1,0 +1,53 @@
+"""What the rewrite rules would change in a kernel, as ``acceld suggest`` prints it and agents are told."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from acceld.errors import UsageError, did_you_mean
+from acceld.proposers.rules import all_rules
+from acceld.proposers.rules.proposer import rewrite, suggestions
+from acceld.proposers.rules.records import RuleRefused
+
+
+def suggested(
+    text: str, api: str, only: str | None = None, shapes: tuple[tuple[int, ...] | None, ...] = ()
+) -> list[dict[str, Any]]:
+    """Each applicable site of each rule, with the diff of its first variant that can be carried out.
+
+    ``shapes`` are those of the arguments where a workload tells them, None for scalars: more can be proven then.
+    """
+    named = {rule.name: rule for rule in all_rules()}
+    if only is not None and only not in named:
+        raise UsageError(f"there is no rule {only!r}. {did_you_mean(only, named)}", hint=f"rules: {', '.join(named)}")
+    out: list[dict[str, Any]] = []
+    for found in suggestions(text, api, shapes):
+        site, rule = found.site, named[found.site.rule]
+        if only not in (None, rule.name):
+            continue
+        for variant in site.variants:
+            try:
+                changed = rewrite(text, api, site, variant, shapes)
+            except RuleRefused:
+                continue
+            out.append(
+                {
+                    "rule": rule.name,
+                    "line": site.line,
+                    "plan": site.plan,
+                    "precondition": site.precondition,
+                    "reason": rule.reason,
+                    "gain_percent": list(site.gain_percent),
+                    "benefit": site.benefit,
+                    "variants": [one.name for one in site.variants],
+                    "diff": _diff(text, changed),
+                }
+            )
+            break
+    return out
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "kernel", "suggested", lineterm="", n=2)
+    return "\n".join(lines)

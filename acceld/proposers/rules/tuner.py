@@ -1,0 +1,178 @@
+"""Tune sequences of rewrites by simulated latency alone, without data.
+
+A tuner goes from kernel to kernel by moves. It times thousands, each program once, and gives the fastest sequences; what
+they compute is checked afterwards, where they are candidates like any other. The strategies look ahead: a step that
+makes a kernel slower stays open, and is gone on from when its turn comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+_WIDTH = 4
+"""Kernels that a round of the beam goes on from."""
+_POPULATION = 16
+_GENERATION = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One rewrite of one kernel."""
+
+    step: str
+    """The same move on another kernel has the same text."""
+    rule: str
+    benefit: float
+    """Expected share of the latency, for ranking."""
+    apply: Callable[[], str | None]
+    """Give the new kernel; None where the rule refuses after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A program's simulated latency."""
+
+    latency_us: float
+    program_sha256: str
+
+
+@dataclass(eq=False)
+class Tuned:
+    """A kernel and the steps that lead to it from the root."""
+
+    text: str
+    steps: tuple[str, ...]
+    rules: tuple[str, ...]
+    timed: Timed
+    moves: Sequence[Move] | None = field(default=None, repr=False)
+    """Its moves, best first; None until asked for."""
+    tried: set[int] = field(default_factory=set, repr=False)
+    """Places in ``moves`` that were tried."""
+
+    @property
+    def latency_us(self) -> float:
+        """Of its program, simulated."""
+        return self.timed.latency_us
+
+    @property
+    def is_open(self) -> bool:
+        """True while there may be moves that were not tried."""
+        return self.moves is None or len(self.tried) < len(self.moves)
+
+
+Clock = Callable[[str], Awaitable[Timed | None]]
+"""Time a kernel; None where it can not be traced or breaks a rule of the chip."""
+Moves = Callable[[str], Sequence[Move]]
+"""Find the moves of a kernel, best first. Called in a thread."""
+
+
+class Tuner:
+    """Time sequences of moves within a number of timed kernels."""
+
+    def __init__(self, clock: Clock, moves: Moves, *, limit: int, seed: int = 0) -> None:
+        """``limit``: kernels that may be timed; a kernel or program that was seen before costs nothing."""
+        self._clock, self._moves = clock, moves
+        self.left = limit
+        self.rng = random.Random(seed)
+        self.seen: dict[str, Tuned] = {}
+        """The first kernel of each program."""
+        self._texts: set[str] = set()
+
+    async def root(self, text: str) -> Tuned | None:
+        """Time the kernel that all sequences begin with."""
+        self._texts.add(text)
+        timed = await self._clock(text)
+        return self._keep(Tuned(text, (), (), timed)) if timed is not None else None
+
+    async def moves(self, one: Tuned) -> Sequence[Move]:
+        """Return the kernel's moves, found once."""
+        if one.moves is None:
+            one.moves = await asyncio.to_thread(self._moves, one.text)
+        return one.moves
+
+    async def time(self, tries: Iterable[tuple[Tuned, int]]) -> list[Tuned]:
+        """Try moves, by their place, as long as the limit allows; return new programs in the order of the tries."""
+        made = []
+        for one, place in tries:
+            move = (await self.moves(one))[place]
+            one.tried.add(place)
+            text = await asyncio.to_thread(move.apply)
+            if text is not None and text not in self._texts and self.left > 0:
+                self._texts.add(text)
+                self.left -= 1
+                made.append((one, move, text, asyncio.ensure_future(self._clock(text))))
+        found = []
+        for one, move, text, timing in made:
+            timed = await timing
+            if timed is not None and timed.program_sha256 not in self.seen:
+                found.append(self._keep(Tuned(text, (*one.steps, move.step), (*one.rules, move.rule), timed)))
+        return found
+
+    def _keep(self, one: Tuned) -> Tuned:
+        return self.seen.setdefault(one.timed.program_sha256, one)
+
+    def fastest(self, count: int | None = None) -> list[Tuned]:
+        """Return the fastest kernels of different programs; fewer steps first where they tie."""
+        return sorted(self.seen.values(), key=_rank)[:count]
+
+
+def _rank(one: Tuned) -> tuple[float, int, str]:
+    return one.latency_us, len(one.steps), one.timed.program_sha256
+
+
+async def beam(tuner: Tuner, root: Tuned) -> None:
+    """Try every move of the fastest kernels that have any left, a few kernels a round."""
+    while tuner.left > 0:
+        front = [one for one in tuner.fastest() if one.is_open][:_WIDTH]
+        if not front:
+            return
+        await tuner.time([(one, place) for one in front for place in range(len(await tuner.moves(one)))])
+
+
+async def evolve(tuner: Tuner, root: Tuned) -> None:
+    """Change kernels drawn from the fastest by one to three moves, or by the steps of another."""
+    idle = 0
+    while tuner.left > 0 and idle < 4:
+        population = tuner.fastest(_POPULATION)
+        before = tuner.left
+        for _ in range(_GENERATION):
+            parent = min(tuner.rng.choices(population, k=3), key=_rank)
+            other = tuner.rng.choice(population)
+            wishes = [step for step in other.steps if step not in parent.steps] if tuner.rng.random() < 0.3 else []
+            await _descend(tuner, parent, wishes or [""] * tuner.rng.choice((1, 1, 2, 3)))
+        idle = idle + 1 if tuner.left == before else 0
+
+
+async def _descend(tuner: Tuner, one: Tuned, wishes: Sequence[str]) -> None:
+    """Go on from a kernel by the moves that are wished for, in order; an empty wish is any move."""
+    for wish in wishes:
+        moves = await tuner.moves(one)
+        places = [place for place, move in enumerate(moves) if wish in ("", move.step)]
+        fresh = [place for place in places if place not in one.tried]
+        if not fresh:
+            continue
+        weights = [0.05 + moves[place].benefit for place in fresh]
+        found = await tuner.time([(one, tuner.rng.choices(fresh, weights)[0])])
+        if not found:
+            return
+        one = found[0]
+
+
+async def walk(tuner: Tuner, root: Tuned) -> None:
+    """Go on from the last kernel by the first open move, and back to the fastest after three steps without gain."""
+    current, without = root, 0
+    while tuner.left > 0 and any(one.is_open for one in tuner.seen.values()):
+        if not current.is_open or without == 3:
+            current, without = next(one for one in tuner.fastest() if one.is_open), 0
+        moves = await tuner.moves(current)
+        fresh = [place for place in range(len(moves)) if place not in current.tried]
+        found = await tuner.time([(current, fresh[0])]) if fresh else []
+        if found:
+            without = 0 if found[0].latency_us < current.latency_us else without + 1
+            current = found[0]
+
+
+STRATEGIES: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {"beam": beam, "evolve": evolve, "walk": walk}

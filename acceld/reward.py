@@ -1,0 +1,377 @@
+"""Rewards for training models that write kernels: the judge of the search, as TRL, verl and plain Python call it.
+
+::
+
+    with Scorer("silu", seed=7) as scorer:
+        trainer = GRPOTrainer(model, reward_funcs=scorer, ...)       # TRL
+        scores = scorer.score(["```python\\n...```", "..."])          # plain
+
+verl: ``custom_reward_function.path=.../acceld/reward.py``, ``name=compute_score`` or ``compute_scores`` (batches).
+A scorer's verdicts follow from its seed and the answers: the same in every process, in any order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import math
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from acceld import config
+from acceld.errors import UsageError
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.interface import EvaluationRequest, Priority
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.proposers.llm.extraction import extract_kernel
+from acceld.report.datasets import NO_CODE, worth
+from acceld.targets import SIMULATOR, Choice, choose
+from acceld.workloads import Workload, workload
+
+__all__ = ["Edit", "Environment", "Observation", "Score", "Scorer", "advantages", "compute_score", "compute_scores"]
+
+T = TypeVar("T")
+
+CHEAT = -1.0
+"""Reward of a suspect verdict: below the physical floor, or failing an integrity check."""
+NO_CODE_STATUS = "no_code"
+SOURCE_PREFIX = "acceld/"
+"""What the data sources of exported rows begin with, before the workload's name."""
+RUN = 1
+"""Every answer is judged on the data sets of one run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One answer's verdict."""
+
+    reward: float | None
+    """None where the verdict says nothing of the kernel: the simulator lacks a call."""
+    status: str
+    """A status of an evaluation, or ``no_code``."""
+    latency_us: float | None = None
+    baseline_latency_us: float | None = None
+    speedup: float | None = None
+    rule: str = ""
+    message: str = ""
+    line: int = 0
+    evaluation: Evaluation | None = None
+
+
+class Scorer:
+    """Judges answers in batches on the simulator. A context manager, and a reward function for TRL's GRPO.
+
+    ``gate``: ``timing`` predicts latencies alone, ``search`` runs one secret data set, ``strict`` all that a win needs.
+    """
+
+    def __init__(
+        self,
+        workload: str | Path = "",
+        *,
+        gate: str = "search",
+        api: str = "",
+        chip: str = "",
+        seed: int | None = None,
+        slots: int = 0,
+        worth: Callable[[Score], float | None] | None = None,
+        state: str | Path | None = None,
+        settings: config.Config | None = None,
+    ) -> None:
+        """``workload`` judges answers that name none. ``seed``: the secret data follow from it; None: drawn anew.
+
+        ``slots`` answers are judged at the same time (0: as cores allow). ``worth`` replaces the reward of each score.
+        ``state`` keeps data sets between processes; by default they go with the scorer.
+        """
+        self.gate = Gate(gate)
+        self.__name__ = "acceld_reward"  # TRL names its columns by it
+        self._settings = settings or config.load().config
+        self._workload, self._api, self._chip, self._worth = str(workload), api, chip, worth
+        self._secret = seed.to_bytes(16, "big", signed=True) if seed is not None else secrets.token_bytes(16)
+        self._slots = slots
+        self._folder = tempfile.TemporaryDirectory(prefix="acceld-reward-") if state is None else None
+        self._state = Path(self._folder.name) if self._folder else Path(str(state))
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._judge: Judge
+        self._workloads: dict[str, Workload] = {}
+        self._baselines: dict[tuple[str, str, str], asyncio.Task[float | None]] = {}
+
+    def __enter__(self) -> Self:
+        self._started()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def score(self, answers: Sequence[str], workloads: Sequence[str] | None = None) -> list[Score]:
+        """Judge answers, each a kernel's text or a model's answer with a code block; scores in their order.
+
+        WorkloadError or UsageError where a workload can not be used.
+        """
+        names = [self._workload] * len(answers) if workloads is None else list(workloads)
+        if len(names) != len(answers):
+            raise UsageError(f"{len(answers)} answers and {len(names)} workloads")
+        return self._run(self._all(answers, names))
+
+    def __call__(
+        self,
+        prompts: Sequence[Any] | None = None,
+        completions: Sequence[Any] = (),
+        workload: Sequence[str] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Return the rewards of completions, texts or lists of messages, as TRL's trainers ask for them.
+
+        A column ``workload`` of the data set names what judges each.
+        """
+        return [one.reward for one in self.score([_text_of(one) for one in completions], workload)]
+
+    def baseline(self, name: str = "") -> tuple[Kernel, float | None]:
+        """Return a workload's own kernel and its latency in microseconds; None where it does not pass."""
+        found, api, chip = self._place(name or self._workload)
+        return baseline_kernel(found, api), self._run(self._baseline_us(found, api, chip))
+
+    def close(self) -> None:
+        """End the child processes."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None and self._thread is not None:
+                asyncio.run_coroutine_threadsafe(self._judge.stop(0.0), loop).result()
+                loop.call_soon_threadsafe(loop.stop)
+                self._thread.join()
+                loop.close()
+            if self._folder is not None:
+                self._folder.cleanup()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                evaluate = replace(self._settings.evaluate, slots=self._slots or self._settings.evaluate.slots)
+                self._judge = Judge(
+                    evaluate,
+                    self._state,
+                    workload_folders=self._settings.paths.workloads,
+                    share_data=True,
+                    secret=self._secret,
+                )
+                loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=loop.run_forever, name="acceld-reward", daemon=True)
+                self._thread.start()
+                asyncio.run_coroutine_threadsafe(self._judge.start(), loop).result()
+                self._loop = loop
+            return self._loop
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._started()).result()
+
+    async def _all(self, answers: Sequence[str], names: Sequence[str]) -> list[Score]:
+        return list(await asyncio.gather(*map(self._one, answers, names)))
+
+    async def _one(self, answer: str, name: str) -> Score:
+        found, api, chip = self._place(name)
+        text, reason = _kernel_text(answer, found.entry or "")
+        if text is None:
+            return self._rewarded(Score(NO_CODE, NO_CODE_STATUS, message=reason))
+        kernel = Kernel(text, api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
+        told = await self._judge.evaluate(self._request(kernel, found, chip, Priority.SEARCH))
+        baseline_us = await self._baseline_us(found, api, chip)
+        return self._rewarded(_scored(told, baseline_us, timed=self.gate is Gate.TIMING))
+
+    def _rewarded(self, score: Score) -> Score:
+        return replace(score, reward=self._worth(score)) if self._worth is not None else score
+
+    def _request(self, kernel: Kernel, found: Workload, chip: str, priority: Priority) -> EvaluationRequest:
+        return EvaluationRequest(
+            kernel, found.name, chip, run=RUN, workload_folder=str(found.folder), gate=self.gate, priority=priority
+        )
+
+    def _place(self, name: str) -> tuple[Workload, str, str]:
+        """Return a workload, the API of its answers and the chip."""
+        if not name:
+            raise UsageError("an answer needs a workload", hint="Scorer(workload), or a workload for each answer")
+        if name not in self._workloads:
+            self._workloads[name] = workload(name.removeprefix(SOURCE_PREFIX), self._settings.paths.workloads)
+        found, search = self._workloads[name], self._settings.search
+        api = self._api or (search.api if search.api in found.baselines else next(iter(found.baselines), search.api))
+        default = Choice(SIMULATOR, search.api, search.chip)
+        return found, api, choose(default, backend=SIMULATOR, api=api, chip=self._chip or None).chip
+
+    def _baseline_us(self, found: Workload, api: str, chip: str) -> Coroutine[Any, Any, float | None]:
+        """Return a baseline's latency, asked for once; None where it does not pass."""
+
+        async def ask() -> float | None:
+            request = self._request(baseline_kernel(found, api), found, chip, Priority.BASELINE)
+            gate = Gate.TIMING if self.gate is Gate.TIMING else Gate.SEARCH
+            told = await self._judge.evaluate(replace(request, gate=gate))
+            return told.latency_us if told.status in (Status.PASSED, Status.UNTESTED) else None
+
+        async def told() -> float | None:
+            key = (str(found.folder), api, chip)
+            if key not in self._baselines:
+                self._baselines[key] = asyncio.get_running_loop().create_task(ask())
+            return await asyncio.shield(self._baselines[key])
+
+        return told()
+
+
+def _scored(told: Evaluation, baseline_us: float | None, *, timed: bool) -> Score:
+    right = told.status is Status.PASSED or (timed and told.status is Status.UNTESTED)
+    latency_us = told.latency_us if right else None
+    reward = (
+        CHEAT
+        if told.status is Status.SUSPECT
+        else worth(Status.PASSED if right else told.status, baseline_us, latency_us)
+    )
+    failure = told.failure
+    return Score(
+        reward=reward,
+        status=str(told.status),
+        latency_us=told.latency_us,
+        baseline_latency_us=baseline_us if right else None,
+        speedup=baseline_us / latency_us if baseline_us and latency_us else None,
+        rule=failure.rule if failure else "",
+        message=failure.message if failure else "",
+        line=failure.line if failure else 0,
+        evaluation=told,
+    )
+
+
+def _kernel_text(answer: str, entry: str) -> tuple[str | None, str]:
+    """Return the kernel in an answer, or None and why; a text without any fence is the kernel itself."""
+    if "```" not in answer and "~~~" not in answer and "def " in answer and "<think" not in answer:
+        return answer, ""
+    found = extract_kernel(answer, entry)
+    return found.text, found.reason
+
+
+def _text_of(completion: Any) -> str:
+    """Return the text of a completion: a text, or the last of its messages."""
+    if isinstance(completion, str):
+        return completion
+    if isinstance(completion, Mapping):
+        return str(completion.get("content") or "")
+    return _text_of(completion[-1]) if completion else ""
+
+
+def advantages(rewards: Sequence[float | None], group: int, *, scale: bool = True) -> list[float]:
+    """Return each reward less the mean of its group of ``group`` answers to one prompt, over their deviation.
+
+    Rewards that are None take no part and get 0. ``scale=False`` leaves the deviation out.
+    """
+    if group < 1 or len(rewards) % group:
+        raise UsageError(f"{len(rewards)} rewards are no groups of {group}")
+    found: list[float] = []
+    for start in range(0, len(rewards), group):
+        part = rewards[start : start + group]
+        known = [one for one in part if one is not None]
+        mean = sum(known) / len(known) if known else 0.0
+        deviation = (sum((one - mean) ** 2 for one in known) / len(known)) ** 0.5 if known else 0.0
+        over = deviation if scale and deviation > 0 else 1.0
+        found += [0.0 if one is None else (one - mean) / over for one in part]
+    return found
+
+
+# verl
+
+_shared: dict[str, Scorer] = {}
+
+
+def _scorer() -> Scorer:
+    """Return this process's scorer for functions that can not be given one."""
+    if "all" not in _shared:
+        _shared["all"] = Scorer(seed=0)
+        atexit.register(_shared["all"].close)
+    return _shared["all"]
+
+
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: Any = None, extra_info: Mapping[str, Any] | None = None, **_: Any
+) -> float:
+    """Return one answer's reward, as verl asks for it; ``data_source`` is ``acceld/`` and the workload's name."""
+    return compute_scores([data_source], [solution_str])[0]
+
+
+def compute_scores(
+    data_sources: Sequence[str],
+    solution_strs: Sequence[str],
+    ground_truths: Sequence[Any] | None = None,
+    extra_infos: Sequence[Any] | None = None,
+    **_: Any,
+) -> list[float]:
+    """Return a batch's rewards, as verl asks for them; 0 where a verdict says nothing of the kernel."""
+    return [one.reward or 0.0 for one in _scorer().score(list(solution_strs), [str(one) for one in data_sources])]
+
+
+# Rollouts
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of a kernel's text: ``old``, which stands in it once, becomes ``new``."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What an agent sees: the kernel as it stands, and what the last step came to."""
+
+    text: str
+    latency_us: float | None
+    score: Score | None
+
+
+class Environment:
+    """Edits of one kernel as steps: what passes becomes the kernel, what fails is taken back and costs its reward."""
+
+    def __init__(self, scorer: Scorer, workload: str = "", *, most_steps: int = 16) -> None:
+        self._scorer, self._name, self._most = scorer, workload, most_steps
+        self._text, self._steps = "", 0
+        self._latency_us: float | None = None
+
+    def reset(self) -> Observation:
+        """Begin at the workload's baseline."""
+        kernel, self._latency_us = self._scorer.baseline(self._name)
+        self._text, self._steps = kernel.text, 0
+        return Observation(self._text, self._latency_us, None)
+
+    def step(self, action: str | Edit | Sequence[Edit]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Try a whole new text, or edits: observation, reward, terminated, truncated, and more about it.
+
+        The reward of what passes is log2 of the latency before over that after, so that an episode's sum is that of its
+        end over its begin.
+        """
+        if not self._text:
+            raise UsageError("the environment has not begun", hint="reset() it first")
+        self._steps += 1
+        truncated = self._steps >= self._most
+        text, wrong = _edited(self._text, action)
+        if wrong:
+            score = Score(NO_CODE, NO_CODE_STATUS, message=wrong)
+        else:
+            (score,) = self._scorer.score([text], [self._name] if self._name else None)
+        reward = score.reward or 0.0
+        if score.latency_us and score.speedup:
+            reward = math.log2(self._latency_us / score.latency_us) if self._latency_us else 0.0
+            self._text, self._latency_us = text, score.latency_us
+        told = Observation(self._text, self._latency_us, score)
+        return told, reward, False, truncated, {"status": score.status, "speedup": score.speedup}
+
+
+def _edited(text: str, action: str | Edit | Sequence[Edit]) -> tuple[str, str]:
+    """Return the text after an action, and what is wrong with the action."""
+    if isinstance(action, str):
+        return action, ""
+    for edit in [action] if isinstance(action, Edit) else action:
+        if text.count(edit.old) != 1 or not edit.old:
+            return text, f"an edit's old text stands {text.count(edit.old)} times in the kernel, not once"
+        text = text.replace(edit.old, edit.new)
+    return text, ""

@@ -1,0 +1,322 @@
+"""Packages that stand in for Neuron's in somebody's test: a kernel called on arrays is traced, verified and executed."""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import inspect
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest.mock import MagicMock
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from acceld.chips import API_CHIPS
+from acceld.nki.errors import KernelFailure, UnsupportedCall
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.session import Session
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, _front_end, trace
+from acceld.nki.ir.operations import DTYPE_BYTES
+from acceld.nki.verify.verifier import verify
+from scripts.corpus.outcomes import State
+
+Array = NDArray[Any]
+LAUNCHERS = ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "simulate")
+APIS = {"nki": "nki", "neuronxcc": "nki_legacy"}
+
+
+class Stopped(Exception):
+    """A kernel did not get as far as its results."""
+
+    def __init__(self, state: State, reason: str) -> None:
+        super().__init__(reason)
+        self.state, self.reason = state, reason
+
+
+@dataclass
+class Host:
+    """Runs kernels of the checkout in ``root``. ``chips`` has the chip of each API."""
+
+    root: Path
+    chips: Mapping[str, str] = field(default_factory=lambda: {"nki": "trn2", "nki_legacy": "trn1"})
+    deadline_s: float = 60.0
+    stubs: tuple[str, ...] = ()
+    """Packages to replace by objects that accept anything."""
+    cores: int = 1
+    ran: int = 0
+    """Kernels that gave results."""
+    stopped: Stopped | None = None
+    """The first that did not."""
+
+    def install(self) -> None:
+        """Put the packages in place of whatever is installed, for the rest of this process."""
+        sys.meta_path.insert(0, _Finder(self))
+
+    def run(
+        self,
+        function: Any,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        grid: tuple[int, ...] = (),
+        api: str = "",
+        chip: str = "",
+    ) -> list[Array]:
+        """Return what a kernel leaves for these arguments. Stopped where the simulator refuses it."""
+        try:
+            return self._run(function, args, kwargs, grid, api, chip)
+        except Stopped as stopped:
+            self.stopped = self.stopped or stopped
+            raise
+
+    def _run(
+        self,
+        function: Any,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        grid: tuple[int, ...],
+        api: str,
+        chip: str,
+    ) -> list[Array]:
+        target = inspect.unwrap(function)
+        path = Path(inspect.getsourcefile(target) or "")
+        source = inspect.getsource(inspect.getmodule(target) or target)
+        api = api or ("nki_legacy" if "neuronxcc" in source else "nki")
+        bound = inspect.signature(target).bind(*args, **kwargs)
+        values: dict[str, object] = {}
+        for name, value in bound.arguments.items():
+            values |= value if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+        arrays = {name: array for name, value in values.items() if (array := as_array(value)) is not None}
+        entry: str = target.__name__
+        specs = {name: TensorSpec(array.shape, _dtype(array)) for name, array in arrays.items()}
+        plain = all(name in arrays or _plain(value) for name, value in values.items())
+        if plain and entry == target.__qualname__:
+            arguments: dict[str, Any] = {name: specs.get(name, value) for name, value in values.items()}
+        else:
+            source, arguments = driver(target, values, specs, self.root), dict(specs)
+            path, entry = path.with_name("acceld_driver.py"), "kernel"
+        chip = chip or self.chips[api]
+        try:
+            program = trace(
+                source, arguments, filename=str(path), entry=entry, grid=grid, lnc=self.cores, api=api, chip=chip,
+                options=TraceOptions(source_root=self.root, deadline_s=self.deadline_s),
+            )  # fmt: skip
+        except UnsupportedCall as failure:
+            raise Stopped(State.REFUSED, failure.message) from failure
+        except KernelFailure as failure:
+            raise Stopped(State.UNTRACED, f"line {failure.line}: {failure.message} [{failure.rule}]") from failure
+        for finding in verify(program):
+            raise Stopped(State.ILLEGAL, f"line {finding.line}: {finding.message} [{finding.rule}]")
+        try:
+            results = execute(program, list(arrays.values()))
+        except KernelFailure as failure:
+            raise Stopped(State.FAILED, f"line {failure.line}: {failure.message} [{failure.rule}]") from failure
+        self.ran += 1
+        return list(results)
+
+
+class HostKernel:
+    """A kernel function as a test sees it: called with arrays, it gives arrays."""
+
+    def __init__(self, host: Host, function: Callable[..., Any], grid: tuple[int, ...] = ()) -> None:
+        self.host, self.function, self.grid = host, function, grid
+        functools.update_wrapper(self, function)
+
+    def __getitem__(self, grid: object) -> HostKernel:
+        sizes = grid if isinstance(grid, tuple) else (grid,)
+        return HostKernel(self.host, self.function, tuple(int(size) for size in sizes))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        results = self.host.run(self.function, args, kwargs, self.grid)
+        if any(type(value).__module__ == "torch" for value in (*args, *kwargs.values())):
+            results = [_as_tensor(result) for result in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    @property
+    def benchmark_result(self) -> MagicMock:
+        """Stand for what the chip would have measured: nothing is measured here."""
+        result = MagicMock()
+        result.nc_latency.get_latency_percentile.return_value = 0.0
+        return result
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the packages that stand in for others."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.made: dict[str, ModuleType] = {}
+        for api in API_CHIPS:
+            if api in self.host.chips:
+                session = Session(
+                    "host.py", api, self.host.chips[api], (), 1, TraceOptions(), "kernel", time.monotonic()
+                )
+                for name, module in _front_end(api, session).modules().items():
+                    self.made[name] = _stand_in(name, module, host)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        top = fullname.partition(".")[0]
+        stub = any(fullname == one or fullname.startswith(f"{one}.") for one in self.host.stubs)
+        if fullname not in self.made and top not in APIS and not stub:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return self.made.setdefault(spec.name, _anything(spec.name))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module is complete as it is."""
+
+
+def _stand_in(name: str, module: ModuleType, host: Host) -> ModuleType:
+    made = _anything(name)
+    public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    made.__dict__.update({k: ApiName(name, k) if inspect.isroutine(v) else v for k, v in public.items()})
+    if name in ("nki", "neuronxcc.nki"):
+        made.__dict__.update({key: functools.partial(_decorate, host) for key in LAUNCHERS})
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class ApiName:
+    """A function of the API outside of a kernel, where it only has a name."""
+
+    module: str
+    name: str
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> MagicMock:
+        return MagicMock(name=self.name)
+
+
+def _decorate(host: Host, function: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if function is None:
+        return functools.partial(_decorate, host)
+    kernel = function if isinstance(function, HostKernel) else HostKernel(host, function)
+    return kernel(*args) if args else kernel
+
+
+def _anything(name: str) -> ModuleType:
+    made = ModuleType(name)
+    made.__path__ = []
+    made.__getattr__ = lambda key: _missing(name, key)  # type: ignore[method-assign]
+    return made
+
+
+def _missing(module: str, name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if name == "xla_device":
+        return lambda: "cpu"
+    if name == "static_cast":
+        return lambda array, dtype: np.asarray(array).astype(_numpy_dtype(dtype))
+    if name == "sizeinbytes":
+        return lambda kind: _numpy_dtype(kind).itemsize
+    if name == "finfo":
+        return lambda kind: ml_dtypes.finfo(_numpy_dtype(kind))  # type: ignore[no-untyped-call]
+    if name[:1].isupper():
+        return type(name, (), {})
+    return MagicMock(name=f"{module}.{name}")
+
+
+def _numpy_dtype(kind: object) -> np.dtype[Any]:
+    name = str(getattr(kind, "name", None) or getattr(kind, "__name__", kind))
+    narrow: Any = getattr(ml_dtypes, name, None)
+    return np.dtype(name if narrow is None else narrow)
+
+
+def as_array(value: object) -> Array | None:
+    """Return an array or a tensor of torch as an array, None for anything else."""
+    if isinstance(value, np.ndarray):
+        return value
+    if type(value).__module__ != "torch" or not hasattr(value, "numpy"):
+        return None
+    tensor: Any = value.detach().cpu().contiguous()  # type: ignore[attr-defined]
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        import torch
+
+        narrow = torch.int16 if name == "bfloat16" else torch.int8
+        raw: Array = np.asarray(tensor.view(narrow).numpy())
+        return np.asarray(raw.view(getattr(ml_dtypes, name)))
+    return np.asarray(tensor.numpy())
+
+
+def _as_tensor(array: Array) -> Any:
+    import torch
+
+    if array.dtype.name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        narrow = np.int16 if array.dtype.itemsize == 2 else np.int8
+        return torch.from_numpy(np.array(array).view(narrow)).view(getattr(torch, array.dtype.name))
+    return torch.from_numpy(np.array(array))
+
+
+def _dtype(array: Array) -> str:
+    return {"int64": "int32", "float64": "float32"}.get(array.dtype.name, array.dtype.name)
+
+
+def _plain(value: object) -> bool:
+    return value is None or type(value) in (int, float, bool, str)
+
+
+def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, TensorSpec], root: Path) -> str:
+    """Return a file whose ``kernel`` calls the function with arrays as arguments and everything else written out."""
+    if "<locals>" in target.__qualname__:
+        raise Stopped(State.UNTRIED, "a function inside of a function")
+    imported: dict[str, None] = {}
+    written = [f"{name}={name if name in specs else literal(value, imported, specs)}" for name, value in values.items()]
+    called = f"{target.__module__}.{target.__qualname__}"
+    imported[target.__module__] = None
+    lines = [f"import {name}" for name in imported]
+    return "\n".join([*lines, f"def kernel({', '.join(specs)}):", f"    return {called}({', '.join(written)})", ""])
+
+
+def literal(value: object, imported: dict[str, None], specs: Mapping[str, TensorSpec]) -> str:
+    """Return an expression for a value that a kernel is configured by; Stopped for one that has none."""
+    if _plain(value):
+        return f"float('{value}')" if isinstance(value, float) else repr(value)
+    if isinstance(value, ApiName):
+        imported[value.module] = None
+        return f"{value.module}.{value.name}"
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    if isinstance(value, Enum):
+        kind = type(value)
+        imported[kind.__module__] = None
+        return f"{kind.__module__}.{kind.__qualname__}.{value.name}"
+    if isinstance(value, list | tuple):
+        inside = [literal(one, imported, specs) for one in value]
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            imported[type(value).__module__] = None
+            return f"{type(value).__module__}.{type(value).__qualname__}({', '.join(inside)})"
+        return f"[{', '.join(inside)}]" if isinstance(value, list) else f"({''.join(f'{one}, ' for one in inside)})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(k, imported, specs)}: {literal(v, imported, specs)}' for k, v in value.items())}}}"
+    if is_dataclass(value) and not isinstance(value, type):
+        imported[type(value).__module__] = None
+        given = [
+            f"{one.name}={literal(getattr(value, one.name), imported, specs)}" for one in fields(value) if one.init
+        ]
+        return f"{type(value).__module__}.{type(value).__qualname__}({', '.join(given)})"
+    name = value.name if isinstance(value, np.dtype) else getattr(value, "__name__", getattr(value, "name", ""))
+    if name in DTYPE_BYTES:
+        imported["nki.language"] = None
+        return f"nki.language.{'bool_' if name == 'bool' else name}"
+    raise Stopped(State.UNTRIED, f"an argument of type {type(value).__name__}")
+
+
+__all__ = ["Host", "HostKernel", "Stopped", "as_array", "driver", "literal"]

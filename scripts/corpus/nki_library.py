@@ -1,0 +1,156 @@
+"""nki-library's own tests: collected by pytest, a few of each, run against the packages that stand in."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scripts.corpus.host import Host, HostKernel, Stopped
+from scripts.corpus.outcomes import State, Trial
+from scripts.corpus.repositories import compared, folder
+
+STUBS = tuple(
+    "neuron_dtypes allpairspy boto3 botocore fabric2 paramiko plotext aws_embedded_metrics pytest_html test.utils.scripts".split()
+)
+EACH = 1
+"""Parameter sets tried of each test on each number of cores: the smallest."""
+REPOSITORY = "nki-library"
+
+
+class _Manager:
+    """Takes the place of what would compile a kernel, run it on a chip and compare."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.right = True
+
+    def execute(self, under_test: Any, *args: Any, **kwargs: Any) -> None:
+        """Run the kernel and compare its results with the test's golden ones, with the test's tolerances."""
+        compiler, given = under_test.compiler_input, under_test.kernel_input
+        ranks = under_test.inference_args.collective_ranks
+        if ranks > 1 or not isinstance(given, Mapping):
+            raise Stopped(State.UNTRIED, f"{ranks} ranks")
+        self.host.cores = compiler.logical_nc_config
+        values = {name.removesuffix(".must_alias_input"): value for name, value in given.items()}
+        kernel = under_test.kernel_func
+        grid = kernel.grid if isinstance(kernel, HostKernel) else ()
+        found = self.host.run(kernel, (), values, grid, "nki", compiler.platform_target.get_compile_target())
+        self.right = self.right and _agree(found, under_test.validation_args)
+
+
+def _agree(found: list[NDArray[Any]], validation: Any) -> bool:
+    golden = validation.golden_output
+    wanted = golden if isinstance(golden, Mapping) else golden.golden
+    if wanted is None or len(wanted) > len(found):
+        raise Stopped(State.RUNS, "no golden results" if wanted is None else "fewer results than golden ones")
+    shapes = golden.output_ndarray if hasattr(golden, "output_ndarray") else {}
+    right = True
+    for (name, want), result in zip(wanted.items(), found, strict=False):
+        if hasattr(want, "validator"):
+            shape, kind = want.output_ndarray.shape, want.output_ndarray.dtype
+            validator = want.validator() if isinstance(want.validator, type) else want.validator
+            right = right and bool(validator.validate(np.ascontiguousarray(result).astype(kind).reshape(shape)))
+            continue
+        a = result.astype(np.float64).reshape(-1)
+        b = np.asarray(want).astype(np.float64).reshape(-1)
+        if a.size != b.size:
+            raise Stopped(
+                State.UNTRIED, f"{name}: {result.shape} and golden {np.shape(want)} of {np.shape(shapes.get(name, 0))}"
+            )
+        close = np.isclose(a, b, validation.relative_accuracy, validation.absolute_accuracy, equal_nan=True)
+        allowed = (validation.accuracy_buffer_percent or 0) / 100
+        right = right and bool(1 - close.mean() <= allowed)
+    return right
+
+
+class _Collector:
+    """Keeps what pytest collects and runs nothing."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Take the tests."""
+        self.items = list(session.items)
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Run none."""
+        return True
+
+
+def nki_library(scratch: Path) -> Iterator[Trial]:
+    """Tests of kernels, the smallest of each function and number of cores. Needs torch and pytest."""
+    root = folder("NKI_LIBRARY_DIR")
+    if root is None:
+        return
+    import pytest
+
+    sys.path[:0] = [str(root), str(root / "src"), str(root / "src" / "nkilib_src")]
+    for name in [name for name in sys.modules if name == "test" or name.startswith("test.")]:
+        del sys.modules[name]
+    host = Host(root, {"nki": "trn2", "nki_legacy": "trn2"}, 150.0, STUBS)
+    host.install()
+    collector = _Collector()
+    sys.modules["test.utils.perf_analysis_private"] = MagicMock()
+    folder_of_tests = root / "test" / "integration"
+    pytest.main(
+        [str(folder_of_tests), "--noconftest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(root),
+         "--collect-only", "--continue-on-collection-errors", "-W", "ignore", "-k", "not model_config"],
+        plugins=[collector],
+    )  # fmt: skip
+    for item in _chosen(collector.items):
+        name = f"{Path(item.path).stem}::{item.name}"
+        yield Trial(REPOSITORY, name, lambda item=item: _tested(item, host), 60.0)
+
+
+def _chosen(items: list[Any]) -> Iterator[Any]:
+    by_function: dict[tuple[str, Any], list[Any]] = defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec") or "range_test_options" not in item.fixturenames:
+            by_function[item.nodeid.partition("[")[0], _cores(item)].append(item)
+    for group in by_function.values():
+        yield from sorted(group, key=_size)[:EACH]
+
+
+def _cores(item: Any) -> int:
+    values = item.callspec.params if hasattr(item, "callspec") else {}
+    return int(next((v for k, v in values.items() if re.search("lnc|vnc", k) and isinstance(v, int)), 0))
+
+
+def _size(item: Any) -> float:
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    numbers = [float(v) for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 1]
+    return prod(numbers)
+
+
+def _tested(item: Any, host: Host) -> tuple[State, str]:
+    module = sys.modules[item.module.__name__]
+    platforms = sys.modules["test.utils.common_dataclasses"].Platforms  # type: ignore[attr-defined]
+    manager = _Manager(host)
+    known: dict[str, Any] = {
+        "test_manager": manager, "collector": MagicMock(), "platform_target": platforms.TRN2, "request": MagicMock(),
+        **(item.callspec.params if hasattr(item, "callspec") else {}),
+    }  # fmt: skip
+    function = getattr(item.cls(), item.originalname) if item.cls else getattr(module, item.originalname)
+    wanted = list(inspect.signature(function).parameters)
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        return State.UNTRIED, f"fixtures {', '.join(missing)}"
+    try:
+        function(**{name: known[name] for name in wanted})
+    except Stopped as stopped:
+        return stopped.state, stopped.reason
+    except BaseException:
+        if host.stopped is None:
+            raise
+    return compared(host, manager.right)

@@ -1,0 +1,54 @@
+"""What a trace loads, and what it leaves behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, trace
+
+HELPER = """
+import nki.language as nl
+ROWS = nl.tile_size.pmax
+
+def doubled(tile):
+    return nl.multiply(tile, 2.0)
+"""
+KERNEL = """
+import nki
+import nki.language as nl
+from helper import ROWS, doubled
+
+def copied(x, rows=nl.tile_size.pmax):
+    return nl.load(x)
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((ROWS, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, doubled(copied(x)))
+    return out
+"""
+
+
+def test_limits_of_the_chip_are_known_while_files_load(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(HELPER)
+    options = TraceOptions(source_root=tmp_path)
+    for _ in range(2):
+        program = trace(KERNEL, [TensorSpec((128, 4), "float32")], api="nki", chip="trn2", options=options)
+        assert program.buffers[program.outputs[0]].shape == (128, 4)
+    assert "helper" not in sys.modules
+
+
+def test_a_module_that_holds_another_nl_is_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the helper of somebody's test run, nor one that got its functions from there."""
+    (tmp_path / "helper.py").write_text(HELPER)
+    stale, others_nl = ModuleType("helper"), ModuleType("nki.language")
+    stale.__dict__.update(nl=others_nl, ROWS=7, __file__=str(tmp_path / "helper.py"))
+    monkeypatch.setitem(sys.modules, "helper", stale)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    program = trace(KERNEL, [TensorSpec((128, 4), "float32")], api="nki", chip="trn2")
+    assert program.buffers[program.outputs[0]].shape == (128, 4)
+    assert sys.modules["helper"] is stale

@@ -1,0 +1,156 @@
+"""Products of bfloat16 parts, pieces of wide tiles, and engines for single statements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, legacy, run, sites
+
+PRODUCT = legacy(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    turned = nl.zeros((2, 2, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.psum)
+    x_t = nl.ndarray((2, 2, nl.par_dim(128), 128), dtype=nl.float32, name="x_t", buffer=nl.sbuf)
+    w_tile = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+    for k in nl.affine_range(2):
+        w_tile[k, p, f] = nl.load(w[k, p, f])
+    for row in nl.affine_range(2):
+        for k in nl.affine_range(2):
+            x_tile = nl.load(x[row, k, p, nl.arange(128)[None, :]])
+            turned[row, k, p, nl.arange(128)[None, :]] = nisa.nc_transpose(x_tile)
+            x_t[row, k, p, nl.arange(128)[None, :]] = nl.copy(turned[row, k, p, nl.arange(128)[None, :]])
+            total[row, p, f] += nisa.nc_matmul(x_t[row, k, p, nl.arange(128)[None, :]], w_tile[k, p, f])
+        nl.store(out[row, p, f], value=nl.copy(total[row, p, f]))
+    return out
+""",
+)
+PRODUCT_SHAPES = [(2, 2, 128, 128), (2, 128, 512)]
+HALF = legacy(
+    "x, w",
+    """
+    out = nl.ndarray((2, 128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    total = nl.zeros((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+    x_tile = nl.ndarray((2, nl.par_dim(64), 128), dtype=nl.float32, buffer=nl.sbuf)
+    w_tile = nl.ndarray((nl.par_dim(64), 512), dtype=nl.float32, buffer=nl.sbuf)
+    w_tile[nl.arange(64)[:, None], f] = nl.load(w[nl.arange(64)[:, None], f])
+    for row in nl.affine_range(2):
+        x_tile[row, nl.arange(64)[:, None], nl.arange(128)[None, :]] = nl.load(x[row, nl.arange(64)[:, None], nl.arange(128)[None, :]])
+        total[row, p, f] = nisa.nc_matmul(x_tile[row, nl.arange(64)[:, None], nl.arange(128)[None, :]], w_tile[nl.arange(64)[:, None], f])
+        nl.store(out[row, p, f], value=nl.copy(total[row, p, f]))
+    return out
+""",
+)
+HALF_SHAPES = [(2, 64, 128), (64, 512)]
+
+
+def error(before: str, after: str, shapes: list[tuple[int, ...]]) -> float:
+    """The relative difference of two kernels' results in the L2 norm."""
+    inputs = arrays(*shapes)
+    expected, found = run(before, *inputs), run(after, *inputs, shuffle=3)
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def test_a_float32_product_becomes_three_products_of_parts() -> None:
+    after = applied("split_products", PRODUCT, PRODUCT_SHAPES)
+    assert after.count("nc_matmul(x_t_") == 3 and "x_t[row, k" not in after and 'name="x_t"' not in after
+    assert 1e-7 < error(PRODUCT, after, PRODUCT_SHAPES) < 1e-5
+
+
+def test_parts_of_half_the_partitions_are_stacked() -> None:
+    stacked = applied("split_products", HALF, HALF_SHAPES)
+    assert stacked.count("nc_matmul") == 2 and "64 + nl.arange(64)" in stacked and "par_dim(128), 128)" in stacked
+    assert 1e-7 < error(HALF, stacked, HALF_SHAPES) < 1e-5
+    three = applied("split_products", HALF, HALF_SHAPES, variant=1)
+    assert three.count("nc_matmul") == 3 and error(HALF, three, HALF_SHAPES) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("total = nl.zeros", "total = nl.ndarray"),  # the first product would add to nothing known
+        ("w_tile[k, p, f] = nl.load(w[k, p, f])", "w_tile[k, p, f] += nl.load(w[k, p, f])"),
+        (
+            "par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf",
+            "par_dim(128), 512), dtype=nl.bfloat16, buffer=nl.sbuf",
+        ),
+        ("w_tile[k, p, f])\n        nl", "w_tile[k, p, f], is_moving_onezero=True)\n        nl"),
+        ("    for row in", "    other = w_tile\n    for row in"),
+    ],
+)
+def test_a_product_whose_parts_are_not_known_stays(old: str, new: str) -> None:
+    assert old in PRODUCT
+    assert sites("split_products", PRODUCT.replace(old, new), PRODUCT_SHAPES) == []
+
+
+SCAN = legacy(
+    "x, y, a",
+    """
+    out = nl.ndarray((2, 128, 4096), dtype=nl.float32, buffer=nl.shared_hbm)
+    total = nl.zeros((2, nl.par_dim(128), 4096), dtype=nl.float32)
+    for block in nl.affine_range(2):
+        x_tile = nl.load(x[block, 0:128, 0:4096])
+        factor = nl.load(a[block, 0:128, 0:1])
+        decay = nisa.activation(op=nl.exp, data=x_tile, scale=factor)
+        y_row = nl.load(y[0:1, 0:4096])
+        y_tile = y_row.broadcast_to((128, 4096))
+        state = nisa.tensor_tensor_scan(decay, y_tile, initial=0.5, op0=np.multiply, op1=np.add)
+        product = nisa.tensor_tensor(state, x_tile, op=nl.multiply)
+        total[block, 0:128, 0:4096] += product
+    for block in nl.affine_range(2):
+        nl.store(out[block, 0:128, 0:4096], value=total[block, 0:128, 0:4096])
+    return out
+""",
+)
+SCAN_SHAPES = [(2, 128, 4096), (1, 4096), (2, 128, 1)]
+
+
+def test_a_scan_goes_on_from_piece_to_piece() -> None:
+    inputs = [one * np.float32(0.05) for one in arrays(*SCAN_SHAPES)]
+    for variant in (0, 1):
+        after = applied("tile_columns", SCAN, SCAN_SHAPES, variant=variant)
+        assert "sequential_range(" in after and "initial=last_column" in after
+        assert after.index("factor = ") < after.index("sequential_range(")
+        assert_same(SCAN, after, *inputs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nisa.tensor_tensor(state, x_tile, op=nl.multiply)", "nl.softmax(state)"),
+        ("x[block, 0:128, 0:4096])", "x[block, 0:128, 0:4096], mask=nl.arange(128)[:, None] < 100)"),
+        ("initial=0.5", "initial=factor"),
+        ("    return out", "    nl.store(out[0, 0:128, 0:4096], value=state)\n    return out"),
+        ("op=nl.multiply)\n", "op=nl.multiply)\n        peak = nl.max(product, axis=[1])\n"),
+    ],
+)
+def test_work_that_does_not_go_column_by_column_is_not_cut(old: str, new: str) -> None:
+    assert old in SCAN
+    assert sites("tile_columns", SCAN.replace(old, new), SCAN_SHAPES) == []
+
+
+def test_a_statement_on_two_tiles_can_go_to_gpsimd_and_one_with_a_number_to_the_scalar_engine() -> None:
+    source = legacy(
+        "x, y",
+        """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    x_tile = nl.load(x[0:128, 0:512])
+    y_tile = nl.load(y[0:128, 0:512])
+    product = nl.multiply(x_tile, y_tile)
+    result = nisa.tensor_scalar(data=product, op0=nl.add, operand0=1.0)
+    nl.store(out[0:128, 0:512], value=result)
+    return out
+""",
+    )
+    shapes = [(128, 512), (128, 512)]
+    found = sites("place_engine", source, shapes)
+    assert [site.variants[0].name for site in found] == ["gpsimd", "scalar"]
+    on_gpsimd, on_scalar = (applied("place_engine", source, shapes, site=number) for number in (0, 1))
+    assert "engine=nisa.gpsimd_engine" in on_gpsimd and "operand0=1.0, engine=nisa.scalar_engine" in on_scalar
+    assert_same(source, on_gpsimd, *arrays(*shapes))

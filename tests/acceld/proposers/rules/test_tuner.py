@@ -1,0 +1,119 @@
+"""Sequences of rewrites: what the tuner finds, what it costs, and how they become candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import pytest
+
+from acceld.model import Candidate, Kernel, Plan
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.codec import program_hash
+from acceld.nki.timing.timeline import timeline
+from acceld.proposers.interface import AttemptRequest, PlanRequest, Problem
+from acceld.proposers.rules.proposer import TunedRules, moves
+from acceld.proposers.rules.tuner import STRATEGIES, Move, Timed, Tuned, Tuner
+from tests.acceld.proposers.rules.test_rules import SILU
+
+# Kernels of letters: a and b pay only together, c always does, d is the same program as c.
+LATENCIES = {"": 10.0, "a": 11.0, "ab": 4.0, "b": 12.0, "c": 9.0, "abc": 3.0, "ac": 10.5, "bc": 11.5}
+
+
+def letters(text: str) -> list[Move]:
+    """One move for each letter that the text lacks."""
+    return [Move(one, one, 0.1, partial("".join, sorted({*text, one}))) for one in "abcd" if one not in text]
+
+
+class Clock:
+    """Latencies of kernels of letters; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def __call__(self, text: str) -> Timed | None:
+        self.asked.append(text)
+        program = "".join(sorted(set(text.replace("d", "c"))))
+        return Timed(LATENCIES[program], program)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+async def test_every_strategy_finds_steps_that_pay_only_together(strategy: str) -> None:
+    clock = Clock()
+    tuner = Tuner(clock, letters, limit=200, seed=1)
+    root = await tuner.root("")
+    assert root is not None
+    await STRATEGIES[strategy](tuner, root)
+    best = tuner.fastest(1)[0]
+    assert best.latency_us == 3.0 and {"a", "b"} <= set(best.steps)
+    assert len(clock.asked) == len(set(clock.asked)) and set(tuner.seen) <= set(LATENCIES)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+async def test_the_limit_is_the_number_of_timed_kernels(strategy: str) -> None:
+    clock = Clock()
+    tuner = Tuner(clock, letters, limit=5, seed=1)
+    root = await tuner.root("")
+    assert root is not None
+    await STRATEGIES[strategy](tuner, root)
+    assert len(clock.asked) == 1 + 5 and tuner.left == 0
+
+
+async def test_a_kernel_that_can_not_be_timed_is_gone_on_from_by_nobody() -> None:
+    async def nothing(text: str) -> Timed | None:
+        return None if text else Timed(1.0, "")
+
+    tuner = Tuner(nothing, letters, limit=50)
+    root = await tuner.root("")
+    assert root is not None
+    await STRATEGIES["beam"](tuner, root)
+    assert tuner.fastest() == [root] and tuner.left == 50 - 4
+
+
+async def simulated(kernel: Kernel) -> Timed | None:
+    program = trace(kernel.text, [TensorSpec((128, 1024), "float32")], api="nki_legacy", chip="trn1")
+    latency = timeline(program).latency_us
+    return None if latency is None else Timed(latency, program_hash(program))
+
+
+def tuned(limit: int = 20, time: Callable[[Kernel], Awaitable[Timed | None]] = simulated) -> TunedRules:
+    return TunedRules(time, "beam", limit=limit)
+
+
+def request(index: int, earlier: Sequence[Plan] = ()) -> PlanRequest:
+    problem = Problem("any", "", "", ("x: float32 (128, 1024)",), "trn1", "nki_legacy")
+    parent = Candidate(1, 0, Kernel(SILU, "nki_legacy"), None, id=7)
+    return PlanRequest(problem, 1, 1, parent, 0, index, 0, earlier=tuple(earlier))
+
+
+async def test_plans_are_the_fastest_sequences_and_their_attempts_repeat_the_steps() -> None:
+    proposer, asked = tuned(), request(0)
+    plan = await proposer.plan(asked)
+    assert plan is not None and "composite_activation" in plan.rule.split("+") and plan.data["steps"]
+    attempt = await tuned().attempt(AttemptRequest(asked.problem, plan, asked.parent, 0, 0))
+    assert attempt is not None and attempt.text is not None and "nl.silu" in attempt.text
+    before, after = await simulated(asked.parent.kernel), await simulated(Kernel(attempt.text, "nki_legacy"))
+    assert before is not None and after is not None and after.latency_us < before.latency_us
+    assert f"{after.latency_us:.4g} us" in plan.text
+    again = await proposer.plan(request(0, earlier=[plan]))
+    assert again is None or again.data["steps"] != plan.data["steps"]
+    assert await proposer.plan(request(500)) is None
+    assert await proposer.attempt(AttemptRequest(asked.problem, plan, asked.parent, 1, 0)) is None
+
+
+async def test_a_step_that_does_not_apply_any_more_gives_no_code_and_the_reason() -> None:
+    asked = request(0)
+    plan = Plan(1, 1, 7, 0, "", data={"steps": ["widen_tiles 4096 columns, line 99"]})
+    attempt = await tuned().attempt(AttemptRequest(asked.problem, plan, asked.parent, 0, 0))
+    assert attempt is not None and attempt.text is None and "line 99 does not apply" in (attempt.reason or "")
+
+
+def test_a_source_that_can_not_be_read_has_no_moves() -> None:
+    assert moves("def kernel(:", "nki_legacy") == []
+
+
+def test_fewer_steps_come_first_where_latencies_tie() -> None:
+    tuner = Tuner(Clock(), letters, limit=1)
+    for steps in (("a", "b"), ("c",)):
+        tuner.seen["".join(steps)] = Tuned("", steps, steps, Timed(1.0, "".join(steps)))
+    assert [one.steps for one in tuner.fastest()] == [("c",), ("a", "b")]

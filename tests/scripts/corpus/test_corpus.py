@@ -1,0 +1,116 @@
+"""Public kernels run by their own tests against packages that stand in for Neuron's."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from scripts.corpus.host import Host, Stopped
+from scripts.corpus.outcomes import Outcome, State, Trial, read, results, write
+from scripts.corpus.report import changes, table
+from scripts.corpus.repositories import convolution, load
+
+LIBRARY = """
+import dataclasses
+from enum import Enum
+import nki
+import nki.language as nl
+
+class Mode(Enum):
+    TWICE = 2
+
+@dataclasses.dataclass
+class Settings:
+    mode: Mode
+    act: object = nl.exp
+
+@nki.jit
+def scaled(x, settings, dtype=nl.float32):
+    out = nl.ndarray(x.shape, dtype=dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    if settings.mode is Mode.TWICE:
+        tile = nl.multiply(settings.act(tile), 2.0)
+    nl.store(out, tile)
+    return out
+
+@nki.jit
+def wrong(x):
+    return nl.load(x)
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Host, ModuleType]:
+    """A checkout with one module, imported as its tests would."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "somebodys.py").write_text(LIBRARY)
+    host = Host(tmp_path)
+    host.install()
+    return host, load(tmp_path / "somebodys.py", "somebodys")
+
+
+def test_a_kernel_called_on_arrays_gives_arrays_whatever_it_is_configured_by(library: tuple[Host, ModuleType]) -> None:
+    host, module = library
+    x = np.random.default_rng(0).standard_normal((128, 32), np.float32)
+    found = module.scaled(x, settings=module.Settings(module.Mode.TWICE))
+    np.testing.assert_allclose(found, 2 * np.exp(x), rtol=1e-5)
+    assert (host.ran, host.stopped) == (1, None)
+
+
+def test_a_refused_kernel_stops_its_test_and_is_remembered(library: tuple[Host, ModuleType]) -> None:
+    host, module = library
+    with pytest.raises(Stopped, match="line 2"):
+        module.wrong(np.zeros((128, 32), np.float32))
+    assert host.stopped is not None and host.stopped.state is State.UNTRACED
+
+
+def _dies() -> tuple[State, str]:
+    import os
+
+    os._exit(3)
+
+
+def _raises() -> tuple[State, str]:
+    raise ValueError("its reference")
+
+
+def test_each_trial_has_a_process_and_an_outcome() -> None:
+    cases: dict[str, Callable[[], tuple[State, str]]] = {
+        "right": lambda: (State.EQUAL, "0"), "dead": _dies, "odd": _raises
+    }  # fmt: skip
+    found = {one.kernel: one for one in results([Trial("r", name, run) for name, run in cases.items()], 2)}
+    assert {name: one.state for name, one in found.items()} == {
+        "right": State.EQUAL, "dead": State.CRASH, "odd": State.UNTRIED
+    }  # fmt: skip
+    assert found["odd"].reason.startswith("ValueError: its reference")
+
+
+def test_the_table_counts_and_a_change_is_named(tmp_path: Path) -> None:
+    before = [Outcome("r", "a", State.REFUSED, "nl.x is not simulated"), Outcome("r", "b", State.EQUAL, "", 2.0)]
+    after = [dataclasses.replace(before[0], state=State.EQUAL), before[1]]
+    write(tmp_path / "kept.json", before)
+    assert read(tmp_path / "kept.json") == before
+    row = table(before)[0]
+    assert (row["tried"], row["traced"], row["equal"], row["refused"]) == (2, 1, 1, 1)
+    assert row["mostly because"] == "nl.x is not simulated (1)"
+    assert [line.split(": ")[1:3] for line in changes(before, after)] == [
+        ["r a", "refused -> equal nl.x is not simulated"]
+    ]
+
+
+def test_the_reference_of_convolutions_is_a_convolution() -> None:
+    rng = np.random.default_rng(1)
+    x, w, bias = rng.random((1, 2, 5, 4)), rng.random((3, 2, 3, 3)), rng.random(3)
+    direct = np.array(
+        [[(x[0, :, i : i + 3, j : j + 3] * w[o]).sum() + bias[o] for j in range(2)] for o in range(3) for i in range(3)]
+    )
+    np.testing.assert_allclose(convolution(x, w, bias, 1)[0], direct.reshape(3, 3, 2))
+    assert convolution(x, w, bias, 2).shape == (1, 3, 1, 1)
