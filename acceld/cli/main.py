@@ -47,6 +47,7 @@ COMMANDS: dict[str, Command] = {
     "diff": Command("diff", "history", "what one candidate changed against another"),
     "compare": Command("compare", "history", "runs side by side: gain, money, time"),
     "ablate": Command("ablate", "search", "the same search with one thing changed at a time, at equal cost"),
+    "suite": Command("suite", "search", "many kernels under one budget, in one table; two suites side by side"),
     "costs": Command("costs", "history", "what models cost, by role, model, iteration or candidate"),
     "replay": Command("replay", "history", "decide a run again from its rows; exit 1 on the first difference"),
     "report": Command("report", "history", "a run as one HTML page, Markdown or pictures"),

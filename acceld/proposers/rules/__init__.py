@@ -32,6 +32,7 @@ MODULES = (
     "place_engine",
     "split_products",
     "tile_columns",
+    "pipeline_stages",
 )
 """Modules of :data:`NKI` that hold a rule, as ``RULE``."""
 

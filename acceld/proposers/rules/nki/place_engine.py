@@ -33,14 +33,14 @@ class PlaceEngine(Rule):
         if copies:
             yield self._all_copies(kernel, copies, profile)
         for statement in kernel.statements:
-            other = _other_engine(kernel, statement)
-            if other:
+            others = _other_engines(kernel, statement)
+            if others:
                 yield self.found(
                     statement.line,
                     partial(_placed, kernel, [statement]),
-                    Variant(other),
+                    *map(Variant, others),
                     precondition="element-wise work gives the same bits on either engine, and all its tiles are in SBUF",
-                    plan=f"Line {statement.line} runs on the vector engine. Put it on {other}, which works at the same time.",
+                    plan=f"Line {statement.line} runs on the vector engine. Put it on {others[0]}, which works at the same time.",
                     benefit=0.05 if busy_share(profile, "vector") > 0.7 else 0.01,
                     gain_percent=(-10.0, 15.0),
                     key="alone",
@@ -82,23 +82,23 @@ def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
     return operation(kernel, statement, "tensor_tensor", {**arguments, "op": op})
 
 
-def _other_engine(kernel: KernelModule, statement: Statement) -> str:
-    """An engine besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
+def _other_engines(kernel: KernelModule, statement: Statement) -> tuple[str, ...]:
+    """Engines besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
     if statement.kind != "op" or statement.augmented or kernel.text_of(statement, "engine").endswith("_engine"):
-        return ""
+        return ()
     if "unknown" not in kernel.text_of(statement, "engine") and "engine" in statement.args:
-        return ""
+        return ()
     if statement.target is None or not all(
         _in_sbuf(kernel, one.name) for one in (statement.target, *statement.mentions)
     ):
-        return ""
+        return ()
     if statement.op == "tensor_scalar":
-        return "scalar"
+        return ("gpsimd", "scalar")
     pair = kernel.binary(statement)
     if pair is None or pair.op not in _BOTH or not {pair.left, pair.right} <= set(statement.reads):
-        return ""
+        return ()
     shapes = [kernel.extents(statement.reads[one]) for one in (pair.left, pair.right)]
-    return "" if shapes[0] != shapes[1] else "gpsimd"
+    return () if shapes[0] != shapes[1] else ("gpsimd",)
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:

@@ -150,7 +150,8 @@ def test_a_statement_on_two_tiles_can_go_to_gpsimd_and_one_with_a_number_to_the_
     )
     shapes = [(128, 512), (128, 512)]
     found = sites("place_engine", source, shapes)
-    assert [site.variants[0].name for site in found] == ["gpsimd", "scalar"]
-    on_gpsimd, on_scalar = (applied("place_engine", source, shapes, site=number) for number in (0, 1))
+    assert [site.variants[0].name for site in found] == ["gpsimd", "gpsimd"]
+    on_gpsimd = applied("place_engine", source, shapes)
+    on_scalar = applied("place_engine", source, shapes, site=1, variant=1)
     assert "engine=nisa.gpsimd_engine" in on_gpsimd and "operand0=1.0, engine=nisa.scalar_engine" in on_scalar
     assert_same(source, on_gpsimd, *arrays(*shapes))

@@ -1,0 +1,124 @@
+"""The first stage of the next iteration before the rest of this one.
+
+Before, products of a block wait until the block before has left the other engines; after, they are one block ahead::
+
+    for i in nl.affine_range(8):                 first(0)
+        first(i)                                 for i in nl.sequential_range(7):
+        rest(i)                                      first(i + 1)
+                                                     rest(i)
+                                                 rest(7)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from acceld.model import Profile
+from acceld.proposers.rules.nki.source.building import STEP, emitted, prefix, read, written
+from acceld.proposers.rules.nki.source.nests import inside, substance
+from acceld.proposers.rules.nki.source.reading import KernelModule
+from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, flatten, names_in
+from acceld.proposers.rules.records import Finding, Rule, Variant
+
+_PRODUCTS = ("matmul", "nc_matmul")
+
+
+@dataclass(frozen=True)
+class _Stages:
+    loop: Loop
+    first: tuple[Item, ...]
+    rest: tuple[Item, ...]
+    names: tuple[str, ...]
+    """What the first stage hands over."""
+
+
+class PipelineStages(Rule):
+    """A parallel loop's body in two stages, the first one iteration ahead of the second."""
+
+    name = "pipeline_stages"
+    reason = (
+        "Each engine takes its instructions in order, and the compiler reorders only neighbors. Where one iteration is long "
+        "chain from engine to engine, every engine waits for the others; one stage ahead, it has other work meanwhile."
+    )
+    source = (
+        "AWS NKI performance guide: overlapping compute of different engines; NKI fused attention: software pipelining"
+    )
+    apis = frozenset({"nki_legacy"})
+    change_class = "loop_order"
+
+    def find(self, kernel: KernelModule, profile: Profile | None) -> Iterator[Finding]:
+        """Every place where a loop's body can be cut behind products that the rest only reads."""
+        for loop in kernel.loops:
+            for number, stages in enumerate(_cuts(kernel, loop)):
+                names = ", ".join(stages.names)
+                yield self.found(
+                    loop.line,
+                    partial(_ahead, kernel, stages),
+                    Variant("one iteration ahead"),
+                    precondition=f"iterations of {loop.variable} are parallel, and {names} have a place for each of them",
+                    plan=f"What an iteration of {loop.variable} does after line {stages.rest[0].line} waits for the products "
+                    f"before it. Make {names} of the next iteration before finishing this one.",
+                    benefit=0.2,
+                    gain_percent=(-5.0, 30.0),
+                    key=f"{number}",
+                )
+
+
+def _cuts(kernel: KernelModule, loop: Loop) -> Iterator[_Stages]:
+    """Ways to cut the body in two, products before the cut and work for other engines behind it."""
+    if loop.kind != "affine_range" or loop.trips is None or loop.trips < 2:
+        return
+    items = [item for item in loop.items if substance([item])]
+    if any(one.kind not in ("op", "marker") for one in flatten(items)):
+        return
+    if any("loop_indices" in one.args and _named(one, loop.variable) for one in flatten(items)):
+        return
+    for cut in range(1, len(items)):
+        first, rest = tuple(items[:cut]), tuple(items[cut:])
+        shared = written(first) & read(rest)
+        has_products = any(one.op in _PRODUCTS for one in flatten(first))
+        if has_products and isinstance(items[cut - 1], Loop) and shared and _apart(kernel, loop, first, rest):
+            yield _Stages(loop, first, rest, tuple(sorted(shared)))
+
+
+def _named(one: Statement, variable: str) -> bool:
+    return any(name.value == variable for name in names_in(one.args["loop_indices"]))
+
+
+def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> bool:
+    """Whether the first stage of one iteration and the second stage of another touch nothing of each other."""
+    if written(rest) & (written(first) | read(first)) or kernel.ambiguous & (written(first) | written(rest)):
+        return False
+    for name in written(first) & read(rest):
+        buffer = kernel.buffers.get(name)
+        if buffer is None or inside(buffer.declaration, loop) or buffer.space.endswith("hbm"):
+            return False
+        accesses = [one.target for one in kernel.writers(name) if one.target is not None]
+        accesses += [access for one in kernel.readers(name) for access in one.mentions if access.name == name]
+        if any(loop.variable not in (access.variables or ()) for access in accesses):
+            return False
+        if any(not inside(one, loop) for one in (*kernel.writers(name), *kernel.readers(name))):
+            return False
+    local = {one.target.name for one in flatten(rest) if one.target is not None and one.target.dims is None}
+    return not local & read(first)
+
+
+def _ahead(kernel: KernelModule, stages: _Stages, _: Variant) -> str:
+    """The loop with its first stage one iteration ahead."""
+    loop, indent = stages.loop, stages.loop.indent
+    trips, language = loop.trips or 0, prefix(kernel, "language")
+    inner = indent + STEP
+    text = (
+        emitted(kernel, stages.first, indent, {loop.variable: "0"})
+        + f"{indent}for {loop.variable} in {language}.sequential_range({trips - 1}):\n"
+        + emitted(kernel, stages.first, inner, {loop.variable: f"({loop.variable} + 1)"})
+        + emitted(kernel, stages.rest, inner)
+        + emitted(kernel, stages.rest, indent, {loop.variable: f"{trips - 1}"})
+    )
+    start, end = kernel.line_start(loop.start), kernel.after_line(loop.end)
+    return kernel.source[:start] + text + kernel.source[end:]
+
+
+RULE = PipelineStages()
