@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 SECONDS_OF_FUZZING ?= 600
 
-.PHONY: run test test-all test-llm fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history corpus faults snapshots wheel clean
+.PHONY: run test test-all test-llm fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history corpus faults snapshots dist clean
 
 run: $(VENV)/.installed
 	$(BIN)/acceld optimize rmsnorm_matmul --home .acceld --preset quick --wait
@@ -54,8 +54,9 @@ faults: $(VENV)/.installed-dev
 snapshots: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/tui --snapshot-update
 
-wheel: $(VENV)/.installed-dev
-	$(BIN)/python -m pip -q wheel --no-deps -w dist .
+dist: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[release]'
+	$(BIN)/python scripts/dist.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

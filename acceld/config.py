@@ -156,6 +156,9 @@ class DevicesConfig:
     cores: tuple[int, ...] = _key((), "logical cores to use; empty: all that are free")
     compile_python: str = _key("", "interpreter with the Neuron compiler; empty: found", trusted=True)
     runner_python: str = _key("", "interpreter with the Neuron runtime; empty: found", trusted=True)
+    compile_jail: Literal["auto", "strict", "wide", "off"] = _key(
+        "auto", "jail of the Neuron compiler: strict, else wide; off: else none, as your user", trusted=True
+    )
     usd_per_hour: float | None = _key(None, "price of the machine, for USD per kernel")
     screen: Literal["off", "simulator"] = _key("off", "drop candidates that the simulator finds clearly slower")
 

@@ -226,7 +226,7 @@ class Profile:
     notes: tuple[str, ...] = ()
     samples_us: tuple[float, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-    """The whole timeline or raw summary as JSON-able data (dearest lines, critical path, knobs)."""
+    """The whole timeline or raw summary as JSON-able data (hot spots, critical path, knobs)."""
 
 
 @dataclass(frozen=True, slots=True)

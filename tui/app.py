@@ -47,6 +47,8 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     ProfileScreen,
     LogsScreen,
 )
+PALETTE_RUNS, PALETTE_CANDIDATES = 200, 500
+"""Most runs, and candidates of the run in view, that the palette offers."""
 RETRY_S = (1.0, 2.0, 4.0, 8.0)
 
 
@@ -58,7 +60,7 @@ class ConsoleApp(App[None]):
     DEFAULT_MODE = "runs"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "colon"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide")]  # noqa: RUF012  Textual's own type
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (120, "-roomy"), (150, "-wide"), (180, "-huge")]  # noqa: RUF012  Textual's own type
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
@@ -204,7 +206,7 @@ class ConsoleApp(App[None]):
             self._driver.write(announcement(last, self._manner, in_tmux="TMUX" in os.environ))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The palette."""
+        """Yield screens, actions, themes, and the runs and candidates that one can jump to."""
         for number, (name, title) in enumerate(TABS, 1):
             yield SystemCommand(title, f"screen {number}", lambda name=name: self.switch_mode(name))
         for name, action in ACTIONS.items():
@@ -213,7 +215,24 @@ class ConsoleApp(App[None]):
             yield SystemCommand(action.title, help, partial(self.action_steer, name))
         for theme in ("acceld", "acceld-light", "ansi-dark", "ansi-light", "nord", "gruvbox", "solarized-light"):
             yield SystemCommand(f"Theme {theme}", "change colors", lambda theme=theme: setattr(self, "theme", theme))
+        for run in sorted(self.session.state.runs.values(), key=lambda one: one.id, reverse=True)[:PALETTE_RUNS]:
+            yield SystemCommand(f"r{run.id} {run.workload}", f"run, {run.state}", partial(self._go_to_run, run.id))
+        view = self.session.run_view
+        for node in list(view.candidates.values())[-PALETTE_CANDIDATES:] if view else ():
+            plan = view.plans.get(node.plan or 0) if view else None
+            title = (plan.title or plan.rule) if plan else "baseline"
+            yield SystemCommand(f"c{node.id} {title}", "candidate", partial(self._go_to_candidate, node.id))
         yield SystemCommand("Detach", "leave; the daemon keeps running", self.action_detach)
+
+    def _go_to_run(self, run: int) -> None:
+        self.switch_mode("beam")
+        if isinstance(self.screen, ConsoleScreen):
+            self.screen.select_run(run)
+
+    def _go_to_candidate(self, candidate: int) -> None:
+        self.session.candidate = candidate
+        self.switch_mode("candidate")
+        self.refresh_screen()
 
     def switch_mode(self, mode: str) -> Any:
         if self.current_mode and mode != self.current_mode:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from acceld.alerts import Alert, alert_of
-from acceld.errors import AcceldError, DaemonError
+from acceld.errors import AcceldError, DaemonError, WorkloadError
 from acceld.events import Event, event_of
+from acceld.roofline import PAPER_PEAKS
 from acceld.tui.client import Client
 from acceld.tui.console import ConsoleView
 from acceld.tui.replay import Replay
-from acceld.tui.state import RunView
+from acceld.tui.state import Roof, RunView
+from acceld.workloads import load_workload, workload
 
 PAGE = 500
 KEPT_AT_START = 500
@@ -104,6 +107,7 @@ class Session:
         found = await self.client.get(f"/v1/runs/{run}")
         self._loaded.add(run)
         view.load_run(found, seq)
+        view.roof = await asyncio.to_thread(_roof, found.get("workload_folder"), found.get("workload"), view.chip)
         for what, load in (("candidates", lambda row: view.load_candidate(row, seq)), ("plans", view.load_plan)):
             after, more = 0, True
             while more:
@@ -113,3 +117,18 @@ class Session:
                     after = row["id"]
                 more = len(page) == PAGE
                 shown()
+
+
+def _roof(folder: str | None, name: str | None, chip: str) -> Roof | None:
+    """Return the roof over a run's workload; None where its folder is on another machine or it declares no work."""
+    peaks = PAPER_PEAKS.get(chip)
+    try:
+        loaded = load_workload(folder) if folder else workload(name or "")
+    except WorkloadError:
+        return None
+    if peaks is None or loaded.work is None or not loaded.work.hbm_bytes:
+        return None
+    work = loaded.work
+    flops_per_s = peaks.matmul_flops_per_s.get(loaded.dtype) if work.matmul_flops else peaks.vector_flops_per_s
+    flops = work.matmul_flops or work.vector_flops
+    return Roof(flops, work.hbm_bytes, flops_per_s, peaks.hbm_bytes_per_s) if flops and flops_per_s else None

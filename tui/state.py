@@ -137,6 +137,16 @@ class Best:
     source: str = "simulated"
 
 
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """Declared work of a workload, and the rates of one core that percent of peak is against."""
+
+    flops: float
+    hbm_bytes: float
+    flops_per_s: float
+    bytes_per_s: float
+
+
 @dataclass(slots=True)
 class ModelUse:
     """Calls, tokens and cost of one model in one role."""
@@ -190,12 +200,16 @@ class RunView:
     insights: dict[int, InsightWritten] = field(default_factory=dict)
     uses: dict[tuple[str, str], ModelUse] = field(default_factory=dict)
     """By role and model."""
+    spent: list[tuple[int, int]] = field(default_factory=list)
+    """Event number and cost in micro-dollars of each call that ended, ascending."""
     finished_calls: set[int] = field(default_factory=set)
     running_calls: dict[int, tuple[str, str]] = field(default_factory=dict)
     marks: dict[int, tuple[int, str]] = field(default_factory=dict)
     """Event number and ``pin`` or ``veto`` by candidate."""
     started_at: float = 0.0
     changed_at: float = 0.0
+    roof: Roof | None = None
+    """Peak rates and declared work; None where the workload declares none or the chip has no peak."""
 
     # -- what the screens ask ------------------------------------------------------------------------------------
 
@@ -230,6 +244,10 @@ class RunView:
     def cost_usd(self) -> float:
         """Known cost of all model calls."""
         return sum(use.cost_micro_usd for use in self.uses.values()) / 1e6
+
+    def cost_at(self, seq: int) -> float:
+        """Return the known cost of the calls that ended before event ``seq``."""
+        return sum(cost for number, cost in self.spent if number < seq) / 1e6
 
     @property
     def unpriced(self) -> int:
@@ -326,7 +344,7 @@ class RunView:
                 if call not in self.finished_calls:
                     self.running_calls[call] = (role, model)
             case LlmCallFinished() as data:
-                return self._call(data)
+                return self._call(data, seq)
             case Steered() as data:
                 return self._steered(data, seq)
             case _:
@@ -455,7 +473,13 @@ class RunView:
         if data.latency_us is None:
             return False
         best = Best(
-            seq, data.candidate, data.latency_us, data.speedup, data.percent_of_peak, at, data.source or self.source
+            seq,
+            data.candidate,
+            data.latency_us,
+            data.speedup,
+            data.percent_of_peak,
+            at,
+            data.source or self.source,
         )
         place = bisect_left(self.bests, best.seq, key=lambda known: known.seq)
         if place < len(self.bests) and self.bests[place].seq == seq:
@@ -463,7 +487,7 @@ class RunView:
         self.bests.insert(place, best)
         return True
 
-    def _call(self, data: LlmCallFinished) -> bool:
+    def _call(self, data: LlmCallFinished, seq: int) -> bool:
         self.running_calls.pop(data.call, None)
         if data.call in self.finished_calls:
             return False
@@ -475,6 +499,7 @@ class RunView:
         use.input_tokens += data.input_tokens or 0
         use.output_tokens += data.output_tokens or 0
         use.cost_micro_usd += round((data.cost_usd or 0.0) * 1e6)
+        insort(self.spent, (seq, round((data.cost_usd or 0.0) * 1e6)))
         use.latency_ms += round((data.latency_s or 0.0) * 1e3)
         return True
 

@@ -523,7 +523,7 @@ class Toolbox:
             answer |= {key: told[key] for key in ("percent_of_peak", "percent_of_attainable") if told[key] is not None}
             busy = sorted(profile["engines_us"].items(), key=lambda item: -item[1])
             answer["engines_us"] = {name: round(us, 3) for name, us in busy if us}
-            answer["hot_lines"] = _hot(profile["details"].get("dearest_lines", ()), text)
+            answer["hot_spots"] = _hot(profile["details"].get("hot_spots", ()), text)
             answer["notes"] = [_cut(note, 300) for note in profile["notes"][:5]]
         return answer | {"details": self._keep(told)}
 

@@ -15,10 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from rich.console import Console as RichConsole
+from rich.text import Text
+
 from acceld.alerts import Alert, Manner, announcement
 from acceld.cli.output import JSON_VERSION, say
 from acceld.errors import UsageError
 from acceld.watch.apply import apply, check_drop_in
+from acceld.watch.deltas import Delta, title_of
 from acceld.watch.tiers import Step, Watched
 
 if TYPE_CHECKING:
@@ -30,14 +34,20 @@ DISAGREEMENTS = "disagreements.jsonl"
 
 
 class WatchConsole:
-    """Prints steps as they land, each with its file's name, with folders where two files have one name."""
+    """Prints one block a save: its time and file, then each step as it lands. Two files of one name carry their folders."""
 
     def __init__(self, stream: TextIO, paths: Sequence[Path], *, as_json: bool, notify: Manner, kept: Path) -> None:
         self._stream, self._json, self._notify, self._kept = stream, as_json, notify, kept
         self._names = short_names(paths)
+        self._live = stream.isatty() and not as_json
+        self._screen = RichConsole(file=stream, no_color=None if self._live else True)
+        self._heading: tuple[Path, int] | None = None
+        self._checking = False
+        self._applied: dict[Path, tuple[Path, str]] = {}
+        """Backup of the file that was written over last, and the sha256 of what was written."""
 
     def step(self, step: Step) -> None:
-        """One line; what fails and what a search found rings."""
+        """Print a step; what fails and what a search found rings."""
         self._ring(step)
         if step.stage == "disagrees":
             self._keep(step)
@@ -53,10 +63,44 @@ class WatchConsole:
                 **step.data,
             }
             line = json.dumps(told, ensure_ascii=False, default=str)
+            print(line, file=self._stream, flush=True)
         else:
+            self._in_block(step)
+
+    def _in_block(self, step: Step) -> None:
+        """Print a step under the heading of its save: the time and the file."""
+        heading = (step.path, step.generation)
+        self._wipe()
+        if heading != self._heading:
+            self._heading = heading
             name = self._names.get(step.path, step.path.name)
-            line = f"{GLYPHS[step.good]} {name:<18} {step.seconds:6.2f} s  {step.text}"
-        print(line, file=self._stream, flush=True)
+            self._print(Text(f"{time.strftime('%H:%M:%S')}  {name}", style="bold"))
+        if step.stage == "delta":
+            what, before, after, change = Delta(
+                step.data["name"], title_of(step.data["name"]), step.data["before"], step.data["after"], True
+            ).columns
+            self._print(
+                Text(f"    {what:<24} {before:>10} -> {after:>10}  {change:>7}  against {step.data['against']}")
+            )
+            return
+        style = {True: "green", False: "red", None: ""}[step.good]
+        line = Text(f"  {GLYPHS[step.good]} ", style=style).append(f"{step.text}", style if step.good is False else "")
+        if step.data.get("memory"):
+            line.append(f"   {step.data['memory']}", "dim")
+        self._print(line.append(f"   {step.seconds:.1f} s", "dim"))
+        if step.stage == "predicted" and self._live:
+            self._stream.write("  … checking on data")
+            self._stream.flush()
+            self._checking = True
+
+    def _wipe(self) -> None:
+        """Take back the line that says that data is being checked."""
+        if self._checking:
+            self._stream.write("\r\x1b[2K")
+            self._checking = False
+
+    def _print(self, line: Text) -> None:
+        self._screen.print(line, soft_wrap=True, highlight=False)
 
     def _ring(self, step: Step) -> None:
         if sys.stderr.isatty() and (step.good is False or step.stage == "optimized"):
@@ -86,8 +130,23 @@ class WatchConsole:
             except UsageError as error:
                 say(str(error))
                 continue
+            self._applied[one.path] = (backup, hashlib.sha256(best.encode()).hexdigest())
             watcher.wrote(one.path)
-            say(f"{one.path} written; the old one is {backup.name}")
+            say(f"{one.path} written; the old one is {backup.name}; u takes it back")
+
+    def undo(self, watcher: Watcher) -> None:
+        """Put back the files that were written over last, unless they were edited since."""
+        if not self._applied:
+            say("nothing was applied")
+        for path, (backup, written_sha256) in list(self._applied.items()):
+            try:
+                apply(path, backup.read_text(encoding="utf-8"), written_sha256)
+            except (OSError, UsageError) as error:
+                say(f"{path.name} is left as it is: {error}")
+                continue
+            del self._applied[path]
+            watcher.wrote(path)
+            say(f"{path} is again as it was")
 
 
 def short_names(paths: Sequence[Path]) -> dict[Path, str]:

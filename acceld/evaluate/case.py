@@ -26,6 +26,8 @@ class Failed:
     status: Status
     failure: Failure
     correctness: Correctness | None = None
+    log: str = ""
+    """All that the tools said of it."""
 
 
 @dataclass(slots=True)

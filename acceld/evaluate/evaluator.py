@@ -182,7 +182,7 @@ class OrderedEvaluator(ABC, Generic[C]):
             percent_of_attainable=attainable,
             sandbox_level=self.report.level.name,
             seconds=dict(case.seconds),
-            log=case.log,
+            log="\n".join(filter(None, (case.log, failed.log if failed else ""))),
             reused=case.reused,
         )
 

@@ -32,11 +32,17 @@ class Delta:
     exact: bool
 
     @property
+    def columns(self) -> tuple[str, str, str, str]:
+        """What it is, before, after and the change, such as ``read from HBM``, ``32.0 MB``, ``16.0 MB``, ``-50 %``."""
+        change = f"{100 * (self.after / self.before - 1):+.0f} %" if self.before else ""
+        shown = size if "bytes" in self.name else engine if self.name.startswith("engine ") else count
+        return self.title, shown(self.before), shown(self.after), change
+
+    @property
     def text(self) -> str:
         """``read from HBM 32.0 MB -> 16.0 MB (-50 %)``."""
-        change = f" ({100 * (self.after / self.before - 1):+.0f} %)" if self.before else ""
-        shown = size if "bytes" in self.name else engine if self.name.startswith("engine ") else count
-        return f"{self.title} {shown(self.before)} -> {shown(self.after)}{change}"
+        title, before, after, change = self.columns
+        return f"{title} {before} -> {after}" + (f" ({change})" if change else "")
 
 
 def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
@@ -49,8 +55,13 @@ def deltas(before: Profile, after: Profile) -> tuple[Delta, ...]:
             pairs.append(Delta(name, title, before.counters.get(name, 0.0), after.counters.get(name, 0.0), exact))
     for engine_name in sorted({*before.engines_us, *after.engines_us}):
         old, new = before.engines_us.get(engine_name, 0.0), after.engines_us.get(engine_name, 0.0)
-        pairs.append(Delta(f"engine {engine_name}", f"{engine_name} busy", old, new, False))
+        pairs.append(Delta(f"engine {engine_name}", title_of(f"engine {engine_name}"), old, new, False))
     return tuple(one for one in pairs if abs(one.after - one.before) > LEAST * max(abs(one.before), 1e-9))
+
+
+def title_of(name: str) -> str:
+    """Return a figure's title by its name."""
+    return EXACT.get(name) or MODELLED.get(name) or f"{name.removeprefix('engine ')} busy"
 
 
 def new_notes(before: Profile | None, after: Profile) -> Sequence[str]:

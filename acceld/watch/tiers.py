@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from acceld import figures
+from acceld.chips import CHIPS
 from acceld.errors import AcceldError
-from acceld.model import Evaluation, Gate, Kernel, Source, Status
+from acceld.model import Evaluation, Gate, Kernel, Profile, Source, Status
 from acceld.watch.deltas import Delta, deltas, new_notes
 from acceld.watch.hashes import Hashes
 
@@ -167,7 +168,8 @@ class Tiers:
             ratio = base.latency_us / timed.latency_us
             good = figures.news(ratio, Source.SIMULATED)
             text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}"
-        tell("predicted", text, good, latency_us=timed.latency_us, interval_percent=timed.profile.interval_percent)
+        figures_of = {"latency_us": timed.latency_us, "interval_percent": timed.profile.interval_percent}
+        tell("predicted", text, good, **figures_of, memory=memory_text(timed.profile))
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
@@ -217,6 +219,16 @@ def _tell_failure(found: Evaluation, tell: Tell) -> None:
     line = f"line {failure.line}: " if failure.line else ""
     hint = f" ({failure.hint})" if failure.hint else ""
     tell(found.status.value, f"{line}{failure.message}{hint}", False, line=failure.line or 0)
+
+
+def memory_text(profile: Profile) -> str:
+    """Return the shares of SBUF and PSUM that a program uses at most, such as ``SBUF 41 %, PSUM 25 %``; empty where unknown."""
+    chip, counters = CHIPS.get(profile.chip), profile.counters
+    if chip is None or "sbuf_peak_bytes_per_partition" not in counters:
+        return ""
+    sbuf = counters["sbuf_peak_bytes_per_partition"] / chip.sbuf_bytes_per_partition
+    psum = counters.get("psum_peak_banks", 0.0) / chip.psum_banks
+    return f"SBUF {100 * sbuf:.0f} %, PSUM {100 * psum:.0f} %"
 
 
 def latency_text(evaluation: Evaluation) -> str:

@@ -64,6 +64,8 @@ class Watcher:
         self._settings_files: set[Path] = set()
         self._tasks: dict[Path, asyncio.Task[None]] = {}
         self._closures: dict[Path, set[Path]] = {}
+        self._by_many = False
+        """Paused because too many files changed at once, not by a person: the next save ends it."""
         self._saved = SavedFiles(self._all_files(), quiet_s=quiet_s)
 
     async def run(self) -> None:
@@ -131,10 +133,13 @@ class Watcher:
 
     def _take(self, batch: frozenset[Path]) -> None:
         if len(batch) > MANY:
-            self.paused = True
+            self.paused = self._by_many = True
             first = next(iter(self.files.values()))
-            self._tell(Step(first.path, "paused", f"{len(batch)} files changed at once; press p to go on", None))
+            text = f"{len(batch)} files changed at once: paused until the next save, or p"
+            self._tell(Step(first.path, "paused", text, None))
             return
+        if self._by_many:
+            self.paused = self._by_many = False
         if self._settings is not None:
             for found in self._settings.judge(batch & self._settings_files):
                 self._tell(Step(found.path, "settings", found.text, None if found.good else False))

@@ -49,11 +49,15 @@ def m001_initial(db: Database) -> None:
 
 @migrations()
 def m002_sent_calls(db: Database) -> None:
-    """When a model call's first request went out (calls of the first release count as sent); a failed run's exit code; times in views as text."""
+    """Add the time of a call's first request, the exit code of a failed run and ISO times in views; rename hot spots.
+
+    Calls of the first release count as sent.
+    """
     db.conn.execute("ALTER TABLE runs ADD COLUMN exit_code INTEGER NOT NULL DEFAULT 0")
     db.conn.execute("UPDATE runs SET exit_code = 1 WHERE state = 'failed'")
     db.conn.execute("ALTER TABLE llm_calls ADD COLUMN sent_at REAL")
     db.conn.execute("UPDATE llm_calls SET sent_at = started_at")
+    db.conn.execute("""UPDATE profile_details SET details = replace(details, '"dearest_lines":', '"hot_spots":')""")
     _run(db, VIEWS_WITH_TIMES)
     db.conn.execute("PRAGMA user_version = 2")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,19 @@ def _chip(number: int, processes: Sequence[dict[str, object]] = (), lnc: int = 1
 
 
 def stand_in_machine(
-    folder: Path, *, scenario: str = "", runtime: str = "runtime", compiler: str = "legacy", lnc: int = 1
+    folder: Path,
+    *,
+    scenario: str = "",
+    runtime: str = "runtime",
+    compiler: str = "legacy",
+    lnc: int = 1,
+    modes: Mapping[str, str] | None = None,
 ) -> StandInMachine:
     """Interpreters with the stand-in packages, neuron-ls and neuron-monitor, in ``folder``/bin.
 
     The packages compute what acceld's own simulator reads in a kernel. ``scenario`` is what goes wrong on the device;
-    ``runtime`` "" leaves the profiler as the only way to run; ``compiler`` is the folder of the compiler's packages.
+    ``runtime`` "" leaves the profiler as the only way to run; ``compiler`` is the folder of the compiler's packages;
+    ``modes`` are variables of :mod:`tests.standin_neuron.neff_file` without their STANDIN.
     """
     tools, state = folder / "bin", folder / "device"
     tools.mkdir()
@@ -70,11 +78,23 @@ def stand_in_machine(
         place.chmod(0o755)
     named = f"ACCELD_STANDIN=1 STANDIN_COMPUTES=1 STANDIN_SCENARIO='{scenario}' OPENBLAS_NUM_THREADS=1"
     named += f" STANDIN_STATE={state} STANDIN_LS='{json.dumps([_chip(0, lnc=lnc), _chip(1, lnc=lnc)])}'"
+    named += "".join(f" STANDIN_{name}={shlex.quote(value)}" for name, value in (modes or {}).items())
     _script(tools / "compile-python", f"{named} PYTHONPATH={STANDIN / compiler}:{PROJECT}", "")
     _script(tools / "runner-python", f"{named} PYTHONPATH={STANDIN / runtime}:{PROJECT}", "")
     for tool in ("neuron-ls", "neuron-monitor"):
         _script(tools / tool, named, str(STANDIN / "bin" / tool))
     return machine_in(folder)
+
+
+def tool(folder: Path, name: str, *, called: str = "") -> str:
+    """Put one of the stand-in's tools into ``folder``, under another name where ``called`` says so; its path."""
+    return str(_program(folder / (called or name), f"import runpy\nrunpy.run_path({str(STANDIN / 'bin' / name)!r})\n"))
+
+
+def _program(path: Path, text: str) -> Path:
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return path
 
 
 def _script(path: Path, named: str, program: str) -> Path:

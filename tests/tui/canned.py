@@ -112,7 +112,7 @@ class CannedClient:
             "engines_us": {"dma": (one.latency_us or 0) * 0.86, "pe": 121.0, "act": 96.5, "dve": 40.1},
             "counters": {"hbm_read_bytes": 33_554_432.0, "hbm_write_bytes": 16_777_216.0, "dma_descriptors": 65_536.0},
             "notes": [],
-            "details": {"dearest_lines": [{"line": 9, "busy_us": 310.2}, {"line": 12, "busy_us": 88.0}]},
+            "details": {"hot_spots": [{"line": 9, "busy_us": 310.2}, {"line": 12, "busy_us": 88.0}]},
         }
         return {
             **vars_of(one),

@@ -68,6 +68,45 @@ def test_a_screen_looks_as_it_did(snap_compare: Any, screen: str, size: str) -> 
     assert snap_compare(console(), terminal_size=SIZES[size], run_before=pressing(SCREENS[screen]))
 
 
+@pytest.mark.parametrize("keys", ["2 B", "2 B o o", "2 B enter d"])
+def test_a_wide_terminal_has_no_empty_half(snap_compare: Any, keys: str) -> None:
+    assert snap_compare(console(), terminal_size=(200, 50), run_before=pressing(keys))
+
+
+async def test_a_text_is_searched_with_n_and_n() -> None:
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("2 B enter s slash")(pilot)
+        for key in "for":
+            await pilot.press(key)
+        await pressing("enter")(pilot)
+        lines = app.screen.query_one("#lines", LineList)
+        first = lines.cursor
+        await pressing("n")(pilot)
+        second = lines.cursor
+        await pressing("N")(pilot)
+        texts = [lines._draw(lines.keys[place], 200).plain for place in (first, second)]
+        assert all("for" in text for text in texts)
+        assert lines.cursor == first
+
+
+async def test_the_palette_jumps_to_runs_and_candidates() -> None:
+    app = console()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("2")(pilot)
+        commands = {one.title.partition(" ")[0]: one for one in app.get_system_commands(app.screen)}
+        view = app.session.run_view
+        assert view is not None
+        other = next(number for number in app.session.state.runs if number != view.id)
+        commands[f"c{view.best.candidate if view.best else 0}"].callback()
+        await pressing("")(pilot)
+        assert view.best is not None
+        assert (app.current_mode, app.session.candidate) == ("candidate", view.best.candidate)
+        commands[f"r{other}"].callback()
+        await pressing("")(pilot)
+        assert (app.current_mode, app.session.run) == ("beam", other)
+
+
 @pytest.mark.parametrize("theme", ["acceld-light"])
 def test_the_beam_reads_in_other_themes(snap_compare: Any, theme: str) -> None:
     assert snap_compare(console(theme=theme), terminal_size=(160, 50), run_before=pressing("2 B"))

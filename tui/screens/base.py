@@ -38,7 +38,9 @@ class ConsoleScreen(Screen[None]):
     """Orders of the list, the first one without asking."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter", id="filter", key_display="/"),
+        Binding("slash", "filter", "Find", id="filter", key_display="/"),
+        Binding("n", "find(1)", "Next match", show=False, id="find.next"),
+        Binding("N", "find(-1)", "Match before", show=False, id="find.before"),
         Binding("escape", "back", "Back", show=False, id="back"),
     ]
 
@@ -67,7 +69,7 @@ class ConsoleScreen(Screen[None]):
         yield Line(self._banner_line, id="banner")
         with Container(id="body"):
             yield from self.body()
-        yield Input(placeholder="filter", id="filter", compact=True)
+        yield Input(placeholder="filter" if self.FILTERS else "search", id="filter", compact=True)
         if self.session.replay is not None:
             yield Line(self._slider_line, id="slider")
         yield Footer(compact=True, show_command_palette=False)
@@ -173,9 +175,10 @@ class ConsoleScreen(Screen[None]):
     # -- filter --------------------------------------------------------------------------------------------------
 
     def filtered(self, text: str) -> None:
-        """Take in the filter's new text."""
+        """Take in the filter's new text. A screen without a filter searches its first list."""
         self.query_text = text
-        self.show()
+        if self.FILTERS:
+            self.show()
 
     def matches(self, text: str) -> bool:
         """True if every word of the filter is in ``text``."""
@@ -185,8 +188,13 @@ class ConsoleScreen(Screen[None]):
         self.sort = (self.sort + 1) % len(self.SORTS)
         self.show()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return self.FILTERS if action == "filter" else True
+    def action_find(self, step: int) -> None:
+        """Move to the next line that holds the text searched for."""
+        lists = self.query(LineList)
+        if not self.query_text or not lists:
+            self.notify("Type / and a text first.", title="Nothing to search for")
+        elif not lists.first().find(self.query_text, step):
+            self.notify(f"No line holds {self.query_text!r}.", markup=False)
 
     def action_filter(self) -> None:
         box = self.query_one("#filter", Input)
@@ -208,10 +216,12 @@ class ConsoleScreen(Screen[None]):
     @on(Input.Submitted, "#filter")
     def _submitted(self) -> None:
         self._close_filter()
+        if self.query_text and not self.FILTERS:
+            self.action_find(1)
 
     def _close_filter(self) -> None:
         box = self.query_one("#filter", Input)
-        box.display = bool(box.value)
+        box.display = bool(box.value) and self.FILTERS
         lists = self.query(LineList)
         if lists:
             lists.first().focus()

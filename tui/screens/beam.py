@@ -15,6 +15,7 @@ from acceld import figures
 from acceld.model import Status
 from acceld.tui.beam import Folding, TreeLine, tree_lines
 from acceld.tui.palette import styled
+from acceld.tui.plots import PLOTS
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.screens.runs import QUIET
 from acceld.tui.session import Session
@@ -24,6 +25,7 @@ from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
 from acceld.tui.widgets.lines import LineList
+from acceld.tui.widgets.plot import PlotPane
 from acceld.tui.words import age, clock, level_of, sentence, state_word, status_word
 
 PEAK = 7
@@ -58,6 +60,7 @@ class BeamScreen(ConsoleScreen):
         Binding("h", "app.steer('hint')", "Hint", id="run.hint"),
         Binding("A", "app.steer('apply_best')", "Apply best", show=False, id="run.apply"),
         Binding("exclamation_mark", "errors", "Failed only", show=False, id="beam.errors", key_display="!"),
+        Binding("o", "plot", "Next plot", show=False, id="beam.plot"),
         Binding("B", "best", "Go to best", show=False, id="beam.best"),
         Binding("x", "app.steer('cancel')", "Cancel run", show=False, id="run.cancel"),
         Binding("y", "copy", "Copy", show=False, id="copy"),
@@ -71,12 +74,14 @@ class BeamScreen(ConsoleScreen):
         self._beam: frozenset[int] = frozenset()
         self._changed: tuple[int | None, list[Text]] = (None, [])
         self._resting: Timer | None = None
+        self._plot = 0
 
     def body(self) -> Iterable[Any]:
         with Container(id="split"):
             yield LineList(id="tree", empty="No candidate yet: the baseline is judged first.")
             with Vertical(id="side"):
                 yield Panel(self._details, id="details")
+                yield PlotPane(id="plot")
                 yield LineList(id="change", pointer=False, empty="The same text.")
             yield Panel(self._now, id="now")
         yield Line(self._summary, id="summary")
@@ -113,6 +118,7 @@ class BeamScreen(ConsoleScreen):
         self.query_one("#summary").refresh()
         self.query_one("#details").refresh()
         self.query_one("#now").refresh()
+        self._show_plot()
         self._show_change()
 
     def _header(self, width: int) -> Text:
@@ -247,6 +253,16 @@ class BeamScreen(ConsoleScreen):
                 f"\n{len(children)} {'child' if len(children) == 1 else 'children'}, {better} faster\n", palette.muted
             )
 
+    def _show_plot(self) -> None:
+        """Draw the figure that was chosen, where there is room for it."""
+        pane, run = self.query_one("#plot", PlotPane), self.run_view
+        if run is not None and pane.display:
+            pane.show(PLOTS[self._plot](run, self.session.candidate))
+
+    def action_plot(self) -> None:
+        self._plot = (self._plot + 1) % len(PLOTS)
+        self._show_plot()
+
     def _show_change(self) -> None:
         """The diff against the parent, where there is room for it, once the cursor rests."""
         pane, number = self.query_one("#change", LineList), self.session.candidate
@@ -300,6 +316,7 @@ class BeamScreen(ConsoleScreen):
         self.pointed(message.key)
         self._select(message.key)
         self.query_one("#details").refresh()
+        self._show_plot()
         self._show_change()
 
     @on(LineList.Chosen, "#tree")

@@ -17,7 +17,7 @@ from acceld.tui.screens.in_view import CandidateInView
 from acceld.tui.session import Session
 from acceld.tui.terminal import copy, edit
 from acceld.tui.widgets.bars import bar, fitted
-from acceld.tui.widgets.code import colored, diff_lines
+from acceld.tui.widgets.code import SIDE_BY_SIDE, colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
 from acceld.tui.widgets.lines import LineList
 from acceld.tui.words import SHORT, tokens
@@ -111,7 +111,8 @@ class CandidateScreen(CandidateInView):
                 return [styled("loading", palette.muted)]
         if not other:
             return [styled(f"There is no {self._against} to compare with.", palette.muted)]
-        found = diff_lines(other, self.facts.get("text") or "", palette, self._against, f"c{self.facts['id']}")
+        width = self.query_one("#lines").content_size.width - 2 if self.app.size.width >= SIDE_BY_SIDE else 0
+        found = diff_lines(other, self.facts.get("text") or "", palette, self._against, f"c{self.facts['id']}", width)
         return found or [styled("The same text.", palette.muted)]
 
     def _ask_other(self) -> None:

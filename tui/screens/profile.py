@@ -50,9 +50,9 @@ class ProfileScreen(CandidateInView):
     def _lines(self) -> Iterable[Text]:
         palette, profile = self.palette, self.profile
         details = profile.get("details") or {}
-        hottest = details.get("dearest_lines") or details.get("lines") or ()
+        hottest = details.get("hot_spots") or details.get("lines") or ()
         if hottest:
-            yield styled("modelled: dearest lines", palette.accent)
+            yield styled("modelled: hot spots", palette.accent)
             source = (self.facts.get("text") or "").splitlines()
             for row in list(hottest)[:12]:
                 number = int(row.get("line") or 0) if isinstance(row, Mapping) else int(row[0])

@@ -159,6 +159,20 @@ class LineList(ScrollView, can_focus=True):
             return False
         return True
 
+    def find(self, text: str, step: int) -> bool:
+        """Move to the next line that holds ``text``, whatever its case, or to the last one with -1; False where none does."""
+        room, count = max(self.virtual_size.width, self.size.width, 1), len(self._keys)
+        at = self._cursor if self._pointer else round(self.scroll_y)
+        for away in range(1, count + 1):
+            line = (at + step * away) % count
+            if text.lower() in drawn(self, self._draw, self._keys[line], room).plain.lower():
+                if self._pointer:
+                    self.move_to(line)
+                else:
+                    self.scroll_to(y=line, animate=False)
+                return True
+        return False
+
     def _reveal(self) -> None:
         height = 1 + bool(self._header)
         self.scroll_to_region(

@@ -233,7 +233,7 @@ def record(evaluation: Evaluation, found: Workload | None, chip: str, api: str |
         "percent_of_attainable": evaluation.percent_of_attainable,
         "bound": profile.bound if profile else None,
         "prediction": profile.details.get("prediction") if profile else None,
-        "dearest_lines": profile.details.get("dearest_lines", []) if profile else [],
+        "hot_spots": profile.details.get("hot_spots", []) if profile else [],
         "notes": list(profile.notes) if profile else [],
         "seconds": {name: evaluation.seconds.get(name) for name in ("trace", "execute", "timeline")},
         "program_hash": evaluation.program_sha256 or None,
@@ -295,11 +295,11 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
             if value
         ]
         print_table(rows, ("counter", "value", "class"), right=frozenset({1}))
-    lines = profile.details.get("dearest_lines", [])
+    lines = profile.details.get("hot_spots", [])
     if lines:
         print()
         source = subject.kernel.text.splitlines()
-        dearest = [
+        spots = [
             (
                 str(one["line"]),
                 str(one["engine"]),
@@ -308,7 +308,7 @@ def print_evaluation(evaluation: Evaluation, subject: Subject, chip: str, name: 
             )
             for one in lines
         ]
-        print_table(dearest, ("line", "engine", "busy", "source"), right=frozenset({0, 2}))
+        print_table(spots, ("line", "engine", "busy", "source"), right=frozenset({0, 2}))
     for note in profile.notes:
         say(f"note: {note}")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from acceld.watch.tiers import Step, Watched
     from acceld.watch.watcher import Watcher
 
-HELP = "enter or o: optimize   d: diff of the best   A: apply it   p: pause   q: leave"
+HELP = "enter or o: optimize   d: diff of the best   A: apply it   u: undo that   p: pause   q: leave"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +133,8 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
                 console.diffs(files)
             case "A":
                 console.apply(files, watcher)
+            case "u":
+                console.undo(watcher)
             case "p":
                 watcher.paused = not watcher.paused
                 say("paused" if watcher.paused else "going on")

@@ -13,7 +13,7 @@ from acceld.config import EvaluateConfig
 from acceld.devices.neuron.case import Build, NeuronCase
 from acceld.devices.neuron.machine import Machine
 from acceld.devices.neuron.runtime.requests import Tensor
-from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner
+from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner, ProfilerError
 from acceld.devices.neuron.runtime.timing import ProofError
 from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
@@ -50,15 +50,20 @@ class Bench:
         await self._recover()
         lost: list[int] = []
         run = f"r{request.run}" if request.run else "-"
+        last: DeviceError
         while True:
             async with machine.leases.lease(run, timing=timing, candidate=case.identity, avoid=lost) as lease:
                 try:
                     async with machine.runner(lease, request.kernel.lnc) as runner:
                         return await work(runner)
+                except ProfilerError as error:
+                    broken, last = True, error
                 except (DeviceLostError, ProofError) as error:
                     lease.ended_unclean()
                     lost.append(lease.core.id)
-                    last: DeviceError = error
+                    broken, last = False, error
+            if broken:
+                raise last
             if (fault := machine.leases.device_fault(case.identity)) is not None:
                 return fault
             if len(lost) == TRIES:

@@ -32,7 +32,7 @@ class Builds:
             return Failed(Status.COMPILE_ERROR, Failure("entry", error.message, hint=error.hint))
         with case.stage("compile"):
             async with self._places:
-                compiled = await self._machine.compiler.compile(request)
+                compiled = await self._machine.compile(request)
         return compiled if isinstance(compiled, Failed) else (request, compiled)
 
 

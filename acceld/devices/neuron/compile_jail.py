@@ -7,14 +7,16 @@ home. In it a small task starts the worker, hands it one record and passes the a
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from acceld.devices.neuron.runtime.compiler import MAX_NEFF, SCRIPT
+from acceld.devices.neuron.runtime.compiler import MAX_NEFF, SCRIPT, CompileJail, Exchange, unjailed
 from acceld.devices.neuron.runtime.scripts import frames
 from acceld.devices.neuron.runtime.worker import SCRIPTS, environment
 from acceld.errors import DeadlineError, DeviceError
@@ -50,13 +52,13 @@ def run(request: bytes, reply: int) -> None:
         answer, told = b"", str(error)
     if not answer:
         answer = frames.pack({"lost": told or "it said nothing"})
-    view = memoryview(answer)
+    view = memoryview(frames.pack({"told": told}) + answer)
     while view:
         view = view[os.write(reply, view) :]
 
 
 class JailedExchange:
-    """An exchange with compile workers in the jail; see :class:`acceld.devices.neuron.runtime.compiler.Exchange`."""
+    """Exchanges with compile workers in a jail; see :class:`acceld.devices.neuron.runtime.compiler.Exchange`."""
 
     def __init__(self, level: Level, cgroup_folder: str, *, memory_bytes: int) -> None:
         self._level = level
@@ -72,10 +74,25 @@ class JailedExchange:
         """End the zygote."""
         await self._zygote.stop()
 
-    async def __call__(
-        self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
+    def exchanges(self) -> dict[CompileJail, Exchange]:
+        """Return what there is to compile in on this machine, the strictest first."""
+        jails: dict[CompileJail, Exchange] = {}
+        if self._level >= Level.L1:
+            jails[CompileJail.STRICT] = partial(self._exchange, False)
+        if self._level >= Level.L3:
+            jails[CompileJail.WIDE] = partial(self._exchange, True)
+        return {**jails, CompileJail.OFF: unjailed}
+
+    async def _exchange(
+        self,
+        wide: bool,
+        python: str,
+        named: Mapping[str, str],
+        record: Mapping[str, Any],
+        *,
+        folder: Path,
+        deadline_s: float,
     ) -> tuple[dict[str, Any], bytes]:
-        """Exchange records with the jailed compile worker, as :class:`acceld.devices.neuron.runtime.compiler.Exchange` does."""
         request = {
             "command": [python, "-u", str(SCRIPTS / SCRIPT)],
             "environment": environment(named, folder, python),
@@ -90,6 +107,7 @@ class JailedExchange:
             processes=PROCESSES,
             open_files=OPEN_FILES,
             execute=True,
+            wide=wide,
             read_paths=await self._readable(python),
             write_paths=(str(folder), *DEVICES),
         )
@@ -98,18 +116,18 @@ class JailedExchange:
         with reply:
             if outcome.cause in ("deadline", "cpu"):
                 raise DeadlineError(f"the compiler did not answer within {deadline_s:g} s")
-            answer = await asyncio.to_thread(reply.read, MAX_NEFF + frames.MAX_JSON)
+            answer = await asyncio.to_thread(reply.read, MAX_NEFF + 2 * frames.MAX_JSON)
         try:
-            text, data = frames.head(answer[: frames.HEAD.size], MAX_NEFF)
-            found = frames.body(answer[frames.HEAD.size : frames.HEAD.size + text])
+            stream = io.BytesIO(answer)
+            told, got = frames.read(stream), frames.read(stream, MAX_NEFF)
         except frames.FrameError as error:
             raise DeviceError(f"the compiler's process {outcome.text}") from error
+        if told is None or got is None:
+            raise DeviceError(f"the compiler's process {outcome.text}")
+        found, payload = got
         if "lost" in found:
             raise DeviceError(f"the compiler's process ended without an answer: {str(found['lost'])[-2000:].strip()}")
-        payload = answer[frames.HEAD.size + text :]
-        if len(payload) != data:
-            raise DeviceError(f"the compiler's process {outcome.text}; its answer was cut off")
-        return found, payload
+        return {**found, "told": str(told[0].get("told", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
         """Folders a worker needs: those of its interpreter, the system's, and our scripts. DeviceError without it."""

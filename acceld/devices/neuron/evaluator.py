@@ -17,13 +17,13 @@ from pathlib import Path
 from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.devices.neuron.bench import Bench
 from acceld.devices.neuron.builds import Builds
-from acceld.devices.neuron.calibration import isolation_of
 from acceld.devices.neuron.case import NeuronCase
 from acceld.devices.neuron.checking import Checker
 from acceld.devices.neuron.compile_jail import JailedExchange
+from acceld.devices.neuron.learned import isolation_of
 from acceld.devices.neuron.machine import Found, Machine, find_machine
-from acceld.devices.neuron.runtime.compiler import unjailed
 from acceld.devices.neuron.runtime.cores import Core
+from acceld.devices.neuron.runtime.timing import Clock
 from acceld.devices.neuron.screen import Screen
 from acceld.devices.neuron.stopwatch import Stopwatch
 from acceld.errors import DeviceError, UsageError
@@ -35,6 +35,7 @@ from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.evaluate.simulated.children import Children
 from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.roofline import floor_us
 from acceld.targets import SIMULATOR, TARGETS
 from acceld.workloads import Workload
 
@@ -76,6 +77,7 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
         self._exchange: JailedExchange | None = None
         self._machine: Machine | None = None
         self._work: tuple[Builds, Checker, Stopwatch] | None = None
+        self._announced: Recent[int, bool] = Recent(_REMEMBERED)
         self._measured: Recent[tuple[str, str, str], float] = Recent(_REMEMBERED)
         self._screen = Screen()
 
@@ -107,8 +109,9 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
         self._machine = machine = Machine(
             self.backend,
             found,
-            self._exchange if report.level >= Level.L1 else unjailed,
-            folder=self._folder / "neuron",
+            self._exchange.exchanges(),
+            state_folder=self._folder,
+            compile_jail=self._devices.compile_jail if report.level >= Level.L1 else "off",
             isolation=await asyncio.to_thread(isolation_of, self._folder),
             build_s=max(config.build_s, BUILD_S),
             told=self._core_changed,
@@ -135,7 +138,10 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
         return {
             **super().statistics(),
             "compiled": machine.compiler.compiled if machine else 0,
+            "compile_jail": machine.compiler.jail.value if machine else "",
+            "compile_route": machine.compiler.route if machine else "",
             "devices": machine.leases.statistics() if machine else {},
+            "clock": machine.clock.plain() if machine else {},
             "monitor": machine.monitor.last.plain() if machine and machine.monitor.last else {},
             "screen": self._screen.plain(),
         }
@@ -154,13 +160,39 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
                 )
             # The firmware does not tell: the first who asks decides for as long as the backend runs.
             machine.chip, machine.certain = request.chip, True
+        if request.run and request.run not in self._announced:
+            self._announced[request.run] = True
+            await self._announce(request, loaded, machine.clock)
         return NeuronCase(request, loaded, seeds=self._seeds.of(request.run, loaded))
+
+    async def _announce(self, request: EvaluationRequest, loaded: Workload, clock: Clock) -> None:
+        """Tell a run, before anything of it is measured, how it is timed, and whether its wins could be seen."""
+        if self._on_notice is None:
+            return
+        await self._on_notice(request.run, "info", f"{clock.text}; {self._holds()}")
+        predicted = await self._predicted(request, request.kernel)
+        latency_us, least_us = predicted.latency_us if predicted else None, floor_us(loaded, request.chip) or 0.0
+        if latency_us is None or not clock.least_win_us:
+            return
+        if latency_us - least_us < clock.least_win_us:
+            await self._on_notice(
+                request.run,
+                "warning",
+                f"no win of this run could be seen: its first kernel takes about {latency_us:.4g} us as the simulator "
+                f"says, no kernel less than {least_us:.4g} us, and {clock.method} shows differences from "
+                f"{clock.least_win_us:.4g} us on. Larger shapes, or nrtpy (SDK 2.32 and newer), which reads the device's clock",
+            )
+
+    def _holds(self) -> str:
+        machine = running(self._machine)
+        jail = {"strict": "the strict jail", "wide": "the wide jail"}.get(machine.compiler.jail, "no jail")
+        return f"compiled by {machine.compiler.route} in {jail}"
 
     async def build(self, case: NeuronCase) -> Ended | None:
         """Compile while the simulator predicts; a forged program is rejected, a screened candidate ends here."""
         builds, _, _ = running(self._work)
         request, kernel = case.request, case.request.kernel
-        predicting = asyncio.create_task(self._predict(case, kernel))
+        predicting = asyncio.create_task(self._predicted(request, kernel))
         try:
             if request.screen and await self._screened(case, await predicting):
                 return Status.UNTESTED
@@ -202,9 +234,8 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
             await self._screen_learns(case, evaluation.latency_us)
         self._measured[self._name(case, case.request.kernel)] = evaluation.latency_us
 
-    async def _predict(self, case: NeuronCase, kernel: Kernel) -> Evaluation | None:
+    async def _predicted(self, request: EvaluationRequest, kernel: Kernel) -> Evaluation | None:
         """Return the simulator's evaluation without data; None where it does not know the chip."""
-        request = case.request
         if request.chip not in TARGETS[SIMULATOR].chips.get(kernel.api, ()):
             return None
         simulator = await self._simulator()
@@ -216,7 +247,7 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
         parents = case.request.against
         if not parents or predicted is None or predicted.profile is None or not self._screen.on:
             return False
-        parent = await self._predict(case, parents[0])
+        parent = await self._predicted(case.request, parents[0])
         choice = self._screen.choose(case.request, predicted.profile, parent.profile if parent else None)
         if choice is None:
             return False

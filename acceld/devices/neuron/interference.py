@@ -14,9 +14,9 @@ import numpy as np
 
 from acceld.config import Config
 from acceld.devices.neuron.builds import compile_request
-from acceld.devices.neuron.calibration import keep_isolation
 from acceld.devices.neuron.case import Build
 from acceld.devices.neuron.compile_jail import JailedExchange
+from acceld.devices.neuron.learned import keep_isolation
 from acceld.devices.neuron.machine import Machine, find_machine
 from acceld.devices.neuron.runtime.cores import Core, Isolation
 from acceld.devices.neuron.runtime.requests import Tensor
@@ -25,6 +25,7 @@ from acceld.devices.neuron.runtime.timing import OTHER_SPREAD, SPREAD, Measureme
 from acceld.errors import DeviceError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.case import Failed
+from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.workloads import Workload, workload
 
@@ -61,13 +62,19 @@ async def learn(backend: str, config: Config, state_folder: Path, name: str = WO
     await exchange.start()
     try:
         machine = Machine(
-            backend, found, exchange, folder=state_folder / "neuron", isolation=Isolation.CHIP, build_s=DEADLINE_S
+            backend,
+            found,
+            exchange.exchanges(),
+            state_folder=state_folder,
+            compile_jail=devices.compile_jail if report.level >= Level.L1 else "off",
+            isolation=Isolation.CHIP,
+            build_s=DEADLINE_S,
         )
         await machine.prove()
         known = await asyncio.to_thread(workload, name, config.paths.workloads)
         kernel = await asyncio.to_thread(baseline_kernel, known, machine.api)
         request = await asyncio.to_thread(compile_request, machine, kernel, known)
-        compiled = await machine.compiler.compile(request)
+        compiled = await machine.compile(request)
         if isinstance(compiled, Failed):
             raise DeviceError(f"the baseline of {name} does not compile here: {compiled.failure.message}")
         slowdown = await _slowdowns(machine, found.cores, known, (request, compiled))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from acceld.devices.neuron.proving import REPORT, JailName, prove, widened
 from acceld.devices.neuron.runtime import canary
 from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
-from acceld.devices.neuron.runtime.compiler import Exchange, NeuronCompiler, Versions
-from acceld.devices.neuron.runtime.cores import Core, Isolation, cores_of, read_devices
+from acceld.devices.neuron.runtime.compiler import CompileJail, Exchange, NeuronCompiler, Versions
+from acceld.devices.neuron.runtime.cores import Core, Isolation, check_cores, cores_of, read_devices
 from acceld.devices.neuron.runtime.leases import CoreLeases, Lease, Told
 from acceld.devices.neuron.runtime.requests import CompileRequest, Scalar, Tensor
-from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner
-from acceld.devices.neuron.runtime.timing import ProofError, Round
+from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner, ProfilerError
+from acceld.devices.neuron.runtime.timing import Clock, ProofError, Round
 from acceld.devices.neuron.tools.detection import instance
 from acceld.devices.neuron.tools.monitor import Monitor
 from acceld.devices.neuron.tools.reports import NeuronDevice
@@ -46,8 +47,11 @@ async def find_machine(
     """Toolchain and cores. DeviceError that says what is missing, where it was looked for and what to do."""
     (api,) = TARGETS[backend].apis
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
-    cores = cores_of(await read_devices(tools.neuron_ls), wanted)
+    devices = await read_devices(tools.neuron_ls)
+    cores = cores_of(devices, wanted)
     told = (await asyncio.to_thread(instance))[:4]
+    if not wanted:
+        check_cores(devices, told)
     chips = TARGETS[backend].chips[api]
     if told.startswith("trn") and told not in chips:
         raise DeviceError(
@@ -64,9 +68,10 @@ class Machine:
         self,
         backend: str,
         found: Found,
-        exchange: Exchange,
+        exchanges: Mapping[CompileJail, Exchange],
         *,
-        folder: Path,
+        state_folder: Path,
+        compile_jail: JailName = "auto",
         isolation: Isolation,
         build_s: float,
         told: Told | None = None,
@@ -77,12 +82,16 @@ class Machine:
         self.chip = found.chip or TARGETS[backend].chips[self.api][0]
         self.certain = bool(found.chip)
         self.compiler = NeuronCompiler(
-            found.tools.compile_python, NeffCache(folder / "neff"), exchange=exchange, build_s=build_s
+            found.tools.compile_python,
+            NeffCache(state_folder / "neuron" / "neff"),
+            exchanges=exchanges,
+            build_s=build_s,
         )
+        self._state_folder, self._compile_jail = state_folder, compile_jail
         self.versions = Versions("", "", "")
-        self.leases = CoreLeases(
-            found.cores, isolation=isolation, devices=self._devices, canary=self._passes, told=told
-        )
+        self.clock = Clock("", None)
+        """How kernels are timed here; known once it is proved."""
+        self.leases = CoreLeases(found.cores, isolation=isolation, devices=self._devices, canary=self._fails, told=told)
         self.monitor = Monitor(found.tools.neuron_monitor, self._memory_errors)
         self._lnc = found.cores[0].lnc
 
@@ -93,16 +102,29 @@ class Machine:
         self.leases.doubt(chip)
 
     async def prove(self) -> None:
-        """Compile a known-good kernel in the jail and have it add two arrays on a core. DeviceError where it does not."""
-        self.versions = await self.compiler.versions()
-        await self._canary()
-        async with self.leases.lease("canary") as lease:
-            right = await self._passes(lease.core)
-        if not right:
-            raise DeviceError(
-                f"core {lease.core.id} did not add two arrays correctly",
-                hint="python -m acceld.devices.neuron.tools.trial writes down each step",
-            )
+        """Compile a known-good kernel in a jail, have it add two arrays on a core, and time it.
+
+        DeviceError where one of these does not work, ProfilerError where it is the profiler's fault.
+        """
+
+        def request(versions: Versions) -> CompileRequest:
+            self.versions = versions
+            return self.request(canary.kernel(self.api, self._lnc), canary.INPUTS, {})
+
+        async def accept(compiled: Compiled) -> str:
+            async with self.leases.lease("canary") as lease:
+                wrong = await canary.fails(lease.core, compiled, self._start_canary)
+            return f"core {lease.core.id} {wrong}" if wrong else ""
+
+        self.versions = await prove(
+            self.compiler, request, accept, wanted=self._compile_jail, state_folder=self._state_folder
+        )
+        timed = await self._time_canary()
+        self.clock = Clock(timed.method, timed.resolution_us)
+
+    async def compile(self, request: CompileRequest) -> Compiled | Failed:
+        """Return the kernel's NEFF, or why it has none. DeviceError where the toolchain is at fault."""
+        return await widened(self.compiler, request, wanted=self._compile_jail)
 
     def request(self, kernel: Kernel, arguments: Sequence[Tensor], scalars: dict[str, Scalar]) -> CompileRequest:
         """Return the request to compile a kernel for this machine."""
@@ -120,31 +142,38 @@ class Machine:
         request = self.request(canary.kernel(self.api, self._lnc), canary.INPUTS, {})
         compiled = await self.compiler.compile(request)
         if isinstance(compiled, Failed):
-            raise DeviceError(
-                f"a known-good kernel does not compile here: {compiled.failure.message}",
-                hint="it compiles in acceld's sandbox; `python -m acceld.devices.neuron.tools.trial` compiles it outside",
-            )
+            raise DeviceError(f"a known-good kernel no longer compiles here: {compiled.failure.message}", hint=REPORT)
         return compiled
 
-    async def _passes(self, core: Core) -> bool:
-        async def start(core: Core, folder: Path) -> NeuronRunner:
-            return await self.start(core, folder, self._lnc)
+    async def _start_canary(self, core: Core, folder: Path) -> NeuronRunner:
+        return await self.start(core, folder, self._lnc)
 
-        return await canary.passes(core, await self._canary(), start)
+    async def _fails(self, core: Core) -> str:
+        return await canary.fails(core, await self._canary(), self._start_canary)
 
     async def proves_time(self) -> bool:
         """Return True if a known-good kernel can be timed with proof; if not, the profiler or the runtime is at fault."""
-        compiled = await self._canary()
-        async with self.leases.lease("canary", timing=True) as lease:
+        try:
+            await self._time_canary()
+        except (DeviceLostError, ProofError):
+            return False
+        return True
+
+    async def _time_canary(self) -> Round:
+        """Return a round of a known-good kernel. DeviceError of the kind that says what is at fault."""
+        compiled, fault = await self._canary(), None
+        async with self.leases.lease("canary", timing=True) as lease, self.runner(lease, self._lnc) as runner:
+            bad = await runner.load(compiled, canary.INPUTS, canary.OUTPUTS)
+            ran = bad or await runner.run(canary.inputs(), deadline_s=canary.DEADLINE_S)
             try:
-                async with self.runner(lease, self._lnc) as runner:
-                    if await runner.load(compiled, canary.INPUTS, canary.OUTPUTS) is not None:
-                        return False
-                    await runner.run(canary.inputs(), deadline_s=canary.DEADLINE_S)
-                    return isinstance(await runner.round(self.chip, deadline_s=canary.DEADLINE_S), Round)
-            except (DeviceLostError, ProofError):
-                lease.ended_unclean()
-                return False
+                timed = ran if isinstance(ran, Failed) else await runner.round(self.chip, deadline_s=canary.DEADLINE_S)
+            except ProfilerError as error:
+                fault = error
+        if fault is not None:
+            raise fault
+        if isinstance(timed, Failed):
+            raise DeviceLostError(f"a known-good kernel can not be timed: {timed.failure.message}")
+        return timed
 
     async def start(self, core: Core, folder: Path, lnc: int) -> NeuronRunner:
         """A runner on a core; of a larger logical core the first physical ones are used."""

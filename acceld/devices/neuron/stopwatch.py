@@ -12,7 +12,15 @@ from acceld.devices.neuron.builds import Builds
 from acceld.devices.neuron.case import Build, NeuronCase
 from acceld.devices.neuron.checking import Checker
 from acceld.devices.neuron.runtime.runner import NeuronRunner
-from acceld.devices.neuron.runtime.timing import MAX_ROUNDS, Measurement, Round, choose, profile_from
+from acceld.devices.neuron.runtime.timing import (
+    MAX_ROUNDS,
+    WARMUPS,
+    Measurement,
+    Round,
+    choose,
+    profile_from,
+    warmups_after,
+)
 from acceld.evaluate.case import Failed
 from acceld.evaluate.comparison import Paired, paired
 from acceld.evaluate.correctness.distributions import OWN
@@ -31,6 +39,7 @@ class _Rounds:
     rounds: list[list[Round]]
     others: list[Kernel]
     runtime: str
+    told: list[str]
 
 
 class Stopwatch:
@@ -70,7 +79,7 @@ class Stopwatch:
                 failed = await self._checker.attempt(case, runner, Trial(OWN, fresh_seed()), "after timing")
                 if failed is not None:
                     return failed
-            return _Rounds(rounds, [kernel for _, kernel in there], runner.runtime)
+            return _Rounds(rounds, [kernel for _, kernel in there], runner.runtime, list(runner.told))
 
         with case.stage("time"):
             found = await self._bench.on_core(case, timing=True, work=work)
@@ -79,7 +88,7 @@ class Stopwatch:
         mine, *theirs = found.rounds
         measured = choose(mine, case.request.chip, found.runtime)
         pairs = [compared(mine, other, kernel.sha256) for other, kernel in zip(theirs, found.others, strict=True)]
-        return _profile(case, measured, pairs)
+        return _profile(case, measured, pairs, found.told)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
         """The kernels it is held against that compile, each once."""
@@ -102,13 +111,17 @@ class Stopwatch:
     async def _rounds(self, case: NeuronCase, runner: NeuronRunner, slots: list[int]) -> list[list[Round]] | Failed:
         """Interleave rounds of all slots, until the first is steady and there are enough to compare."""
         chip, ends = case.request.chip, time.monotonic() + self._bench.time_s * len(slots)
+        warmups = [WARMUPS for _ in slots]
         rounds: list[list[Round]] = [[] for _ in slots]
         least = ROUNDS if len(slots) > 1 else 1
         while len(rounds[0]) < MAX_ROUNDS:
             for place, slot in enumerate(slots):
-                found = await runner.round(chip, slot=slot, deadline_s=max(ends - time.monotonic(), 0.0))
+                left_s = max(ends - time.monotonic(), 0.0)
+                found = await runner.round(chip, slot=slot, deadline_s=left_s, warmups=warmups[place])
                 if isinstance(found, Failed):
                     return found
+                if not found.steady(chip):
+                    warmups[place] = warmups_after(found, chip, warmups[place])
                 rounds[place].append(found)
             if len(rounds[0]) >= least and any(one.steady(chip) for one in rounds[0]):
                 break
@@ -127,7 +140,7 @@ def compared(mine: list[Round], others: list[Round], other_sha256: str) -> Paire
     return paired(candidate_us, competitor_us, resolution_us, other_sha256)
 
 
-def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired]) -> Profile:
+def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], told: list[str]) -> Profile:
     """The profile with what the simulator predicts beside it, and the band inside which others are a tie."""
     asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)
@@ -146,6 +159,8 @@ def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired]) -> Pr
         **case.details,
         **simulated,
         "paired": [one.plain() for one in pairs],
+        "tools": [one for one in (case.build[1].told, *told) if one],
+        "route": case.build[1].route,
         "prediction": {"paired_band": {"mixed": band}},
     }
     return replace(profile, details=details)

@@ -236,7 +236,7 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
     ) -> tuple[Timed, Timed | None, list[Checked]]:
         """Generate inputs, time, and check what was written once both workers are dead."""
         bench, loaded, built = running(self._bench), case.workload, case.artefact
-        with case.stage("deal"):
+        with case.stage("generate"):
             batches = await bench.generate(loaded, layout, draws)
         try:
             kept = bench.keep(layout, len(draws))

@@ -6,6 +6,7 @@ Every level has all the layers of those below it that the kernel offers.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from dataclasses import asdict, dataclass, field
@@ -18,6 +19,8 @@ SLOT_UID = 65_100
 """First of the uids that judged processes run as where the daemon is root."""
 SLOTS = 430
 """That many, so that daemons side by side rarely share one; all are below 65,534 (nobody), which containers map."""
+SHARED_BYTES = 1 << 30
+"""Greatest size of ``/dev/shm`` in a wide jail."""
 
 
 class Level(IntEnum):
@@ -67,6 +70,9 @@ class Jail:
     """Runs our own code or a workload's reference: limits and a process tree of its own, but it may read files."""
     devices: bool = False
     """It may drive the devices among its ``write_paths``; for trusted processes only."""
+    wide: bool = False
+    """It has what compilers expect of a system: a ``/proc`` of its own tree, ``/dev/shm``, socket pairs, signals within
+    its tree, a user with a name, and address space without limit. Needs namespaces (L3); memory is watched."""
     cores: tuple[int, ...] = ()
     """Processor cores it is bound to; empty: any."""
     read_paths: tuple[str, ...] = field(default=())
@@ -93,12 +99,18 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
     if jail.trusted:
         _enter_trusted(jail, level)
         return
+    if jail.wide and (level < Level.L3 or jail.processes == 1):
+        raise OSError(errno.ENOTSUP, "a wide jail needs namespaces (level L3) and a watched tree")
     base_bytes = _address_space_bytes()
     root = os.getuid() == 0
+    uid = SLOT_UID + slot % SLOTS if root else os.getuid()
     if level >= Level.L3:
-        namespaces.empty_root(scratch_bytes=jail.scratch_bytes, read=jail.read_paths, write=jail.write_paths)
+        system = namespaces.System(uid, min(jail.memory_bytes, SHARED_BYTES)) if jail.wide else None
+        namespaces.empty_root(
+            scratch_bytes=jail.scratch_bytes, read=jail.read_paths, write=jail.write_paths, system=system
+        )
     if root and level >= Level.L1:
-        _become(SLOT_UID + slot % SLOTS)
+        _become(uid)
     elif level >= Level.L3:
         linux.drop_capabilities()
     _limit(jail, base_bytes, own_count=root or level >= Level.L3)
@@ -109,12 +121,13 @@ def enter(jail: Jail, level: Level, *, slot: int) -> None:
     if level >= Level.L2:
         scratch = ("/tmp",) if level >= Level.L3 else ()
         landlock.restrict(
-            read=jail.read_paths,
-            write=(*jail.write_paths, *scratch),
+            read=(*jail.read_paths, *(namespaces.System.READ if jail.wide else ())),
+            write=(*jail.write_paths, *scratch, *(namespaces.System.WRITE if jail.wide else ())),
             execute=jail.read_paths if jail.execute else (),
         )
     if level >= Level.L1:
-        seccomp.restrict(seccomp.Filter(os.getpid(), fork=jail.processes > 1, execute=jail.execute))
+        rules = seccomp.Filter(os.getpid(), fork=jail.processes > 1, execute=jail.execute, wide=jail.wide)
+        seccomp.restrict(rules)
 
 
 def _enter_trusted(jail: Jail, level: Level) -> None:
@@ -149,8 +162,9 @@ def _limit(jail: Jail, base_bytes: int, *, own_count: bool) -> None:
         resource.RLIMIT_NOFILE: jail.open_files,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
-        resource.RLIMIT_AS: base_bytes + jail.memory_bytes,
     }
+    if not jail.wide:
+        limits[resource.RLIMIT_AS] = base_bytes + jail.memory_bytes
     if jail.processes > 1 and own_count:
         limits[resource.RLIMIT_NPROC] = jail.processes + 1
     for name, value in limits.items():

@@ -7,6 +7,8 @@ ordinary user makes a user namespace first.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
+from typing import ClassVar
 
 from acceld.evaluate.sandbox import linux
 
@@ -30,11 +32,39 @@ def separate() -> None:
             file.write(text)
 
 
-def empty_root(*, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[str, ...] = ()) -> None:
+@dataclass(frozen=True, slots=True)
+class System:
+    """What programs expect of a system: processes of the own tree, shared memory, a user with a name, processor counts."""
+
+    READ: ClassVar[tuple[str, ...]] = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/sys")
+    WRITE: ClassVar[tuple[str, ...]] = ("/dev/shm",)
+    uid: int
+    shared_bytes: int
+
+    def make(self, root: str) -> None:
+        """Make it below ``root``; the caller must be the first process of a pid namespace. OSError if refused."""
+        for folder in ("proc", "etc", "dev/shm", "sys/devices/system/cpu"):
+            os.makedirs(f"{root}/{folder}", 0o755, exist_ok=True)
+        flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+        linux.mount("proc", f"{root}/proc", "proc", flags | linux.MS_RDONLY)
+        linux.mount("tmpfs", f"{root}/dev/shm", "tmpfs", flags, f"size={self.shared_bytes},nr_inodes=4096,mode=1777")
+        user = f"acceld:x:{self.uid}:{self.uid}:acceld:/tmp:/bin/sh\n"
+        made = {"passwd": user, "group": f"acceld:x:{self.uid}:\n", "nsswitch.conf": "passwd: files\ngroup: files\n"}
+        cores = f"0-{(os.cpu_count() or 1) - 1}\n"
+        files = {f"etc/{name}": text for name, text in made.items()}
+        files |= {f"sys/devices/system/cpu/{name}": cores for name in ("online", "possible", "present")}
+        for name, text in files.items():
+            with open(f"{root}/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+
+
+def empty_root(
+    *, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[str, ...] = (), system: System | None = None
+) -> None:
     """Replace the file system by one that holds ``/tmp`` (a private tmpfs) and the given paths. OSError if refused.
 
-    ``read`` appears read-only, ``write`` writable, each under its own name. Nothing else is visible: no home, no
-    ``/proc``, no device, no program.
+    ``read`` appears read-only, ``write`` writable, each under its own name. Nothing else is visible: no home, no device,
+    no program, and no ``/proc`` but that of ``system``.
     """
     os.umask(0o022)  # the folders made here must be passable for the uid that judged code runs as
     linux.unshare(linux.CLONE_NEWNS)
@@ -54,6 +84,8 @@ def empty_root(*, scratch_bytes: int, read: tuple[str, ...] = (), write: tuple[s
             os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)
             os.symlink(real, root + path)
         _link(root, path)
+    if system is not None:
+        system.make(root)
     os.chdir(root)
     linux.pivot_root(".", ".")
     linux.unmount(".")

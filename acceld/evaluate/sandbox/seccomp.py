@@ -82,19 +82,37 @@ _DEVICE_CALLS = tuple(
 calls besides ioctl."""
 
 
+_WIDE_CALLS = tuple(
+    {"x86_64": int(x86), "aarch64": int(arm)}
+    for x86, arm in (
+        one.split()
+        for one in "265 37,44 206,45 207,46 211,47 212,48 210,51 204,52 205,54 208,55 209,203 122,141 140".split(",")
+    )
+)
+"""linkat sendto recvfrom sendmsg recvmsg shutdown getsockname getpeername setsockopt getsockopt sched_setaffinity
+setpriority: what multiprocessing and event loops call; sockets come from socketpair alone."""
+_LINK = 86
+"""link on x86_64, which aarch64 has not."""
+_SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
+_AF_UNIX = 1
+_FIONBIO = 0x5421
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Rights of a judged process besides computing and using the files it is left.
 
     ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory
     executable. ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can
-    open, and place memory near them.
+    open, and place memory near them. ``wide``: semaphores, pairs of unix sockets and signals within its own pid
+    namespace, which it must have.
     """
 
     pid: int
     fork: bool = False
     execute: bool = False
     devices: bool = False
+    wide: bool = False
 
 
 def supported() -> bool:
@@ -130,14 +148,19 @@ def assemble(rules: Filter, machine: str) -> bytes:
         code += _allow(special[name]) if rules.execute else []
     for name in ("mmap", "mprotect"):
         code += _allow(special[name]) if rules.execute else _unless_bits(special[name], 2, _PROT_EXEC)
-    code += _allow(special["ioctl"]) if rules.devices else _one_of(special["ioctl"], 1, _IOCTL)
+    ioctl = (*_IOCTL, _FIONBIO) if rules.wide else _IOCTL
+    code += _allow(special["ioctl"]) if rules.devices else _one_of(special["ioctl"], 1, ioctl)
     for numbers in _DEVICE_CALLS if rules.devices else ():
         code += _allow(numbers[machine])
     code += _one_of(special["fcntl"], 1, _FCNTL)
     code += _one_of(special["prctl"], 0, _PRCTL)
     code += _one_of(special["prlimit64"], 0, (0, rules.pid))
+    if rules.wide:
+        code += _one_of(_SOCKETPAIR[machine], 0, (_AF_UNIX,))
+        for number in (*(numbers[machine] for numbers in _WIDE_CALLS), *((_LINK,) if machine == "x86_64" else ())):
+            code += _allow(number)
     for name in ("kill", "tgkill"):
-        code += _one_of(special[name], 0, (rules.pid,))
+        code += _allow(special[name]) if rules.wide else _one_of(special[name], 0, (rules.pid,))
     code += _one_of(special["tkill"], 0, (rules.pid,))
     code += [(_JEQ, 0, 1, special["clone3"]), (_RET, 0, 0, _ERRNO | errno.ENOSYS)]
     if rules.fork:

@@ -66,7 +66,7 @@ class PathStep:
 
 
 @dataclass(frozen=True, slots=True)
-class DearLine:
+class HotSpot:
     """A line of the kernel and what it costs an engine."""
 
     line: int
@@ -107,7 +107,7 @@ class Timeline:
     psum_peak_banks: int
     pe_passes: int
     critical_path: tuple[PathStep, ...]
-    dearest_lines: tuple[DearLine, ...]
+    hot_spots: tuple[HotSpot, ...]
     bound: str
     """What it waits for, in a few words; ``data_dependent`` where there is no latency."""
     warnings: tuple[str, ...]
@@ -124,14 +124,14 @@ class Timeline:
         data = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("machine", "schedule", "prediction", "params", "critical_path", "dearest_lines")
+            if name not in ("machine", "schedule", "prediction", "params", "critical_path", "hot_spots")
         }
         data["engines"] = dict(self.engines)
         data["instructions"] = dict(self.instructions)
         data["dma_descriptors"] = {str(size): count for size, count in sorted(self.dma_descriptors.items())}
         data["warnings"] = list(self.warnings)
         data["critical_path"] = [asdict(step) for step in self.critical_path]
-        data["dearest_lines"] = [asdict(line) for line in self.dearest_lines]
+        data["hot_spots"] = [asdict(line) for line in self.hot_spots]
         data["prediction"] = {
             "class": self.prediction.kind,
             "interval": self.prediction.interval_percent,
@@ -278,7 +278,7 @@ def _assemble(
         psum_peak_banks=-(-round(run.machine.psum_peak) // chip.psum_bank_bytes),
         pe_passes=written.passes,
         critical_path=_critical_path(run.machine, run.schedule),
-        dearest_lines=_dearest(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
+        hot_spots=_hot_spots(run.machine, figures["total_us"] / max(run.schedule.total_us, 1e-9), latency),
         bound=_bound(engines, latency, written.descriptors) if known else DATA_DEPENDENT,
         warnings=(*_one_trip(program, params), *_warnings(program, run.machine, written.descriptors, extended)),
         prediction=uncertainty.prediction(
@@ -347,12 +347,12 @@ def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
     return tuple(PathStep(line, engine, us) for (line, engine), us in steps[:20])
 
 
-def _dearest(machine: Machine, scale: float, latency: float) -> tuple[DearLine, ...]:
+def _hot_spots(machine: Machine, scale: float, latency: float) -> tuple[HotSpot, ...]:
     spent: dict[tuple[int, int], float] = defaultdict(float)
     for line, engine, us in zip(machine.line, machine.engine, machine.busy_us, strict=True):
         spent[line, engine] += us
     top = sorted(spent.items(), key=lambda item: (-item[1], item[0]))[:10]
-    return tuple(DearLine(line, ENGINES[e].value, us * scale, us * scale / latency) for (line, e), us in top)
+    return tuple(HotSpot(line, ENGINES[e].value, us * scale, us * scale / latency) for (line, e), us in top)
 
 
 def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]) -> str:

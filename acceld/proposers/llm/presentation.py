@@ -77,7 +77,7 @@ def profile_lines(profile: Profile | None, seed: int | None = None, source: str 
     spots = [
         f"line {spot['line']}, {spot.get('engine', '')} busy {_share(spot['busy_us'], latency_us)}: "
         f"{text[spot['line'] - 1].strip()}"
-        for spot in profile.details.get("dearest_lines", ())[:HOT_SPOTS]
+        for spot in profile.details.get("hot_spots", ())[:HOT_SPOTS]
         if 0 < spot["line"] <= len(text)
     ]
     return "\n".join([*lines, *(["hot spots, by the time their engine is busy:", *spots] if spots else [])])

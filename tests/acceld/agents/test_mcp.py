@@ -70,7 +70,7 @@ async def test_a_fixed_sequence_of_calls_takes_a_kernel_file_to_an_applied_stric
         place = {"workload": "small_silu", "path": "mine.py"}
         before = await call(client, "check_kernel", strict=True, **place)
         assert (before["status"], before["gate"], before["source"]) == ("passed", "strict", "simulated")
-        assert before["hot_lines"][0]["source"]
+        assert before["hot_spots"][0]["source"]
         suggested = await call(client, "suggest_rewrites", **place)
         assert suggested["suggestions"][0]["diff"].startswith("--- kernel")
         found = await client.call_tool("optimize", {**place, "preset": "quick", "seed": 1}, progress_callback=progress)

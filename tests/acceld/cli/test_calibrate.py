@@ -10,8 +10,8 @@ import pytest
 
 from acceld.cli.commands.calibrate import errors, pairs
 from acceld.cli.main import main
-from acceld.devices.neuron.calibration import isolation_of, keep_isolation
 from acceld.devices.neuron.interference import isolation_from
+from acceld.devices.neuron.learned import isolation_of, keep_isolation
 from acceld.devices.neuron.runtime.cores import Isolation
 from acceld.model import Correctness, Evaluation, Gate, Profile, Source, Status
 from acceld.store.changes.tree import keep_evaluation

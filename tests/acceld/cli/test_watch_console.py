@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import cast
 
 from acceld.cli.watch_console import WatchConsole, short_names
-from acceld.watch.tiers import Step
+from acceld.model import Kernel
+from acceld.watch.tiers import Step, Watched
+from acceld.watch.watcher import Watcher
 
 
 def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
@@ -15,11 +18,53 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> No
     console = WatchConsole(shown, [silu, rope, other], as_json=False, notify="off", kept=tmp_path)
     for path in (silu, rope, other):
         console.step(Step(path, "legal", "parses and is legal"))
-    assert [line.split()[1] for line in shown.getvalue().splitlines()] == [
+    assert [line.split()[1] for line in shown.getvalue().splitlines()[::2]] == [
         "silu/kernel.py",
         "rope/kernel.py",
         "mine.py",
     ]
+
+
+def test_a_save_is_one_block_with_aligned_figures(tmp_path: Path) -> None:
+    path, shown = tmp_path / "kernel.py", io.StringIO()
+    console = WatchConsole(shown, [path], as_json=False, notify="off", kept=tmp_path)
+    console.step(Step(path, "legal", "parses and is legal", generation=2))
+    figures = {"before": 32e6, "after": 16e6, "exact": True, "against": "git HEAD"}
+    console.step(Step(path, "delta", "", generation=2, data={"name": "hbm_read_bytes", **figures}))
+    console.step(Step(path, "delta", "", generation=2, data={"name": "instruction_count", **figures}))
+    console.step(Step(path, "predicted", "1.02 ms", True, generation=2, data={"memory": "SBUF 41 %, PSUM 25 %"}))
+    console.step(Step(path, "legal", "parses and is legal", generation=3))
+    heading, legal, read, count, predicted, second, _ = shown.getvalue().splitlines()
+    assert heading.endswith("  kernel.py") and second.endswith("  kernel.py")
+    assert legal.startswith("  · parses and is legal")
+    assert read.index("->") == count.index("->") and "-50 %" in read and "against git HEAD" in read
+    assert predicted.startswith("  ✓ 1.02 ms   SBUF 41 %, PSUM 25 %")
+
+
+class Wrote:
+    """A watcher that only takes note of what acceld wrote itself."""
+
+    def __init__(self) -> None:
+        self.paths: list[Path] = []
+
+    def wrote(self, path: Path) -> None:
+        self.paths.append(path)
+
+
+def test_what_was_applied_can_be_taken_back_unless_it_was_edited_since(tmp_path: Path) -> None:
+    path, watcher = tmp_path / "kernel.py", Wrote()
+    console = WatchConsole(io.StringIO(), [path], as_json=False, notify="off", kept=tmp_path)
+    old, better = "def kernel(x):\n    return x + 0\n", "def kernel(x):\n    return x\n"
+    for edited, after in (("", old), ("# mine\n", better + "# mine\n")):
+        path.write_text(old, encoding="utf-8")
+        one = Watched(path, "nki", entry="kernel", kernel=Kernel(old, "nki", "kernel", filename=path.name))
+        one.best = (old, better)
+        console.apply([one], cast("Watcher", watcher))
+        assert path.read_text(encoding="utf-8") == better
+        path.write_text(better + edited, encoding="utf-8")
+        console.undo(cast("Watcher", watcher))
+        assert path.read_text(encoding="utf-8") == after
+    assert watcher.paths == [path] * 3
 
 
 def test_names_are_as_long_as_it_takes_to_tell_them_apart() -> None:

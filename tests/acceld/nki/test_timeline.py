@@ -278,7 +278,7 @@ def test_every_counted_figure_has_a_class() -> None:
 def test_the_dearest_line_and_the_bound_name_the_busiest_engine() -> None:
     line = timeline(streaming(64))
     busiest = max(line.engines, key=lambda engine: line.engines[engine])
-    assert line.dearest_lines[0].busy_us <= line.engines[busiest] * 1.001
+    assert line.hot_spots[0].busy_us <= line.engines[busiest] * 1.001
     assert ("DMA" if busiest == "dma" else busiest) in line.bound
     assert line.critical_path
 

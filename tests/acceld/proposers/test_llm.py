@@ -165,7 +165,7 @@ def test_a_profile_is_shown_in_an_order_of_the_seed_with_engines_units_and_hot_s
         profile(1000.0),
         counters=counters,
         engines_us={"dma": 700.0, "tensor": 250.0, "gpsimd": 0.0},
-        details={"dearest_lines": spots},
+        details={"hot_spots": spots},
     )
     lines = presentation.profile_lines(one, 1, PARENT).splitlines()
     assert lines != presentation.profile_lines(one, 2, PARENT).splitlines()

@@ -3,9 +3,12 @@
 import base64
 import json
 import os
+import sys
 import time
 
+sys.path.append(os.path.abspath(__file__ + "/../.."))
 import device
+import neff_file
 
 if os.environ.get("ACCELD_STANDIN") != "1":
     raise ImportError("a stand-in of the tests must not be used outside them")
@@ -49,11 +52,11 @@ class NrtpyModel:
         """Load."""
         made = cls()
         device.use()
-        with open(neff_path) as file:
-            neff = json.load(file)
+        neff = neff_file.unpack(neff_path)
         if neff.get("lnc", 1) != int(os.environ.get("NEURON_RT_VIRTUAL_CORE_SIZE", "1")):
             raise NrtError("NRT Error NRT_INVALID(2): the NEFF was compiled for another LNC")
         made.input_tensors_info = dict.fromkeys(neff["inputs"])
+        made.outputs = neff["outputs"]
         if "program" in neff:
             made.read(base64.b64decode(neff["program"]))
         return made
@@ -99,9 +102,11 @@ class NrtpyModel:
             from acceld.nki.execute.interpreter import execute
 
             results = execute(self.program, [one.value.copy() for one in inputs.values()])
-            return {f"output_{n}": NrtpyTensor(one, f"output_{n}") for n, one in enumerate(results)}
+            if os.environ.get("STANDIN_NAMES") == "swapped":
+                results = results[::-1]
+            return {name: NrtpyTensor(one, name) for name, one in zip(self.outputs, results)}  # noqa: B905
         left, right = inputs.values()
-        return {"output_0": NrtpyTensor(left.value + right.value, "output_0")}
+        return {name: NrtpyTensor(left.value + right.value, name) for name in self.outputs}
 
     def benchmark(self, inputs, outputs=None, warmup_iter=5, benchmark_iter=5, mode="device"):
         """Time on the device."""
@@ -111,6 +116,11 @@ class NrtpyModel:
         with device.busy("time", self.program):
             time.sleep(0.02)
         slowed = 1.5 if self.scenario() == "shared memory" and device.neighbor_is_used() else 1.0
+        if self.scenario() == "two events":
+            return BenchmarkResult([self.latency_ms / 2] * (2 * benchmark_iter))
+        if self.scenario() == "start-up":
+            executions = [self.latency_ms + (1.0 if n < 5 else 0.0) for n in range(warmup_iter + benchmark_iter)]
+            return BenchmarkResult(executions[warmup_iter:])
         times = [0.0 if lost else slowed * self.latency_ms * (1 + 0.002 * (n % 3)) for n in range(benchmark_iter)]
         return BenchmarkResult(times)
 

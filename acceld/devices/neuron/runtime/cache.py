@@ -24,6 +24,10 @@ class Compiled:
     route: str
     """Compile route, such as ``neuronxcc.nki.baremetal``."""
     compiler_version: str
+    outputs: tuple[str, ...] = ()
+    """Names of its outputs in the kernel's order, where the compiler told them."""
+    told: str = ""
+    """What the compiler printed."""
 
     @property
     def traces(self) -> Path:
@@ -45,7 +49,8 @@ class NeffCache:
             record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
             digest = hashlib.sha256((entry / NEFF).read_bytes()).hexdigest()
             if digest == record["sha256"]:
-                return Compiled(key, entry / NEFF, digest, record["route"], record["compiler_version"])
+                outputs, told = tuple(record.get("outputs", ())), record.get("told", "")
+                return Compiled(key, entry / NEFF, digest, record["route"], record["compiler_version"], outputs, told)
         except FileNotFoundError:
             if not entry.exists():
                 return None
@@ -54,14 +59,23 @@ class NeffCache:
         shutil.rmtree(entry, ignore_errors=True)
         return None
 
-    def put(self, key: str, neff: bytes, *, route: str, compiler_version: str) -> Compiled:
+    def put(
+        self,
+        key: str,
+        neff: bytes,
+        *,
+        route: str,
+        compiler_version: str,
+        outputs: tuple[str, ...] = (),
+        told: str = "",
+    ) -> Compiled:
         """Keep a NEFF. Where another process was first, its entry stays."""
         digest = hashlib.sha256(neff).hexdigest()
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:
             (made / NEFF).write_bytes(neff)
-            record = {"sha256": digest, "route": route, "compiler_version": compiler_version}
-            (made / RECORD).write_text(json.dumps(record), encoding="utf-8")
+            record = {"sha256": digest, "route": route, "compiler_version": compiler_version, "told": told}
+            (made / RECORD).write_text(json.dumps({**record, "outputs": outputs}), encoding="utf-8")
             try:
                 os.rename(made, self.folder / key)
             except OSError:
@@ -70,4 +84,8 @@ class NeffCache:
                 os.rename(made, self.folder / key)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return Compiled(key, self.folder / key / NEFF, digest, route, compiler_version)
+        return Compiled(key, self.folder / key / NEFF, digest, route, compiler_version, outputs, told)
+
+    def drop(self, key: str) -> None:
+        """Forget an entry, where there is one."""
+        shutil.rmtree(self.folder / key, ignore_errors=True)

@@ -12,6 +12,7 @@ from acceld.devices.neuron.runtime.cache import Compiled
 from acceld.devices.neuron.runtime.cores import Core
 from acceld.devices.neuron.runtime.requests import Tensor
 from acceld.devices.neuron.runtime.runner import NeuronRunner
+from acceld.evaluate.case import Failed
 from acceld.model import Kernel
 
 _LEGACY = """\
@@ -67,13 +68,21 @@ def expected() -> bytes:
     return (left + left[::-1] + 1).tobytes()
 
 
-async def passes(core: Core, compiled: Compiled, start: Start) -> bool:
-    """Return True if the core adds two arrays correctly in a fresh runner. DeviceError where it can not run at all."""
+async def fails(core: Core, compiled: Compiled, start: Start) -> str:
+    """Return why the core does not add two arrays correctly in a fresh runner; empty where it does.
+
+    DeviceError where it can not run at all.
+    """
     with tempfile.TemporaryDirectory(prefix="acceld-canary-", ignore_cleanup_errors=True) as folder:
         runner = await start(core, Path(folder))
         try:
-            if await runner.load(compiled, INPUTS, OUTPUTS, deadline_s=DEADLINE_S) is not None:
-                return False
-            return await runner.run(inputs(), deadline_s=DEADLINE_S) == (expected(),)
+            bad = await runner.load(compiled, INPUTS, OUTPUTS, deadline_s=DEADLINE_S)
+            ran = bad or await runner.run(inputs(), deadline_s=DEADLINE_S)
+            if isinstance(ran, Failed):
+                return f"did not add two arrays: {ran.status}, {ran.failure.message}"
+            wrong = np.frombuffer(ran[0], np.float32) != np.frombuffer(expected(), np.float32)
+            return (
+                f"did not add two arrays correctly: {wrong.sum()} of {wrong.size} sums are wrong" if wrong.any() else ""
+            )
         finally:
             await runner.close()

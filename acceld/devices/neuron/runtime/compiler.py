@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
 from acceld.devices.neuron.runtime.requests import CompileRequest
+from acceld.devices.neuron.runtime.scripts.facilities import missing_in
+from acceld.devices.neuron.runtime.scripts.neff import facts_of
 from acceld.devices.neuron.runtime.worker import Worker
 from acceld.devices.neuron.tools.detection import DEVICES, INSTALL
 from acceld.devices.neuron.tools.reports import compile_failure
@@ -21,7 +24,17 @@ from acceld.model import Failure, Status
 
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
+TOLD_CHARACTERS = 8000
+"""Of what a compiler printed, as much of the end is kept."""
 _HELLO_S = 60.0
+
+
+class MissingRouteError(DeviceError):
+    """This version of the compiler does not have the route that was asked for."""
+
+
+class NoCompilerError(DeviceError):
+    """The interpreter has no Neuron compiler at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +46,27 @@ class Versions:
     python: str
 
 
+class CompileJail(StrEnum):
+    """What holds the compiler, and the kernel's Python in it."""
+
+    STRICT = "strict"
+    """The jail of every judged process."""
+    WIDE = "wide"
+    """The same with what compilers expect of a system; see :class:`acceld.evaluate.sandbox.jail.Jail`."""
+    OFF = "off"
+    """Nothing but a process group: with a person's consent only."""
+
+
 class Exchange(Protocol):
     """One record to a fresh compile worker, and its answer."""
 
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """DeadlineError where it takes longer, DeviceError where the worker ends without an answer."""
+        """Return the answer, with the end of what the worker printed as ``told``.
+
+        DeadlineError where it takes longer, DeviceError where the worker ends without an answer.
+        """
         ...
 
 
@@ -49,16 +76,17 @@ async def unjailed(
     """An :class:`Exchange` in a process group of the worker's own, as the daemon's user: for trusted kernels only."""
     worker = await Worker.start(python, SCRIPT, folder=folder, named=named)
     try:
-        return await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
+        answer, data = await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
     finally:
         await worker.kill()
+    return {**answer, "told": worker.told}, data
 
 
 class NeuronCompiler:
     """Compiles through ``python``, an interpreter with the Neuron compiler; the same request compiles once.
 
-    ``exchange`` starts the worker, in a jail where candidates are compiled. ``named`` is given to every child besides
-    a request's own environment.
+    ``exchanges`` start the worker, by the jail that holds it. ``named`` is given to every child besides a request's own
+    environment. ``jail`` and ``route`` may be changed: :func:`acceld.devices.neuron.proving.prove` does so.
     """
 
     def __init__(
@@ -67,7 +95,7 @@ class NeuronCompiler:
         cache: NeffCache,
         *,
         named: Mapping[str, str] | None = None,
-        exchange: Exchange = unjailed,
+        exchanges: Mapping[CompileJail, Exchange] | None = None,
         build_s: float = 600.0,
         device_pattern: str = DEVICES,
     ) -> None:
@@ -76,20 +104,39 @@ class NeuronCompiler:
         self.compiled = 0
         """Compilations so far; answers from the cache do not count."""
         self._named = dict(named or {})
-        self._exchange = exchange
+        self.exchanges = dict(exchanges or {CompileJail.OFF: unjailed})
+        self.jail = next(iter(self.exchanges))
+        self.route = ""
+        """The way to a NEFF; empty: the first that the toolchain has."""
+        self.signatures: dict[str, str] = {}
+        """Of what was called in the compiler's packages, by name."""
         self._build_s = build_s
         self._devices = device_pattern
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def versions(self) -> Versions:
         """Ask the interpreter. DeviceError where it has no compiler."""
-        with _private_folder() as folder:
-            record, _ = await self._exchange(
-                self.python, self._named, {"op": "hello"}, folder=folder, deadline_s=_HELLO_S
-            )
+        record = await self._ask("hello")
         if not record["compiler_version"]:
-            raise DeviceError(f"{self.python} has no neuronx-cc", hint=INSTALL)
+            raise NoCompilerError(f"{self.python} has no neuronx-cc", hint=INSTALL)
         return Versions(record["compiler_version"], record["nki_version"], record["python"])
+
+    async def refused(self) -> Mapping[str, str]:
+        """Return what the jail refuses of that which compilers ask of a system, with the errors."""
+        found: Mapping[str, str] = (await self._ask("facilities")).get("refused", {})
+        return found
+
+    async def _ask(self, operation: str) -> dict[str, Any]:
+        with _private_folder() as folder:
+            record, _ = await self.exchanges[self.jail](
+                self.python, self._named, {"op": operation}, folder=folder, deadline_s=_HELLO_S
+            )
+        return record
+
+    async def compile_anew(self, request: CompileRequest, *, deadline_s: float) -> Compiled | Failed:
+        """Compile whatever the cache holds; errors as :meth:`compile`."""
+        await asyncio.to_thread(self.cache.drop, request.key)
+        return await self._compile(request, deadline_s)
 
     async def compile(self, request: CompileRequest) -> Compiled | Failed:
         """A NEFF, or why the kernel has none. DeviceError where the toolchain, not the kernel, is at fault."""
@@ -97,27 +144,28 @@ class NeuronCompiler:
         try:
             async with lock:
                 found = await asyncio.to_thread(self.cache.get, request.key)
-                return found if found is not None else await self._compile(request)
+                return found if found is not None else await self._compile(request, self._build_s)
         finally:
             if not lock.locked():
                 self._locks.pop(request.key, None)
 
-    async def _compile(self, request: CompileRequest) -> Compiled | Failed:
+    async def _compile(self, request: CompileRequest, deadline_s: float) -> Compiled | Failed:
         self.compiled += 1
         with _private_folder() as folder:
             try:
-                record, neff = await self._exchange(
+                record, neff = await self.exchanges[self.jail](
                     self.python,
                     self._environment(request, folder),
                     self._record(request, folder),
                     folder=folder,
-                    deadline_s=self._build_s,
+                    deadline_s=deadline_s,
                 )
             except DeadlineError:
-                text = f"compiling took longer than {self._build_s:g} s"
+                text = f"compiling took longer than {deadline_s:g} s"
                 return Failed(Status.TIMEOUT, Failure("deadline", text))
             except DeviceError as error:
-                return Failed(Status.COMPILE_ERROR, compile_failure(error.message, request.kernel.filename))
+                return self._not_compiled(error.message, "", request)
+        self.signatures.update(record.get("signatures") or {})
         if not record.get("ok"):
             return self._refusal(record, request)
         if record.get("compiler_version") != request.compiler_version:
@@ -127,18 +175,39 @@ class NeuronCompiler:
             )
         if not neff:
             return Failed(Status.COMPILE_ERROR, Failure("compiler", "the compiler wrote an empty NEFF"))
+        lnc = facts_of(neff).lnc
+        if lnc not in (0, request.kernel.lnc):
+            raise DeviceError(
+                f"the compiler wrote a NEFF for {lnc} physical cores, the kernel was compiled for {request.kernel.lnc}",
+                hint=f"the route {record.get('route')} does not pass the LNC on; `acceld doctor --neuron` tries the others",
+            )
         return await asyncio.to_thread(
             self.cache.put,
             request.key,
             neff,
             route=str(record.get("route", "")),
             compiler_version=request.compiler_version,
+            outputs=tuple(str(one) for one in record.get("outputs") or ()),
+            told=str(record.get("told", ""))[-TOLD_CHARACTERS:],
         )
+
+    def _not_compiled(self, message: str, told: str, request: CompileRequest) -> Failed:
+        """Return a failure with all the compiler said, and a hint where the jail refused what it asked for."""
+        failure = compile_failure(message, request.kernel.filename)
+        facility = missing_in(message)
+        if facility and self.jail is not CompileJail.OFF:
+            hint = (
+                f"the compiler may have wanted {facility}, which its jail ({self.jail}) refuses: devices.compile_jail"
+            )
+            failure = replace(failure, hint=hint)
+        return Failed(Status.COMPILE_ERROR, failure, log="\n".join(filter(None, (message, told))))
 
     def _refusal(self, record: Mapping[str, object], request: CompileRequest) -> Failed:
         message = str(record.get("message", ""))
         if record.get("kind") == "kernel":
-            return Failed(Status.COMPILE_ERROR, compile_failure(message, request.kernel.filename))
+            return self._not_compiled(message, str(record.get("told", "")), request)
+        if record.get("kind") == "route":
+            raise MissingRouteError(message)
         hint = "run the daemon where user namespaces are allowed" if record.get("kind") == "devices" else INSTALL
         raise DeviceError(f"{self.python} can not compile: {message}", hint=hint)
 
@@ -168,6 +237,7 @@ class NeuronCompiler:
             "arguments": [one.plain() for one in request.arguments],
             "scalars": dict(request.scalars),
             "folder": str(folder),
+            "route": self.route,
             "device_pattern": self._devices,
         }
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from acceld.chips import CHIPS
 from acceld.devices.neuron.tools.detection import INSTALL
 from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess, parse_neuron_ls
 from acceld.errors import DeviceError
@@ -69,8 +70,8 @@ async def read_devices(
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise DeviceError(f"{program} failed: {told.decode(errors='replace')[-600:].strip()}")
-    return parse_neuron_ls(out.decode(errors="replace"))
+        raise DeviceError(f"{program} failed: {(out + told).decode(errors='replace')[-600:].strip()}")
+    return parse_neuron_ls(f"{out.decode(errors='replace')}\n{told.decode(errors='replace')}")
 
 
 def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tuple[Core, ...]:
@@ -92,6 +93,25 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
             hint="devices.cores in acceld.toml names logical cores",
         )
     return tuple(core for core in found if not chosen or core.id in chosen)
+
+
+def check_cores(devices: Sequence[NeuronDevice], chip: str) -> None:
+    """DeviceError, with both figures, where numbers of logical and physical cores do not fit together."""
+    physical = CHIPS[chip].cores_per_chip if chip in CHIPS else 0
+    for device in devices:
+        logical, lnc, where = device.core_count, device.logical_core_size, f"neuron-ls tells, of chip {device.index}, "
+        if len(device.core_ids) != logical:
+            raise DeviceError(
+                f"{where}nc_count {logical} and {len(device.core_ids)} core ids: {list(device.core_ids)}",
+                hint="name the logical cores to use: devices.cores in acceld.toml",
+            )
+        if physical and logical * lnc != physical:
+            raise DeviceError(
+                f"{where}{logical} logical cores of {lnc} physical ones, which makes {logical * lnc}; "
+                f"a {chip} has {physical}",
+                hint="is NEURON_LOGICAL_NC_CONFIG another than the driver's? To go on all the same, name the logical "
+                "cores to use: devices.cores in acceld.toml",
+            )
 
 
 def foreign_processes(devices: Sequence[NeuronDevice], own_sessions: Iterable[int]) -> Mapping[int, NeuronProcess]:

@@ -20,7 +20,8 @@ from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
 from acceld.model import Failure, Status
 
-Canary = Callable[[Core], Awaitable[bool]]
+Canary = Callable[[Core], Awaitable[str]]
+"""Runs a known-good kernel on a core; returns why it fails there, empty where it does not."""
 Told = Callable[[Core, bool, str], Awaitable[object]]
 """Told when a core goes out of service (False) or comes back (True), and why."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
@@ -83,7 +84,7 @@ class CoreLeases:
         self._clock = clock
         self._held: dict[int, Lease] = {}
         self._checking: set[int] = set()
-        self._sick: set[int] = set()
+        self._sick: dict[int, str] = {}
         self._foreign: Mapping[int, NeuronProcess] = {}
         self._faults: dict[str, set[int]] = {}
         self._waiting: list[_Waiter] = []
@@ -156,26 +157,26 @@ class CoreLeases:
                 lease.clean, lease.blameless = False, True
 
     async def _check(self, core: Core, candidate: str) -> None:
-        passed, why = False, "a known-good kernel gave a wrong result on it"
+        why = "the check of it was broken off"
         try:
-            passed = await self._canary(core)
+            why = await self._canary(core)
         except DeviceError as error:
             why = error.message
         finally:
             self._checking.discard(core.id)
-            if not passed:
-                self._sick.add(core.id)
+            if why:
+                self._sick[core.id] = why
                 if candidate:
                     self._faults.setdefault(candidate, set()).add(core.id)
             self._serve()
-        if self._told is not None and not passed:
+        if self._told is not None and why:
             await self._told(core, False, why)
 
     async def check_again(self) -> None:
         """Try canaries on the cores that are out of service; those that pass come back."""
         for core in self._cores:
             if core.id in self._sick:
-                self._sick.discard(core.id)
+                del self._sick[core.id]
                 await self._checked(core, "")
                 if self._told is not None and core.id not in self._sick:
                     await self._told(core, True, "a known-good kernel passed on it again")
@@ -255,7 +256,7 @@ class CoreLeases:
     def _refuse_hopeless(self) -> None:
         if any(self._usable(core) for core in self._cores) or self._checking:
             return
-        said = [f"core {core} failed its canary" for core in sorted(self._sick)]
+        said = [f"core {core} failed its canary: {why}" for core, why in sorted(self._sick.items())]
         said += [f"device {index} is held by process {p.pid} ({p.command})" for index, p in self._foreign.items()]
         for waiter in self._waiting:
             if not waiter.turn.done():
@@ -279,6 +280,7 @@ class CoreLeases:
             "timing": sum(lease.timing for lease in self._held.values()),
             "checking": len(self._checking),
             "out_of_service": sorted(self._sick),
+            "out_of_service_reasons": {core: why[:500] for core, why in sorted(self._sick.items())},
             "foreign": {index: f"{p.pid} {p.command}" for index, p in self._foreign.items()},
             "waiting": len(self._waiting),
             "waiting_runs": dict(Counter(waiter.run for waiter in self._waiting)),

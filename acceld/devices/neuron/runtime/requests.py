@@ -10,6 +10,16 @@ from dataclasses import dataclass, field
 from acceld.model import Kernel
 
 Scalar = int | float | bool | str
+ROUTES: Mapping[str, tuple[str, ...]] = {
+    "nki_legacy": ("neuronxcc.nki.baremetal", "neuronxcc.nki.benchmark"),
+    "nki": (
+        "nki.framework.compiled",
+        "nki.compiler.frontend",
+        "nki.compiler.frontend, backend optimizations disabled",
+        "nki.jit with NKI_ARTIFACTS_DIR",
+    ),
+}
+"""By API, the ways to a NEFF that ``scripts/compile_worker.py`` has, in the order they are tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from acceld.devices.neuron.runtime.timing import (
     Round,
     choose,
     read_round,
+    warmups_after,
 )
 from acceld.devices.neuron.runtime.worker import Worker, Wrap
 from acceld.devices.neuron.tools.detection import INSTALL
@@ -34,10 +35,17 @@ from acceld.model import Failure, Status
 SCRIPT = "runner.py"
 _HELLO_S = 120.0
 _BUSY_PAUSE_S = 0.5
+PROFILER = (
+    "`acceld doctor --neuron` tries every way to run and time; nrtpy (SDK 2.32 and newer) times without the profiler"
+)
 
 
 class DeviceLostError(DeviceError):
     """The runner or the device under it went away while a kernel was on it: one of the three is at fault."""
+
+
+class ProfilerError(DeviceError):
+    """The profiler itself failed: neither the device nor the kernel is to blame."""
 
 
 class NeuronRunner:
@@ -46,14 +54,17 @@ class NeuronRunner:
     ``clean`` turns false when the core may have been left in a bad state; its lease must then be given back so.
     """
 
-    def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float) -> None:
+    def __init__(self, worker: Worker, core: int, folder: Path, runtime: str, busy_s: float, lnc: int) -> None:
         self.runtime = runtime
         self.clean = True
         self._worker = worker
         self._core = core
         self._folder = folder
         self._busy_s = busy_s
+        self._lnc = lnc
         self._outputs: dict[int, tuple[Tensor, ...]] = {}
+        self.told: list[str] = []
+        """What tools said besides what was asked of them, each text once."""
 
     @classmethod
     async def start(
@@ -85,7 +96,7 @@ class NeuronRunner:
             await worker.kill()
             raise DeviceError(f"{python}: {record['message']}", hint=INSTALL)
         name = f"{record['runtime']} {record['version']}".strip()
-        return cls(worker, core, folder, name, busy_s)
+        return cls(worker, core, folder, name, busy_s, lnc)
 
     @property
     def session(self) -> int:
@@ -111,6 +122,7 @@ class NeuronRunner:
             "traces": str(compiled.traces / f"core{self._core}"),
             "inputs": [_spec(one) for one in inputs],
             "outputs": [_spec(one) for one in outputs],
+            "output_names": list(compiled.outputs),
         }
         got = await self._ask(record, b"", deadline_s)
         return got if isinstance(got, Failed) else None
@@ -150,6 +162,7 @@ class NeuronRunner:
             rounds.append(got)
             if got.steady(chip):
                 break
+            warmups = warmups_after(got, chip, warmups)
         return choose(rounds, chip, self.runtime)
 
     async def round(
@@ -158,7 +171,9 @@ class NeuronRunner:
         """One round of timed executions; errors as :meth:`time`."""
         record = {"op": "time", "slot": slot, "warmups": warmups, "iterations": iterations}
         got = await self._ask(record, b"", deadline_s)
-        return got if isinstance(got, Failed) else read_round(got[0], iterations, chip)
+        if isinstance(got, Failed):
+            return got
+        return read_round(got[0], iterations, chip, warmups=warmups, lnc=self._lnc)
 
     async def _ask(
         self, record: dict[str, Any], data: bytes, deadline_s: float
@@ -176,6 +191,7 @@ class NeuronRunner:
             except BaseException:  # also cancelled: the core may still be at work
                 self.clean = False
                 raise
+            self.told += [one for one in map(str, answer.get("told") or ()) if one not in self.told]
             if answer.get("ok"):
                 return answer, result
             message = str(answer.get("message", ""))
@@ -186,8 +202,11 @@ class NeuronRunner:
             await asyncio.sleep(_BUSY_PAUSE_S)
 
     def _failed(self, kind: str, message: str) -> Failed:
+        log = "\n".join((*self.told, message))
         if kind == "shape":
-            return Failed(Status.INCORRECT_SHAPE, Failure("output_shape", message))
+            return Failed(Status.INCORRECT_SHAPE, Failure("output_shape", message), log=log)
+        if kind == "profiler":
+            raise ProfilerError(f"the profiler failed, not the kernel: {message}", hint=PROFILER)
         verdict = runtime_failure(message) if kind == "nrt" else None
         if verdict is None:
             self.clean = False
@@ -195,7 +214,7 @@ class NeuronRunner:
             raise {"nrt": DeviceLostError, "proof": ProofError}.get(kind, DeviceError)(text)
         status, failure = verdict
         self.clean = self.clean and status is Status.INCORRECT_NUMERICAL
-        return Failed(status, failure)
+        return Failed(status, failure, log=log)
 
     async def close(self) -> bool:
         """End it; whether it and everything before ended well."""

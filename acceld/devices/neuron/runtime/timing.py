@@ -8,7 +8,7 @@ Times of different methods are never compared: a Measurement names its method an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from acceld.devices.neuron.runtime.cache import Compiled
@@ -19,6 +19,7 @@ from acceld.model import Profile, Source
 
 WARMUPS = 2
 ITERATIONS = 10
+MOST_WARMUPS = 16
 MAX_ROUNDS = 10
 SPREAD = {"trn1": 0.01}
 OTHER_SPREAD = 0.04
@@ -41,6 +42,7 @@ class Round:
     resolution_us: float | None
     """None where nobody documented it."""
     summary: ProfileSummary | None
+    notes: tuple[str, ...] = ()
 
     @property
     def spread_us(self) -> float:
@@ -51,6 +53,37 @@ class Round:
         """Return True if its spread is within the chip's limit or the method's resolution."""
         limit = SPREAD.get(chip, OTHER_SPREAD) * min(self.samples_us)
         return self.spread_us <= max(limit, self.resolution_us or 0.0) * (1 + 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How kernels are timed on a machine, as the timing of a known-good kernel showed."""
+
+    method: str
+    resolution_us: float | None
+    """None where nobody documented it."""
+
+    @property
+    def least_win_us(self) -> float | None:
+        """Least difference of two latencies that counts as a win: twice the resolution."""
+        return None if self.resolution_us is None else 2.0 * self.resolution_us
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        if self.resolution_us is None:
+            return f"timed by {self.method}, whose resolution here is not known: a win is held against the spread alone"
+        return (
+            f"timed by {self.method}: resolution {self.resolution_us:g} us, least visible win {self.least_win_us:g} us"
+        )
+
+    def plain(self) -> dict[str, object]:
+        """As JSON-able data."""
+        return {
+            "method": self.method,
+            "resolution_us": self.resolution_us,
+            "least_win_us": self.least_win_us,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +113,39 @@ class Measurement:
         return self.best.steady(self.chip)
 
 
-def read_round(record: Mapping[str, Any], iterations: int, chip: str) -> Round:
+def warmups_after(unsteady: Round, chip: str, warmups: int) -> int:
+    """Return the warm-ups of the next round: twice as many where only the first executions of this one were slow.
+
+    The first execution of a load starts engines up, and a kernel on GpSimd loads its library: milliseconds, once.
+    """
+    settled = replace(unsteady, samples_us=unsteady.samples_us[len(unsteady.samples_us) // 2 :])
+    slow = max(unsteady.samples_us[: len(unsteady.samples_us) // 2]) > max(settled.samples_us)
+    return min(2 * warmups, MOST_WARMUPS) if slow and settled.steady(chip) else warmups
+
+
+def folded(events_us: Sequence[float], iterations: int, warmups: int, lnc: int) -> tuple[tuple[float, ...], str]:
+    """Return one time an execution where a runtime tells several, and a note that says so.
+
+    As many as the logical core has physical ones run side by side, so that the longest counts; others follow one another.
+    Times of the warm-ups, where they are told too, come first and are left out.
+    """
+    fitting = [n for n in (iterations, warmups + iterations) if len(events_us) >= n and not len(events_us) % n]
+    for executions in sorted(fitting, key=lambda n: len(events_us) // n not in (1, lnc)):
+        each = len(events_us) // executions
+        groups = [events_us[place : place + each] for place in range(0, len(events_us), each)][-iterations:]
+        samples = tuple(max(group) if each == lnc else sum(group) for group in groups)
+        how = "the longest counts" if each == lnc else "their sum counts"
+        return samples, f"{each} events an execution: {how}" if each > 1 else ""
+    return tuple(events_us), ""
+
+
+def read_round(record: Mapping[str, Any], iterations: int, chip: str, *, warmups: int = 0, lnc: int = 1) -> Round:
     """A runner's answer as a Round.
 
     ProofError where it does not prove that the device ran each time: too few times, a time of zero, a summary
     without activity of any engine, or one that was cut off.
     """
-    method = str(record["method"])
+    method, note = str(record["method"]), ""
     try:
         summaries = [parse_summary(text) for text in record.get("summaries") or _said(record.get("summary"))]
     except DeviceError as error:
@@ -95,13 +154,14 @@ def read_round(record: Mapping[str, Any], iterations: int, chip: str) -> Round:
         samples = tuple(summary.total_us for summary in summaries)
         resolution = TOTAL_TIME_GRID_US if chip == "trn1" else None
     else:
-        samples = tuple(float(one) for one in record["samples_us"])
+        events_us = [float(one) for one in record["samples_us"]]
+        samples, note = folded(events_us, iterations, warmups, lnc)
         resolution = float(record["resolution_us"])
     if any(not summary.device_ran for summary in summaries):
         raise ProofError("no proof that the device ran: a trace shows no activity of any engine")
     if len(samples) != iterations or not all(0 < one < float("inf") for one in samples):
         raise ProofError(f"no proof that the device ran {iterations} times: the times are {samples}")
-    return Round(samples, method, resolution, summaries[-1] if summaries else None)
+    return Round(samples, method, resolution, summaries[-1] if summaries else None, (note,) if note else ())
 
 
 def _said(summary: str | None) -> list[str]:
@@ -115,6 +175,7 @@ def choose(rounds: Sequence[Round], chip: str, runtime: str) -> Measurement:
     steady = [number for number, one in enumerate(rounds) if one.steady(chip)]
     least = min(range(len(rounds)), key=lambda number: rounds[number].spread_us / min(rounds[number].samples_us))
     notes = [] if steady else [f"not steady after {len(rounds)} rounds"]
+    notes += dict.fromkeys(note for one in rounds for note in one.notes)
     if rounds[0].resolution_us is None:
         notes.append(f"the resolution of {rounds[0].method} on {chip} is not known")
     return Measurement(chip, tuple(rounds), steady[0] if steady else least, runtime, tuple(notes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
@@ -114,9 +114,9 @@ class ProfileSummary:
 
 def parse_neuron_ls(text: str) -> tuple[NeuronDevice, ...]:
     """``neuron-ls --json-output``. DeviceError where it is none."""
-    raw = json_of(text, "neuron-ls --json-output")
-    if not isinstance(raw, list):
-        raise DeviceError("neuron-ls --json-output printed no list of devices")
+    if any(line.strip() == "[]" for line in text.splitlines()):
+        return ()
+    raw = json_of(text, "neuron-ls --json-output", _lists_devices)
     return tuple(_device(entry) for entry in raw)
 
 
@@ -149,11 +149,11 @@ def parse_summary(text: str) -> ProfileSummary:
 
     DeviceError where there is none, or no ``total_time``: a measurement without proof that the device ran.
     """
-    raw = json_of(text, "the profiler's summary-json")
-    if not isinstance(raw, dict) or not raw:
-        raise DeviceError("the profiler's summary-json is no object with a summary in it")
-    summary = next(iter(raw.values()))
-    if not isinstance(summary, dict) or not isinstance(summary.get("total_time"), int | float):
+    raw = json_of(
+        text, "the profiler's summary-json", lambda one: _is_object(one) and any(map(_is_object, one.values()))
+    )
+    summary = next(one for one in raw.values() if _is_object(one))
+    if not is_number(summary.get("total_time")):
         raise DeviceError("the profiler's summary has no total_time", hint="the trace may be cut off: capture it again")
     engines = {
         engine: 1e6 * summary[f"{engine}_engine_active_time"]
@@ -276,14 +276,25 @@ def compile_failure(text: str, filename: str) -> Failure:
     return Failure(rule, message[:2000], line=lines[-1] if lines else 0)
 
 
-def json_of(text: str, what: str) -> Any:
-    """The last line that is JSON: tools print other lines before it. DeviceError where none is."""
-    for line in (text.strip(), *reversed(text.strip().splitlines())):
+def json_of(text: str, what: str, fits: Callable[[Any], bool]) -> Any:
+    """Return the first JSON value of a text that ``fits``: tools print other lines around it. DeviceError where none does."""
+    decoder = json.JSONDecoder()
+    for match in re.finditer(r"[\[{]", text):
         try:
-            return json.loads(line)
+            found, _ = decoder.raw_decode(text, match.start())
         except ValueError:
             continue
-    raise DeviceError(f"{what} printed no JSON", hint=f"it began: {text[:120]!r}")
+        if fits(found):
+            return found
+    raise DeviceError(f"{what} printed no JSON that acceld understands", hint=f"it printed: {text.strip()[:500]!r}")
+
+
+def _lists_devices(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_object(one) and "nc_count" in one for one in value)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def walk(raw: Any, *path: str) -> Any:

@@ -141,8 +141,8 @@ class Trial:
         )
 
     async def _canary(self, core: Core, compiled: Compiled) -> str:
-        if not await canary.passes(core, compiled, self._start):
-            raise DeviceError(f"core {core.id} did not add two arrays correctly")
+        if wrong := await canary.fails(core, compiled, self._start):
+            raise DeviceError(f"core {core.id} {wrong}")
         return "right"
 
     async def _time(self, core: Core, compiled: Compiled, request: CompileRequest) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from acceld.config import Config, DevicesConfig, EvaluateConfig, PathsConfig
-from acceld.devices.neuron.calibration import isolation_of
 from acceld.devices.neuron.interference import learn
+from acceld.devices.neuron.learned import isolation_of
 from acceld.devices.neuron.runtime.cores import Isolation
 from acceld.devices.neuron.screen import SAMPLE_ONE_IN
 from acceld.evaluate.interface import EvaluationRequest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
 from acceld.model import Kernel, Status
 from tests.acceld.devices.neuron.test_neuron_runner import older_pythons
+from tests.standin_neuron import neff_file
 
 STANDIN = Path(__file__).resolve().parents[3] / "standin_neuron"
 LEGACY = """\
@@ -109,7 +109,7 @@ async def test_a_legacy_kernel_becomes_a_neff_once(tmp_path: Path) -> None:
     assert isinstance(first, Compiled)
     assert first == second
     assert compiler.compiled == 1
-    written = json.loads(first.neff.read_text())
+    written = neff_file.unpack(first.neff)
     assert written["inputs"] == ["a", "b"]
     assert written["flags"].split() == ["--target=trn1", "--logical-nc-config=1", "--disable-dge", "--auto-cast=none"]
     assert first.route == "neuronxcc.nki.baremetal"

@@ -11,6 +11,7 @@ import pytest
 
 from acceld.config import DevicesConfig, EvaluateConfig
 from acceld.devices.neuron.evaluator import NeuronJudge, Notice
+from acceld.devices.neuron.proving import JailName
 from acceld.errors import DeviceError
 from acceld.evaluate.correctness.admission import Admission, Admissions
 from acceld.evaluate.interface import EvaluationRequest
@@ -35,9 +36,11 @@ async def judging(
     cores: tuple[int, ...] = (),
     holder: dict[str, object] | None = None,
     on_notice: Notice | None = None,
+    modes: dict[str, str] | None = None,
+    compile_jail: JailName = "auto",
 ) -> AsyncIterator[NeuronJudge]:
     """A judge of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
-    machine = stand_in_machine(tmp_path, scenario=scenario, compiler=compiler, lnc=lnc)
+    machine = stand_in_machine(tmp_path, scenario=scenario, compiler=compiler, lnc=lnc, modes=modes)
     if holder is not None:
         machine.show_processes(holder)
     monkeypatch.setenv("PATH", str(machine.folder), prepend=":")
@@ -48,7 +51,12 @@ async def judging(
     async def predicts() -> Judge:
         return simulator
 
-    devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python, cores=cores)
+    devices = DevicesConfig(
+        compile_python=machine.compile_python,
+        runner_python=machine.runner_python,
+        cores=cores,
+        compile_jail=compile_jail,
+    )
     judge = NeuronJudge(backend, ONE, devices, state, predicts, on_notice=on_notice)
     try:
         await judge.start()
@@ -174,8 +182,8 @@ async def test_a_machine_without_toolchain_or_cores_says_what_is_missing(
 async def test_a_profiler_that_proves_nothing_is_no_kernels_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
 ) -> None:
-    async with judging(tmp_path, monkeypatch, scenario="lost events") as judge:
-        with pytest.raises(DeviceError, match="no proof that the device ran"):
+    with pytest.raises(DeviceError, match="no proof that the device ran"):
+        async with judging(tmp_path, monkeypatch, scenario="lost events") as judge:
             await judge.evaluate(asking(KERNEL))
 
 

@@ -21,6 +21,7 @@ from acceld.devices.neuron.runtime.runner import NeuronRunner
 from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess
 from acceld.errors import DeviceError
 from acceld.model import Status
+from tests.standin_neuron.machine import tool
 
 STANDIN = Path(__file__).resolve().parents[3] / "standin_neuron"
 STRANGER = NeuronProcess(1, "python train.py")
@@ -51,9 +52,9 @@ class Pool:
     async def _devices(self) -> Sequence[NeuronDevice]:
         return self.chips
 
-    async def _canary(self, core: Core) -> bool:
+    async def _canary(self, core: Core) -> str:
         self.canaries.append(core.id)
-        return core.id not in self.bad
+        return "it adds wrongly" if core.id in self.bad else ""
 
     async def _told(self, core: Core, in_service: bool, reason: str) -> None:
         assert reason
@@ -215,7 +216,7 @@ async def test_a_candidate_after_which_two_cores_fail_is_at_fault_and_one_core_i
 async def test_when_every_core_is_out_of_service_a_request_is_an_error_and_does_not_wait() -> None:
     pool = Pool(_chip(0, 1), bad=[0])
     await pool.spoil("k")
-    with pytest.raises(DeviceError, match="core 0 failed its canary"):
+    with pytest.raises(DeviceError, match="core 0 failed its canary: it adds wrongly"):
         await _hold(pool, "a")
 
 
@@ -257,29 +258,24 @@ def test_a_logical_core_of_two_is_an_hbm_pair_of_its_own() -> None:
     ]
 
 
-def _tool(tmp_path: Path, name: str) -> str:
-    tool = tmp_path / name
-    tool.write_text(f"#!{sys.executable}\n{(STANDIN / 'bin' / name).read_text()}")
-    tool.chmod(0o755)
-    return str(tool)
-
-
 async def test_neuron_ls_is_read_and_its_failures_are_told(tmp_path: Path) -> None:
-    tool = _tool(tmp_path, "neuron-ls")
-    devices = await read_devices(tool, {"ACCELD_STANDIN": "1"})
+    program = tool(tmp_path, "neuron-ls")
+    devices = await read_devices(program, {"ACCELD_STANDIN": "1"})
     assert [core.id for core in cores_of(devices)] == [0, 1, 2, 3]
     held = json.dumps([{"neuron_device": 0, "nc_count": 2, "memory_size": 1, "neuron_processes": [{"pid": 7}]}])
-    (device,) = await read_devices(tool, {"ACCELD_STANDIN": "1", "STANDIN_LS": held})
+    (device,) = await read_devices(program, {"ACCELD_STANDIN": "1", "STANDIN_LS": held})
     assert device.processes[0].pid == 7
     with pytest.raises(DeviceError, match="failed"):
-        await read_devices(tool, {})
+        await read_devices(program, {})
     with pytest.raises(DeviceError, match="can not be started"):
         await read_devices(str(tmp_path / "none"))
 
 
-@pytest.mark.parametrize(("scenario", "passes"), [("", True), ("nan", False)])
-async def test_the_canary_runs_on_the_core_and_compares_its_sum(scenario: str, passes: bool, tmp_path: Path) -> None:
-    profiler = _tool(tmp_path, "neuron-profile")
+@pytest.mark.parametrize(("scenario", "said"), [("", ""), ("nan", "NRT 1003")])
+async def test_the_canary_runs_on_the_core_compares_its_sum_and_keeps_its_reason(
+    scenario: str, said: str, tmp_path: Path
+) -> None:
+    profiler = tool(tmp_path, "neuron-profile")
     compiled = NeffCache(tmp_path / "cache").put(
         "k", b'{"standin": 1, "inputs": ["a", "b"]}', route="test", compiler_version="2.21.0+standin"
     )
@@ -288,7 +284,8 @@ async def test_the_canary_runs_on_the_core_and_compares_its_sum(scenario: str, p
         named = {"ACCELD_STANDIN": "1", "STANDIN_SCENARIO": scenario}
         return await NeuronRunner.start(sys.executable, core=core.id, folder=folder, profiler=profiler, named=named)
 
-    assert await canary.passes(Core(0, 0, 0, 1), compiled, start) is passes
+    why = await canary.fails(Core(0, 0, 0, 1), compiled, start)
+    assert said in why and bool(why) is bool(said)
     assert "canary" in canary.kernel("nki", 2).text
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from acceld.devices.neuron.tools.monitor import Monitor, parse_monitor
 from acceld.errors import DeviceError
+from tests.standin_neuron.machine import tool
 
 STANDIN = Path(__file__).resolve().parents[3] / "standin_neuron"
 RUNTIME = {
@@ -75,9 +75,7 @@ def test_what_is_no_report_is_a_device_error(line: str) -> None:
 
 
 async def test_the_program_is_listened_to_and_each_rise_of_memory_errors_is_told_once(tmp_path: Path) -> None:
-    tool = tmp_path / "neuron-monitor"
-    tool.write_text(f"#!{sys.executable}\n{(STANDIN / 'bin' / 'neuron-monitor').read_text()}")
-    tool.chmod(0o755)
+    program = tool(tmp_path, "neuron-monitor")
     told: list[tuple[int, int]] = []
     heard = asyncio.Event()
 
@@ -85,7 +83,7 @@ async def test_the_program_is_listened_to_and_each_rise_of_memory_errors_is_told
         told.append((chip, more))
         heard.set()
 
-    monitor = Monitor(str(tool), on_errors, {"ACCELD_STANDIN": "1", "STANDIN_STATE": str(tmp_path)})
+    monitor = Monitor(program, on_errors, {"ACCELD_STANDIN": "1", "STANDIN_STATE": str(tmp_path)})
     await monitor.start()
     try:
         async with asyncio.timeout(20):

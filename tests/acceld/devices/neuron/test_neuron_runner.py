@@ -22,6 +22,7 @@ from acceld.devices.neuron.runtime.timing import Measurement, Round, choose, pro
 from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
 from acceld.model import Kernel, Source, Status
+from tests.standin_neuron.machine import tool
 
 STANDIN = Path(__file__).resolve().parents[3] / "standin_neuron"
 ADD = (Tensor("a", "float32", (2, 3)), Tensor("b", "float32", (2, 3)))
@@ -32,10 +33,7 @@ REQUEST = CompileRequest(Kernel("", "nki_legacy", "add"), ADD, "trn1", "2.21", "
 
 def _tool(folder: Path, name: str = "neuron-profile") -> str:
     folder.mkdir(exist_ok=True)
-    tool = folder / name
-    tool.write_text(f"#!{sys.executable}\n" + (STANDIN / "bin" / "neuron-profile").read_text())
-    tool.chmod(0o755)
-    return str(tool)
+    return tool(folder, "neuron-profile", called=name)
 
 
 def _compiled(tmp_path: Path, version: str = "2.21.0+standin") -> Compiled:
@@ -244,7 +242,7 @@ import asyncio, sys
 from pathlib import Path
 from acceld.devices.neuron.runtime.cache import Compiled
 from acceld.devices.neuron.runtime.requests import Tensor
-from acceld.devices.neuron.runtime.runner import NeuronRunner
+from acceld.devices.neuron.runtime.runner import NeuronRunner, size_of
 
 async def main(folder, profiler):
     named = {"ACCELD_STANDIN": "1", "STANDIN_SCENARIO": "hang"}

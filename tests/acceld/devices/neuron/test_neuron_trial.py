@@ -19,20 +19,13 @@ from acceld.devices.neuron.tools.toolchain import Toolchain, find_toolchain
 from acceld.errors import DeviceError
 from acceld.evaluate.simulated import simulator
 from acceld.nki.frontend.tracing import TensorSpec, trace
-from tests.standin_neuron.machine import stand_in_machine
+from tests.standin_neuron.machine import stand_in_machine, tool
 
 STANDIN = Path(__file__).resolve().parents[3] / "standin_neuron"
 
 
-def _tool(tmp_path: Path, name: str) -> str:
-    tool = tmp_path / name
-    tool.write_text(f"#!{sys.executable}\n{(STANDIN / 'bin' / name).read_text()}")
-    tool.chmod(0o755)
-    return str(tool)
-
-
 def _trial(tmp_path: Path, scenario: str = "") -> trial.Trial:
-    tools = Toolchain(sys.executable, sys.executable, _tool(tmp_path, "neuron-profile"), _tool(tmp_path, "neuron-ls"))
+    tools = Toolchain(sys.executable, sys.executable, tool(tmp_path, "neuron-profile"), tool(tmp_path, "neuron-ls"))
     named = {"ACCELD_STANDIN": "1", "PYTHONPATH": str(STANDIN / "legacy"), "STANDIN_SCENARIO": scenario}
     return trial.Trial(
         tools, api="nki_legacy", target="trn1", folder=tmp_path, named=named, device_pattern=str(tmp_path / "none*")

@@ -18,6 +18,7 @@ import pytest
 from acceld.devices.neuron.runtime.scripts import frames
 from acceld.devices.neuron.runtime.worker import SCRIPTS, Worker, environment
 from acceld.errors import DeadlineError, DeviceError
+from tests.standin_neuron.machine import tool
 
 
 def _old_pythons() -> list[str]:
@@ -150,15 +151,12 @@ def test_a_child_gets_nothing_of_the_daemons_environment(tmp_path: Path, monkeyp
 
 @old_python
 async def test_an_old_interpreter_without_numpy_runs_a_neff_through_the_profiler(python: str, tmp_path: Path) -> None:
-    source = STANDIN / "bin" / "neuron-profile"
-    tool = tmp_path / "neuron-profile"
-    tool.write_text(f"#!{sys.executable}\n{source.read_text()}")
-    tool.chmod(0o755)
+    profiler = tool(tmp_path, "neuron-profile")
     neff = tmp_path / "kernel.neff"
     neff.write_text('{"standin": 1, "inputs": ["a", "b"]}')
     named = {"ACCELD_STANDIN": "1", "NEURON_RT_VISIBLE_CORES": "0"}
     worker = await Worker.start(python, "runner.py", folder=tmp_path, named=named)
-    await worker.ask({"op": "hello", "profiler": str(tool), "runtime": "capture"}, deadline_s=20)
+    await worker.ask({"op": "hello", "profiler": profiler, "runtime": "capture"}, deadline_s=20)
     specs = [{"name": name, "dtype": "float32", "shape": [1], "nbytes": 4} for name in ("a", "b", "output_0")]
     load = {"op": "load", "neff": str(neff), "folder": str(tmp_path), "traces": str(tmp_path / "traces")}
     record, _ = await worker.ask({**load, "inputs": specs[:2], "outputs": specs[2:]}, deadline_s=20)

@@ -1,7 +1,10 @@
 """Stand-in for nki 0.6: no private class, a jitted kernel compiles and runs when it is called with numpy arrays."""
 
-import json
 import os
+import sys
+
+sys.path.append(os.path.abspath(__file__ + "/../../.."))
+import neff_file
 
 if os.environ.get("ACCELD_STANDIN") != "1":
     raise ImportError("a stand-in of the tests must not be used outside them")
@@ -25,10 +28,10 @@ class Jitted:
         from tests.standin_neuron.computed import program, target
 
         chip, lnc = target()
-        names = self.func.__code__.co_varnames[: len(arrays)]
         found = program(self.func, arrays, scalars, chip=chip, lnc=lnc)
-        with open(os.path.join(FOLDER, "kernel.neff"), "w") as file:
-            json.dump({"standin": 1, "inputs": list(names), "lnc": lnc, "program": found}, file)
+        inputs = [(name, one.nbytes) for name, one in zip(self.func.__code__.co_varnames, arrays)]  # noqa: B905
+        with open(os.path.join(FOLDER, "kernel.neff"), "wb") as file:
+            file.write(neff_file.pack(inputs, neff_file.outputs_of(found), lnc=lnc, program=found))
         raise RuntimeError("NeuronCore(s) not available - Requested:nc1-nc1 Available:0")
 
 

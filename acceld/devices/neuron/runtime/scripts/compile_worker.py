@@ -2,9 +2,10 @@
 
 One record in, one record out, then the process ends. Request: ``text``, ``filename``, ``closure``, ``entry``,
 ``api`` (``nki_legacy`` or ``nki``), ``grid``, ``lnc``, ``target``, ``flags``, ``arguments`` (name, dtype, shape),
-``scalars``, ``folder`` (empty, private) and ``device_pattern``. Reply: ``ok``, ``route``, ``api_version``,
-``compiler_version`` and the NEFF as bytes; or ``ok: false``, ``kind`` (``kernel``, ``missing``, ``protocol``,
-``devices``) and ``message``. A request ``{"op": "hello"}`` tells versions only.
+``scalars``, ``folder`` (empty, private), ``device_pattern`` and ``route`` (empty: the first there is). Reply: ``ok``,
+``route``, ``outputs`` (names, where the compiler tells), ``signatures``, versions and the NEFF as bytes; or ``ok: false``,
+``kind`` (``kernel``, ``missing``, ``route``, ``protocol``, ``devices``) and ``message``. A request ``{"op": "hello"}``
+tells versions only, ``{"op": "facilities"}`` what the system refuses.
 
 The kernel's own Python runs in this process, so nothing it answers is trusted further than a NEFF that is checked on
 data later. Devices are hidden first; where that is impossible and a device is visible, nothing is compiled.
@@ -13,15 +14,18 @@ data later. Devices are hidden first; where that is impossible and a device is v
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import confine  # type: ignore[import-not-found,unused-ignore]
+import facilities  # type: ignore[import-not-found,unused-ignore]
 import frames  # type: ignore[import-not-found,unused-ignore]
 
 NEFF = "kernel.neff"
@@ -29,6 +33,10 @@ NEFF = "kernel.neff"
 
 class MissingTool(Exception):
     """The interpreter lacks what a request needs."""
+
+
+class MissingRoute(Exception):
+    """This version of the compiler does not have a route."""
 
 
 def version_of(distribution: str) -> str:
@@ -105,99 +113,189 @@ def load(request: dict[str, Any], folder: Path) -> Any:
     return module
 
 
-def compile_legacy(request: dict[str, Any], function: Any, folder: Path) -> tuple[str, Path]:
-    """``neuronxcc.nki.baremetal`` with devices hidden: it writes the NEFF, then fails to run it."""
-    nki = importlib.import_module("neuronxcc.nki")
-    neff = folder / NEFF
-    artifacts = folder / "artifacts"
-    artifacts.mkdir()
-    kernel = nki.baremetal(
-        getattr(function, "func", function),
-        save_neff_name=str(neff),
-        additional_compile_opt=" ".join(request["flags"]),
-        artifacts_dir=str(artifacts),
-    )
-    if request["grid"]:
-        kernel = kernel[tuple(request["grid"])]
-    try:
-        kernel(*arrays(request["arguments"]), **request["scalars"])
-    except MissingTool:
-        raise
-    except Exception:  # running it on a machine without a core may fail; a NEFF that was written is all that is wanted
-        if not neff.is_file():
-            raise
-    return "neuronxcc.nki.baremetal", neff
+class Bench:
+    """What a route works with: the request, the kernel's function without its decorator, folders and arrays."""
+
+    def __init__(self, request: dict[str, Any], function: Any, folder: Path) -> None:
+        self.request, self.decorated, self.folder = request, function, folder
+        self.raw = getattr(function, "func", function)
+        self.artifacts = folder / "artifacts"
+        self.artifacts.mkdir(exist_ok=True)
+        self.inputs = arrays(request["arguments"])
+        self.outputs: list[str] = []
+        """Names of the outputs in the kernel's order, where the compiler tells."""
+
+    def neff(self, path: Any) -> Path:
+        """Return the NEFF that a route wrote: at its path, else the newest in the folder. FileNotFoundError without one."""
+        if Path(path).is_file():
+            return Path(path)
+        there = sorted(self.folder.rglob("*.neff"), key=lambda one: one.stat().st_mtime)
+        if not there:
+            raise FileNotFoundError(f"the route wrote no NEFF, neither {path} nor another")
+        return there[-1]
+
+    def written(self, call: Callable[[], Any], path: Path) -> Path:
+        """Call a kernel that compiles and then runs: with no core in sight it fails, and the NEFF is all that is wanted."""
+        try:
+            call()
+        except Exception:
+            if not path.is_file() or not path.stat().st_size:
+                raise
+        return self.neff(path)
 
 
-def compile_current(request: dict[str, Any], function: Any, folder: Path) -> tuple[str, Path]:
-    """The compiler's driver where this version has it, else the folder-of-artifacts form that is documented."""
-    artifacts = folder / "artifacts"
-    artifacts.mkdir(exist_ok=True)
-    raw = getattr(function, "func", function)
-    inputs = arrays(request["arguments"])
+def named(module: str, name: str) -> Any:
+    """Return a name of a module, and note its signature. MissingRoute where this version lacks one of the two."""
     try:
-        framework = importlib.import_module("nki.framework.compiled")
-    except ImportError:
-        framework = None
-    if framework is not None:
-        kernel = framework.CompileKernel(func=raw, artifacts_dir=str(artifacts), _enable_simulation=True)
-        kernel(*inputs, **request["scalars"])
-        return "nki.framework.compiled", artifacts / NEFF
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise MissingRoute(f"{module} has no {name} here: {error}") from error
+    SIGNATURES[f"{module}.{name}"] = signature_of(found)
+    return found
+
+
+def signature_of(function: Any) -> str:
+    """Return a callable's signature as text; empty where Python can not tell."""
     try:
-        frontend = importlib.import_module("nki.compiler.frontend")
-        driver = importlib.import_module("nki.compiler.ncc_driver")
-    except ImportError:
-        frontend = None
-    if frontend is not None:
-        named = {one["name"]: array for one, array in zip(request["arguments"], inputs)}  # noqa: B905
-        named.update(request["scalars"])
-        traced = frontend.ParserFrontend().compile(
-            raw, inputs=named, target=request["target"], lnc=request["lnc"], artifacts_dir=str(artifacts)
+        return str(inspect.signature(function))
+    except (TypeError, ValueError):
+        return ""
+
+
+def taken(function: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return those of the options that this version of a callable takes; all where Python can not tell."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return options
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return options
+    return {name: value for name, value in options.items() if name in parameters}
+
+
+def legacy(name: str) -> Callable[[Bench], Path]:
+    """Return a route through a decorator of ``neuronxcc.nki`` that writes the NEFF and then looks for a core."""
+
+    def compile_it(bench: Bench) -> Path:
+        request, neff = bench.request, bench.folder / NEFF
+        decorator = named("neuronxcc.nki", name)
+        options = {"artifacts_dir": str(bench.artifacts), "warmup": 1, "iters": 1}
+        kernel = decorator(
+            bench.raw,
+            save_neff_name=str(neff),
+            additional_compile_opt=" ".join(request["flags"]),
+            **taken(decorator, options),
         )
-        options = driver.CompileOptions(
-            target=request["target"],
-            lnc=request["lnc"],
-            output_path=str(artifacts / NEFF),
-            artifacts_dir=str(artifacts),
-            neuronx_cc_args=tuple(request["flags"]),
-        )
-        return "nki.compiler.frontend", Path(driver.CompiledKernel.from_frontend(traced, options).neff_path)
-    launched = function[request["lnc"]] if request["lnc"] > 1 else function
+        if request["grid"]:
+            kernel = kernel[tuple(request["grid"])]
+        return bench.written(lambda: kernel(*bench.inputs, **request["scalars"]), neff)
+
+    return compile_it
+
+
+def framework(bench: Bench) -> Path:
+    """The compile-only class of some versions; private, so its options are those that it takes."""
+    request = bench.request
+    make = named("nki.framework.compiled", "CompileKernel")
+    options = {"_enable_simulation": True, "target": request["target"], "platform_target": request["target"]}
+    options.update(lnc=request["lnc"], logical_nc_config=request["lnc"])
+    kernel = make(func=bench.raw, artifacts_dir=str(bench.artifacts), **taken(make, options))
+    kernel(*bench.inputs, **request["scalars"])
+    return bench.neff(bench.artifacts / NEFF)
+
+
+def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
+    """Return the route through the compiler's frontend and driver, with or without the backend's own optimizations."""
+
+    def compile_it(bench: Bench) -> Path:
+        request = bench.request
+        parser = named("nki.compiler.frontend", "ParserFrontend")()
+        make_options = named("nki.compiler.ncc_driver", "CompileOptions")
+        kernel_class = named("nki.compiler.ncc_driver", "CompiledKernel")
+        inputs = {one["name"]: array for one, array in zip(request["arguments"], bench.inputs)}  # noqa: B905
+        inputs.update(request["scalars"])
+        where = {"target": request["target"], "lnc": request["lnc"], "artifacts_dir": str(bench.artifacts)}
+        traced = parser.compile(bench.raw, inputs=inputs, **taken(parser.compile, where))
+        where.update(output_path=str(bench.artifacts / NEFF), neuronx_cc_args=tuple(request["flags"]))
+        options = make_options(**taken(make_options, where))
+        if disabled:
+            if not hasattr(options, "disable_backend_optimizations"):
+                raise MissingRoute("CompileOptions has no disable_backend_optimizations here")
+            options = options.disable_backend_optimizations() or options
+        kernel = kernel_class.from_frontend(traced, options)
+        bench.outputs = [str(getattr(one, "name", "")) for one in getattr(kernel, "output_specs", None) or ()]
+        return bench.neff(getattr(kernel, "neff_path", bench.artifacts / NEFF))
+
+    return compile_it
+
+
+def jitted(bench: Bench) -> Path:
+    """The documented call with numpy arrays: it compiles into the folder of artifacts, then looks for a core."""
+    request, function = bench.request, bench.decorated
+    SIGNATURES["nki.jit"] = signature_of(getattr(importlib.import_module("nki"), "jit", None))
+    launched = function[request["lnc"]] if request["lnc"] > 1 and hasattr(function, "__getitem__") else function
     neff = Path(os.environ["NKI_ARTIFACTS_DIR"]) / NEFF
-    try:
-        launched(*inputs, **request["scalars"])
-    except Exception:  # running it on a machine without a core may fail; a NEFF that was written is all that is wanted
-        if not neff.is_file():
-            raise
-    return "nki.jit with NKI_ARTIFACTS_DIR", neff
+    return bench.written(lambda: launched(*bench.inputs, **request["scalars"]), neff)
+
+
+ROUTES: dict[str, dict[str, Callable[[Bench], Path]]] = {
+    "nki_legacy": {
+        "neuronxcc.nki.baremetal": legacy("baremetal"),
+        "neuronxcc.nki.benchmark": legacy("benchmark"),
+    },
+    "nki": {
+        "nki.framework.compiled": framework,
+        "nki.compiler.frontend": frontend(disabled=False),
+        "nki.compiler.frontend, backend optimizations disabled": frontend(disabled=True),
+        "nki.jit with NKI_ARTIFACTS_DIR": jitted,
+    },
+}
+"""By API, the ways to a NEFF in the order they are tried. Those of ``nki`` other than its jit are not public."""
+SIGNATURES: dict[str, str] = {}
+"""Signatures of what was called, by name."""
+
+
+def compiled(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], bytes]:
+    """Compile by the route that is named, else by the first that this version has. MissingTool where it has none."""
+    function = find_entry(load(request, folder), request["entry"])
+    routes = ROUTES[request["api"]]
+    missing = []
+    for name in [request["route"]] if request.get("route") else list(routes):
+        try:
+            bench = Bench(request, function, folder)
+            path = routes[name](bench)
+        except MissingRoute as error:
+            missing.append(f"{name}: {error}")
+            continue
+        return dict(hello(), route=name, signatures=SIGNATURES, outputs=bench.outputs), path.read_bytes()
+    raise MissingRoute("; ".join(missing))
 
 
 def answer(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Reply to one request."""
     if request.get("op") == "hello":
         return hello(), b""
+    if request.get("op") == "facilities":
+        return {"ok": True, "refused": facilities.refused()}, b""
     if request.get("op") != "compile":
         return {"ok": False, "kind": "protocol", "message": "unknown request {!r}".format(request.get("op"))}, b""
     visible = confine.hide(request["device_pattern"])
     if visible:
         text = "devices can not be hidden from the compiler: {}".format(", ".join(visible))
         return {"ok": False, "kind": "devices", "message": text}, b""
-    folder = Path(request["folder"])
     package = "neuronxcc.nki" if request["api"] == "nki_legacy" else "nki"
     try:
         importlib.import_module(package)
     except ImportError as error:
         return {"ok": False, "kind": "missing", "message": f"{package} can not be imported: {error}"}, b""
     try:
-        function = find_entry(load(request, folder), request["entry"])
-        compile_it = compile_legacy if request["api"] == "nki_legacy" else compile_current
-        route, neff = compile_it(request, function, folder)
-        data = neff.read_bytes()
-    except MissingTool as error:
-        return {"ok": False, "kind": "missing", "message": str(error)}, b""
+        return compiled(request, Path(request["folder"]))
+    except (MissingTool, MissingRoute) as error:
+        kind = "route" if isinstance(error, MissingRoute) else "missing"
+        return {"ok": False, "kind": kind, "message": str(error), "signatures": SIGNATURES}, b""
     except (Exception, SystemExit):  # noqa: BLE001 whatever the kernel's own Python raises is the kernel's failure
-        return {"ok": False, "kind": "kernel", "message": traceback.format_exc()[-20000:]}, b""
-    return dict(hello(), route=route), data
+        text = traceback.format_exc()[-20000:]
+        return {"ok": False, "kind": "kernel", "message": text, "signatures": SIGNATURES}, b""
 
 
 def main() -> None:

@@ -10,9 +10,11 @@ Records in, records out, until ``close`` or the pipe's end. Operations:
 
 All but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can alternate.
 
-An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``, ``protocol``, ``proof``, or ``shape``: outputs that are
-not those asked for) and ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by ctypes; the profiler times), ``capture`` (neuron-explorer or
-neuron-profile, which load and run the NEFF themselves). ``nki.baremetal`` is none of them: it would bring the candidate's Python next to the data.
+Every answer may have ``told``, what tools said besides. An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``,
+``protocol``, ``proof``, ``profiler``: the tool itself failed, or ``shape``: tensors that are not those of the kernel) and
+``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by ctypes; the profiler times),
+``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF themselves). ``nki.baremetal`` is none of
+them: it would bring the candidate's Python next to the data.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import confine  # type: ignore[import-not-found,unused-ignore]
 import frames  # type: ignore[import-not-found,unused-ignore]
 import libnrt  # type: ignore[import-not-found,unused-ignore]
+import neff as neff_file  # type: ignore[import-not-found,unused-ignore]
 
 SAVED = re.compile(r'saved output "(?P<name>[^"]*)" as "(?P<file>[^"]*)"')
 DEVICE_RESOLUTION_US = 0.001
@@ -55,8 +58,18 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
     return parts
 
 
+NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
+"""Marks a failure that the runtime below a tool reported; without it the tool itself failed."""
+SAID: list[str] = []
+"""What tools said since the last answer, besides what was asked of them."""
+_SAID_CHARACTERS = 4000
+
+
 def call(command: list[str], folder: str) -> str:
-    """Return a tool's output. RunnerError with the end of its complaint where it fails."""
+    """Return all that a tool printed, on either stream. RunnerError with the end of it where it fails.
+
+    Its kind is ``nrt`` where the runtime reported a failure, else ``profiler``.
+    """
     me = os.getpid()
     # The tool holds the core: it must not outlive this process, however that ends.
     done = subprocess.run(
@@ -68,10 +81,40 @@ def call(command: list[str], folder: str) -> str:
         check=False,
         preexec_fn=lambda: confine.end_with_parent(me),
     )
+    said = done.stdout + done.stderr
+    name = f"{os.path.basename(command[0])} {command[1]}"
     if done.returncode != 0:
-        complaint = (done.stderr or done.stdout)[-4000:]
-        raise RunnerError("nrt", f"{os.path.basename(command[0])} {command[1]}: {complaint}")
-    return done.stdout
+        kind = "nrt" if NRT.search(said) or done.returncode < 0 else "profiler"
+        text = said[-_SAID_CHARACTERS:].strip() or f"it said nothing and ended with {done.returncode}"
+        raise RunnerError(kind, f"{name}: {text}")
+    if (command[1] != "view" and said.strip()) or done.stderr.strip():
+        SAID.append(f"{name}: {said[-_SAID_CHARACTERS:].strip()}")
+    return said
+
+
+def names_in(told: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
+    """Return the NEFF's names of the kernel's tensors. RunnerError, with both lists, where they do not fit."""
+    try:
+        names: list[str] = neff_file.pair(wanted, told, what)
+    except ValueError as error:
+        raise RunnerError("shape", str(error)) from error
+    own = [one["name"] for one in wanted]
+    if names != own:
+        SAID.append(f"{what}: the kernel's {own} are {names} in the NEFF")
+    return names
+
+
+def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
+    """Return names and bytes of what a model tells of its tensors: records with ``size``, or names alone.
+
+    What it does not tell is taken from ``known``, the sizes that the NEFF names.
+    """
+    told = []
+    for name in info:
+        one = info[name] if isinstance(info, dict) else None
+        size = one.get("size") if isinstance(one, dict) else getattr(one, "size", None)
+        told.append((str(name), size if isinstance(size, int) else known.get(str(name), -1)))
+    return told
 
 
 def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
@@ -90,8 +133,12 @@ class CaptureRuntime:
     def load(self, request: dict[str, Any]) -> None:
         """Remember what to run; the tool loads it at each capture."""
         self.neff = request["neff"]
-        self.outputs = request["outputs"]
+        self.outputs, self.neff_outputs = request["outputs"], request["neff_outputs"]
         self.input_specs = request["inputs"]
+        told = request["neff_inputs"]
+        self.input_names = (
+            names_in(told, self.input_specs, "inputs") if told else [one["name"] for one in self.input_specs]
+        )
         self.folder = Path(request["folder"])
         self.traces = Path(request["traces"])
         self.traces.mkdir(parents=True, exist_ok=True)
@@ -104,21 +151,21 @@ class CaptureRuntime:
 
     def run(self, data: bytes) -> bytes:
         """One execution on given inputs."""
-        for number, (spec, part) in enumerate(zip(self.input_specs, split(data, self.input_specs))):  # noqa: B905
-            self.give(number, spec["name"], part)
+        for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905
+            self.give(number, name, part)
         told = self._capture(self.folder / "check.ntff", "--save-output")
-        saved = {match["name"]: match["file"] for match in SAVED.finditer(told)}
-        results = []
-        for spec in self.outputs:
-            if spec["name"] not in saved:
-                raise RunnerError("shape", f"{self.name} saved no output {spec['name']!r}; it told of {sorted(saved)}")
-            result = (self.folder / saved[spec["name"]]).read_bytes()
-            if len(result) != spec["nbytes"]:
-                raise RunnerError("shape", f"output {spec['name']} has {len(result)} bytes, not {spec['nbytes']}")
-            results.append(result)
-        for file in saved.values():
-            (self.folder / file).unlink()
-        return b"".join(results)
+        saved = {match["name"]: self.folder / match["file"] for match in SAVED.finditer(told)}
+        ordered = [name for name, _ in self.neff_outputs if name in saved]
+        ordered += [name for name in saved if name not in ordered]
+        try:
+            names = names_in([(name, saved[name].stat().st_size) for name in ordered], self.outputs, "outputs")
+            return b"".join(saved[name].read_bytes() for name in names)
+        except FileNotFoundError as error:
+            raise RunnerError("profiler", f"{self.name} told of an output that is not there: {error}") from error
+        finally:
+            for file in saved.values():
+                if file.exists():
+                    file.unlink()
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
         """Executions in one load; a trace of each after the warm-ups."""
@@ -157,30 +204,29 @@ class PythonRuntime:
         self.traces = Path(request["traces"])
         self.traces.mkdir(parents=True, exist_ok=True)
         self.model = self.model_class.load_from_neff(request["neff"], core_id=0)
-        expected = {spec["name"] for spec in self.input_specs}
-        if set(self.model.input_tensors_info) != expected:
-            names = sorted(self.model.input_tensors_info)
-            raise RunnerError("protocol", f"the NEFF takes {names}, the kernel {sorted(expected)}")
+        known = dict((*request["neff_inputs"], *request["neff_outputs"]))
+        told = sizes_of(self.model.input_tensors_info, known)
+        own = [(one["name"], one["nbytes"]) for one in self.input_specs]
+        if any(size < 0 for _, size in told) and sorted(name for name, _ in told) == sorted(name for name, _ in own):
+            told = own
+        self.input_names = names_in(told, self.input_specs, "inputs")
+        self.known = known
+        self.output_order = [name for name, _ in request["neff_outputs"]]
 
     def run(self, data: bytes) -> bytes:
         """One execution on given inputs."""
         import numpy
 
         self.arguments = {}
-        for spec, part in zip(self.input_specs, split(data, self.input_specs)):  # noqa: B905
+        for name, spec, part in zip(self.input_names, self.input_specs, split(data, self.input_specs)):  # noqa: B905
             array = numpy.frombuffer(part, dtype=_dtype(spec["dtype"])).reshape(spec["shape"])
-            self.arguments[spec["name"]] = self.tensor_class.from_numpy(array, spec["name"], 0)
+            self.arguments[name] = self.tensor_class.from_numpy(array, name, 0)
         results = self.model(inputs=self.arguments)
-        parts = []
-        for number, spec in enumerate(self.outputs):
-            name = spec["name"] if spec["name"] in results else f"output_{number}"
-            if name not in results:
-                raise RunnerError("shape", f"the NEFF returned {sorted(results)}, not {spec['name']!r}")
-            part = numpy.ascontiguousarray(results[name].numpy()).tobytes()
-            if len(part) != spec["nbytes"]:
-                raise RunnerError("shape", f"output {spec['name']} has {len(part)} bytes, not {spec['nbytes']}")
-            parts.append(part)
-        return b"".join(parts)
+        ordered = [name for name in self.output_order if name in results]
+        ordered += [name for name in results if name not in ordered]
+        parts = {name: numpy.ascontiguousarray(results[name].numpy()).tobytes() for name in ordered}
+        names = names_in([(name, len(parts[name])) for name in ordered], self.outputs, "outputs")
+        return b"".join(parts[name] for name in names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
         """The device's own time stamps of each execution, and one trace as proof and for its counters."""
@@ -189,7 +235,12 @@ class PythonRuntime:
         self.model(inputs=self.arguments, save_trace=True, ntff_name=str(trace))
         if not trace.is_file() or not trace.stat().st_size:
             raise RunnerError("proof", f"{self.name} wrote no trace of an execution")
-        summary = view(self.profiler, self.neff, trace, self.folder) if self.profiler else ""
+        try:
+            summary = view(self.profiler, self.neff, trace, self.folder) if self.profiler else ""
+        except RunnerError as error:
+            # The times are the device's own: they stand without the profiler's counters.
+            summary = ""
+            SAID.append(f"the profiler failed, so there are no counters: {error}")
         return {
             "summary": summary,
             "samples_us": [1000.0 * ms for ms in result.durations_ms],
@@ -212,32 +263,23 @@ class LibraryRuntime:
         self.input_specs, self.outputs = request["inputs"], request["outputs"]
         self.folder = Path(request["folder"])
         self.neff = libnrt.LoadedNeff(self.library, Path(request["neff"]).read_bytes())
-        expected = {spec["name"]: spec["nbytes"] for spec in self.input_specs}
-        found = {name: self.neff.size(name) for name in self.neff.inputs}
-        if found != expected:
-            raise RunnerError("protocol", f"the NEFF takes {found} (bytes), the kernel {expected}")
+        inputs, outputs = ([(n, self.neff.size(n)) for n in names] for names in (self.neff.inputs, self.neff.outputs))
+        self.input_names = names_in(inputs, self.input_specs, "inputs")
+        self.output_names = names_in(outputs, self.outputs, "outputs")
         if self.clock is not None:
             self.clock.load(request)
 
     def run(self, data: bytes) -> bytes:
         """One execution on given inputs; outputs are zeros before it."""
         parts = split(data, self.input_specs)
-        for number, (spec, part) in enumerate(zip(self.input_specs, parts)):  # noqa: B905
-            self.neff.write(spec["name"], part)
+        for number, (name, part) in enumerate(zip(self.input_names, parts)):  # noqa: B905
+            self.neff.write(name, part)
             if self.clock is not None:
-                self.clock.give(number, spec["name"], part)
+                self.clock.give(number, name, part)
         for name in self.neff.outputs:
             self.neff.write(name, bytes(self.neff.size(name)))
         self.neff.execute()
-        results = []
-        for spec in self.outputs:
-            if spec["name"] not in self.neff.outputs:
-                raise RunnerError("shape", f"the NEFF has outputs {self.neff.outputs}, not {spec['name']!r}")
-            result = self.neff.read(spec["name"])
-            if len(result) != spec["nbytes"]:
-                raise RunnerError("shape", f"output {spec['name']} has {len(result)} bytes, not {spec['nbytes']}")
-            results.append(result)
-        return b"".join(results)
+        return b"".join(self.neff.read(name) for name in self.output_names)
 
     def time(self, warmups: int, iterations: int) -> dict[str, Any]:
         """The profiler's times of executions of its own on the same inputs."""
@@ -307,8 +349,11 @@ class Runner:
         if operation == "load":
             Path(request["folder"]).mkdir(parents=True, exist_ok=True)
             self.slots.pop(slot, None)
+            facts = neff_file.facts_of(Path(request["neff"]).read_bytes())
+            order = {name: place for place, name in enumerate(request.get("output_names", ()))}
+            outputs = sorted(facts.outputs, key=lambda one: order.get(one[0], len(order)))
             runtime = find_runtime(*self.wanted)
-            runtime.load(request)
+            runtime.load(dict(request, neff_inputs=list(facts.inputs), neff_outputs=outputs))
             self.slots[slot] = runtime
             return {}, b""
         if slot not in self.slots:
@@ -330,8 +375,9 @@ def main() -> None:
         if got is None or got[0].get("op") == "close":
             return
         try:
+            SAID.clear()
             record, data = runner.answer(*got)
-            record = dict(record, ok=True)
+            record = dict(record, ok=True, told=list(SAID))
         except RunnerError as error:
             record, data = {"ok": False, "kind": error.kind, "message": str(error)}, b""
         except Exception as error:  # noqa: BLE001 nrtpy's errors carry the NRT status in their text; the caller reads it

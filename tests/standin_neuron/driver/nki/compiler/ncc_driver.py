@@ -1,6 +1,6 @@
 """Stand-in for the driver of nki 0.4; the LNC of kernel and compiler must match."""
 
-import json
+import neff_file
 
 
 class CompileOptions:
@@ -18,9 +18,9 @@ class CompiledKernel:
         """Compile what the frontend found."""
         if (traced.target, traced.lnc) != (options.target, options.lnc):
             raise RuntimeError("NCC_EVRF066: LNC mismatch")
-        record = {"standin": 1, "inputs": traced.inputs, "lnc": options.lnc}
-        with open(options.output_path, "w") as file:
-            json.dump(record if traced.program is None else {**record, "program": traced.program}, file)
+        more = {} if traced.program is None else {"program": traced.program}
+        with open(options.output_path, "wb") as file:
+            file.write(neff_file.pack(traced.inputs, traced.outputs, lnc=options.lnc, **more))
         made = cls()
         made.neff_path = options.output_path
         return made

@@ -1,9 +1,12 @@
 """Stand-in for neuronxcc.nki: ``jit`` and ``baremetal`` as documented, nothing else."""
 
 import glob
-import json
 import os
 import stat
+import sys
+
+sys.path.append(os.path.abspath(__file__ + "/../../../.."))
+import neff_file
 
 if os.environ.get("ACCELD_STANDIN") != "1":
     raise ImportError("a stand-in of the tests must not be used outside them")
@@ -63,10 +66,14 @@ class baremetal:
             record["program"] = program(
                 self.kernel, arrays, scalars, chip=chip, lnc=lnc, grid=self.grid, api="nki_legacy"
             )
+            outputs = neff_file.outputs_of(record["program"])
         else:
-            record["shape"] = list(self.kernel(*arrays, **scalars).shape)
-        with open(self.neff, "w") as file:
-            json.dump({"standin": 1, "inputs": list(names[: len(arrays)]), **record}, file)
+            lnc = 1
+            outputs = [("output_0", self.kernel(*arrays, **scalars).nbytes)]
+        inputs = [(name, one.nbytes) for name, one in zip(names, arrays)]  # noqa: B905
+        neff = neff_file.pack(inputs, outputs, lnc=lnc, **record)
+        with open(self.neff, "wb") as file:
+            file.write(neff)
         for device in glob.glob(os.environ.get("STANDIN_DEVICES", "")):
             if stat.S_ISREG(os.stat(device).st_mode):
                 with open(device, "w") as file:

@@ -1,0 +1,77 @@
+"""Keep what was learned of this machine: cores that disturb each other, and what works with a toolchain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from acceld.devices.neuron.runtime.compiler import CompileJail, Versions
+from acceld.devices.neuron.runtime.cores import Isolation
+
+DEFAULT = Isolation.PAIR
+"""Until interference was measured: the two cores that share an HBM stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a known-good kernel compiled with: its jail, its route, and the signatures of what was called."""
+
+    jail: CompileJail
+    route: str
+    signatures: Mapping[str, str] = field(default_factory=dict)
+
+
+def toolchain_key(python: str, versions: Versions) -> str:
+    """Return the name of a toolchain: its interpreter and the versions in it."""
+    return f"{python}: neuronx-cc {versions.compiler}, nki {versions.nki or 'none'}"
+
+
+def toolchain_of(state_folder: Path, key: str) -> Learned | None:
+    """Return what was learned of a toolchain; None where nothing was."""
+    try:
+        told = _read(state_folder, "toolchains")[key]
+        return Learned(CompileJail(told["jail"]), str(told["route"]), dict(told["signatures"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def keep_toolchain(state_folder: Path, key: str, learned: Learned) -> Path:
+    """Write what was learned of a toolchain."""
+    return _write(state_folder, "toolchains", {**_read(state_folder, "toolchains"), key: asdict(learned)})
+
+
+def isolation_of(state_folder: Path) -> Isolation:
+    """Return the isolation group that was learned, else the default."""
+    try:
+        return Isolation(_read(state_folder, "interference")["isolation"])
+    except (ValueError, KeyError, TypeError):
+        return DEFAULT
+
+
+def keep_isolation(state_folder: Path, isolation: Isolation, slowdown: dict[str, float]) -> Path:
+    """Write what was learned; ``slowdown`` is the ratio of busy to quiet latency by kind of neighbor."""
+    return _write(state_folder, "interference", {"isolation": isolation.value, "slowdown": slowdown})
+
+
+def _read(state_folder: Path, name: str) -> dict[str, Any]:
+    try:
+        told = json.loads(_file(state_folder, name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _write(state_folder: Path, name: str, content: Mapping[str, object]) -> Path:
+    path = _file(state_folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def _file(state_folder: Path, name: str) -> Path:
+    return state_folder / "neuron" / f"{name}.json"

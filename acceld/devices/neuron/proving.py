@@ -1,0 +1,198 @@
+"""Find how a toolchain compiles here: the strictest jail and the first route by which a known-good kernel works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from acceld.devices.neuron.learned import Learned, keep_toolchain, toolchain_key, toolchain_of
+from acceld.devices.neuron.runtime.cache import Compiled
+from acceld.devices.neuron.runtime.compiler import (
+    CompileJail,
+    MissingRouteError,
+    NeuronCompiler,
+    NoCompilerError,
+    Versions,
+)
+from acceld.devices.neuron.runtime.requests import ROUTES, CompileRequest
+from acceld.devices.neuron.runtime.scripts.facilities import missing_in
+from acceld.errors import AcceldError, DeviceError
+from acceld.evaluate.case import Failed
+
+JailName = Literal["auto", "strict", "wide", "off"]
+RUNGS: Mapping[str, tuple[CompileJail, ...]] = {
+    "auto": (CompileJail.STRICT, CompileJail.WIDE),
+    "strict": (CompileJail.STRICT,),
+    "wide": (CompileJail.WIDE,),
+    "off": (CompileJail.STRICT, CompileJail.WIDE, CompileJail.OFF),
+}
+"""Jails that each value of ``devices.compile_jail`` allows, the strictest first."""
+CANARY_S = 180.0
+"""Deadline of compiling a known-good kernel: one that waits for a lock it can not have would wait for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try to compile a known-good kernel: why it did not work, empty where it did."""
+
+    jail: CompileJail
+    route: str
+    seconds: float
+    failure: str = ""
+    missing: str = ""
+    """What the jail refuses that the failure tells of."""
+    absent: bool = False
+    """This version of the compiler does not have the route."""
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        line = self.failure.strip().splitlines()[-1:] or ["it works"]
+        missing = f" (refused there: {self.missing})" if self.missing else ""
+        return f"{self.jail}, {self.route}: {line[0][:300]}{missing}"
+
+
+Accept = Callable[[Compiled], Awaitable[str]]
+"""Tries a compiled known-good kernel; returns why it does not work, empty where it does."""
+
+
+async def prove(
+    compiler: NeuronCompiler,
+    request: Callable[[Versions], CompileRequest],
+    accept: Accept,
+    *,
+    wanted: JailName,
+    state_folder: Path,
+) -> Versions:
+    """Set the compiler's jail and route to those by which a known-good kernel works, and remember them.
+
+    DeviceError that names each try, and what the jail refused, where none works.
+    """
+    rungs = [jail for jail in RUNGS[wanted] if jail in compiler.exchanges]
+    if not rungs:
+        raise DeviceError(
+            f"devices.compile_jail = {wanted!r} is not to be had here",
+            hint="`acceld doctor` shows the sandbox's level; a wide jail needs namespaces (L3)",
+        )
+    attempts: list[Attempt] = []
+    for jail in rungs:
+        compiler.jail = jail
+        try:
+            versions = await compiler.versions()
+        except NoCompilerError:
+            raise
+        except AcceldError as error:
+            attempts.append(Attempt(jail, "start", 0.0, error.message, missing_in(error.message)))
+            continue
+        key = toolchain_key(compiler.python, versions)
+        known = toolchain_of(state_folder, key)
+        if known is not None and known.jail in rungs:
+            compiler.jail, compiler.route = known.jail, known.route
+            if not (await attempt(compiler, request(versions), accept, anew=False)).failure:
+                return versions
+            compiler.jail = jail
+        ran = False
+        for route in ROUTES[request(versions).kernel.api]:
+            compiler.route = route
+            tried = await attempt(compiler, request(versions), accept)
+            attempts.append(tried)
+            if not tried.failure:
+                keep_toolchain(state_folder, key, Learned(jail, route, dict(compiler.signatures)))
+                return versions
+            ran = ran or tried.failure.startswith(RAN)
+        if ran:
+            break
+    raise await _nothing_works(compiler, request, attempts, outside=CompileJail.OFF not in rungs)
+
+
+RAN = "it compiles; "
+"""Begins the failure of a kernel that compiled and then did not work: another jail would not help."""
+
+
+async def attempt(
+    compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
+) -> Attempt:
+    """Compile by the compiler's jail and route, and try the result."""
+    jail, route, began = compiler.jail, compiler.route, time.monotonic()
+    try:
+        found = await (compiler.compile_anew(request, deadline_s=CANARY_S) if anew else compiler.compile(request))
+        failure = (found.log or found.failure.message) if isinstance(found, Failed) else ""
+    except MissingRouteError as error:
+        return Attempt(jail, route, time.monotonic() - began, error.message, absent=True)
+    except AcceldError as error:
+        found, failure = None, error.message
+    seconds = time.monotonic() - began
+    if isinstance(found, Compiled) and accept is not None:
+        try:
+            reason = await accept(found)
+        except DeviceError as error:
+            reason = error.message
+        failure = f"{RAN}{reason}" if reason else ""
+    missing = missing_in(failure) if failure and jail is not CompileJail.OFF else ""
+    return Attempt(jail, route, seconds, failure, missing)
+
+
+async def widened(compiler: NeuronCompiler, request: CompileRequest, *, wanted: JailName) -> Compiled | Failed:
+    """Compile; what a person vouches for once more in a wide jail where the strict one may be at fault.
+
+    Where that works the compiler keeps to the wide jail.
+    """
+    found = await compiler.compile(request)
+    may = CompileJail.WIDE in RUNGS[wanted] and CompileJail.WIDE in compiler.exchanges
+    if not (isinstance(found, Failed) and request.kernel.trusted and may and compiler.jail is CompileJail.STRICT):
+        return found
+    if not missing_in(found.log or found.failure.message):
+        return found
+    compiler.jail = CompileJail.WIDE
+    again = await compiler.compile(request)
+    if isinstance(again, Failed):
+        compiler.jail = CompileJail.STRICT
+        return found
+    return again
+
+
+async def _nothing_works(
+    compiler: NeuronCompiler,
+    request: Callable[[Versions], CompileRequest],
+    attempts: list[Attempt],
+    *,
+    outside: bool,
+) -> DeviceError:
+    """Return the error that tells a jail at fault from a toolchain at fault: the kernel is ours, so it may be compiled outside."""
+    there = [one for one in attempts if not one.absent] or attempts
+    told = "; ".join(one.text for one in there)
+    if any(one.failure.startswith(RAN) for one in attempts):
+        return DeviceError(f"a known-good kernel does not work here: {told}", hint=REPORT)
+    if not outside:
+        return DeviceError(f"a known-good kernel does not compile here: {told}", hint=REPORT)
+    refused: list[str] = []
+    for jail in dict.fromkeys(one.jail for one in attempts):
+        compiler.jail = jail
+        try:
+            refused += [name for name in await compiler.refused() if name not in refused]
+        except AcceldError as error:
+            refused.append(f"the jail itself ({error.message})")
+    compiler.jail = CompileJail.OFF
+    try:
+        versions = await compiler.versions()
+        for route in dict.fromkeys(one.route for one in there if one.route != "start") or ("",):
+            compiler.route = route
+            tried = await attempt(compiler, request(versions), None)
+            if not tried.failure:
+                break
+    except AcceldError as error:
+        tried = Attempt(CompileJail.OFF, "start", 0.0, error.message)
+    if tried.failure:
+        return DeviceError(f"a known-good kernel does not compile here: {told}; {tried.text}", hint=REPORT)
+    return DeviceError(
+        f"a known-good kernel does not compile in acceld's sandbox, outside of it it does: {told}. "
+        f"Refused there: {', '.join(refused) or 'nothing that acceld asked for'}",
+        hint='devices.compile_jail = "off" compiles candidates without a jail, as your user: their Python can then read '
+        "your files. `acceld doctor --neuron` writes a report to send",
+    )
+
+
+REPORT = "`acceld doctor --neuron` tries each step and writes a report to send"

@@ -1,0 +1,79 @@
+"""Read what a NEFF says of itself: its logical core size and the names and sizes of its inputs and outputs.
+
+Layout as AWS documents it ("Work with NEFF files"): a header of 1024 bytes, then a tarball with a folder a subgraph,
+whose ``def.json`` lists variables. Python >= 3.8; standard library only.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tarfile
+from typing import Any, NamedTuple
+
+HEADER_BYTES = 1024
+HEADER = struct.Struct("<QQQQQ128sI32s16s256sI64sQI468x")
+"""Package version, bytes of header and data, version, build, cores, hash, id, name, cores asked for, cores a node,
+features, LNC."""
+_MAX_DEFINITION = 64 << 20
+
+
+class Facts(NamedTuple):
+    """What a NEFF says. ``lnc`` is 0 where it says none; tensors are names and bytes in the order of their ids."""
+
+    lnc: int
+    inputs: tuple[tuple[str, int], ...]
+    outputs: tuple[tuple[str, int], ...]
+
+
+NOTHING = Facts(0, (), ())
+
+
+def facts_of(data: bytes) -> Facts:
+    """Return what a NEFF says of itself; :data:`NOTHING` where it does not have the documented layout."""
+    if len(data) < HEADER_BYTES:
+        return NOTHING
+    fields = HEADER.unpack(data[:HEADER_BYTES])
+    if fields[1] != HEADER_BYTES:
+        return NOTHING
+    lnc = fields[-1]
+    try:
+        variables = _variables(data[HEADER_BYTES:])
+        told = sorted(variables.items(), key=lambda item: int(item[1]["var_id"]))
+        inputs = tuple((name, int(one["size"])) for name, one in told if one.get("type") == "input")
+        outputs = tuple((name, int(one["size"])) for name, one in told if one.get("type") == "output")
+    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
+        return Facts(lnc, (), ())
+    return Facts(lnc, inputs, outputs)
+
+
+def _variables(data: bytes) -> dict[str, Any]:
+    """Return the variables of the first subgraph by name."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        for member in archive:
+            if member.name.lstrip("./") == "sg00/def.json" and member.size <= _MAX_DEFINITION:
+                file = archive.extractfile(member)
+                return json.loads(file.read())["var"] if file is not None else {}
+    return {}
+
+
+def pair(wanted: list[dict[str, Any]], told: list[tuple[str, int]], what: str) -> list[str]:
+    """Return the NEFF's name of each tensor of the kernel, by name where all agree, else by order and size.
+
+    ValueError, with both lists, where neither fits. ``wanted`` holds name, nbytes, dtype and shape; ``told`` names and bytes.
+    """
+    sizes = dict(told)
+    if len(wanted) == len(told) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):
+        return [one["name"] for one in wanted]
+    if [one["nbytes"] for one in wanted] == [size for _, size in told]:
+        return [name for name, _ in told]
+    by_size: dict[int, list[str]] = {}
+    for name, size in told:
+        by_size.setdefault(size, []).append(name)
+    alone = all(len(names) == 1 for names in by_size.values())
+    if alone and sorted(sizes.values()) == sorted(one["nbytes"] for one in wanted):
+        return [by_size[one["nbytes"]][0] for one in wanted]
+    mine = ", ".join("{} {}{} of {} bytes".format(o["name"], o["dtype"], o["shape"], o["nbytes"]) for o in wanted)
+    theirs = ", ".join(f"{name} of {size} bytes" for name, size in told) or "none"
+    raise ValueError(f"{what} do not fit: the kernel has {mine}; the NEFF has {theirs}")

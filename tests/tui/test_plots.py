@@ -1,0 +1,73 @@
+"""Plots are folds of a run."""
+
+from __future__ import annotations
+
+import pytest
+from rich.style import Style
+
+from acceld.tui.palette import Palette
+from acceld.tui.plots import PLOTS, candidates, over_dollars, over_iterations, over_seconds, roofline
+from acceld.tui.state import Roof, RunView
+from acceld.tui.widgets.code import diff_lines
+from tests.tui.scene import events_of
+
+
+def a_run() -> RunView:
+    run = RunView(1)
+    for event in events_of():
+        run.apply(event)
+    return run
+
+
+def test_the_best_so_far_never_falls_and_ends_at_the_best() -> None:
+    run = a_run()
+    assert run.best is not None and run.baseline_us
+    for plot in (over_iterations(run, None), over_seconds(run, None), over_dollars(run, None)):
+        (series,) = plot.series
+        assert list(series.y) == sorted(series.y)
+        assert list(series.x) == sorted(series.x)
+        assert series.y[-1] == pytest.approx(run.baseline_us / run.best.latency_us)
+
+
+def test_every_timed_candidate_is_plotted_once_and_the_cursor_again() -> None:
+    run = a_run()
+    timed = [one for one in run.candidates.values() if one.latency_us]
+    plot = candidates(run, timed[0].id)
+    points = {one.label: len(one.x) for one in plot.series}
+    assert points.pop("cursor") == 1
+    assert sum(points.values()) == len(timed)
+
+
+def test_a_point_under_the_roof_has_the_rate_of_its_latency() -> None:
+    run = a_run()
+    assert roofline(run, None).empty
+    run.roof = Roof(flops=2e9, hbm_bytes=1e7, flops_per_s=2e13, bytes_per_s=4e11)
+    plot = roofline(run, None)
+    by_label = {one.label: one for one in plot.series}
+    assert run.best is not None
+    assert by_label["best"].x == (200.0,)
+    assert by_label["best"].y[0] == pytest.approx(2e9 / (run.best.latency_us * 1e-6) / 1e9)
+    assert max(by_label["roof"].y) == pytest.approx(2e4)
+
+
+def test_a_run_without_anything_says_why_there_is_no_plot() -> None:
+    assert all(plot(RunView(1), None).empty for plot in PLOTS)
+
+
+def test_words_that_changed_are_underlined_and_others_are_not() -> None:
+    plain = Style()
+    palette = Palette(*(plain,) * 12)
+    (gone,) = [one for one in diff_lines("x = load(a)\n", "x = load(b)\n", palette) if one.plain.startswith("-x")]
+    marked = [
+        gone.plain[span.start : span.end]
+        for span in gone.spans
+        if isinstance(span.style, Style) and span.style.underline
+    ]
+    assert marked == ["a"]
+
+
+def test_a_wide_difference_stands_in_two_columns() -> None:
+    palette = Palette(*(Style(),) * 12)
+    lines = [one.plain for one in diff_lines("a = 1\nb = 2\n", "a = 1\nb = 3\n", palette, width=160)]
+    (row,) = [one for one in lines if "-b = 2" in one]
+    assert row.index("+b = 3") > 78

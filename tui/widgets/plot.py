@@ -1,0 +1,81 @@
+"""A figure with axes, drawn by textual-plot in the styles of the theme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.widgets import Static
+from textual_plot import HiResMode, NumericAxisFormatter, PlotWidget
+
+from acceld.tui.palette import palette_of
+from acceld.tui.plots import Plot
+
+
+class PowersOfTen(NumericAxisFormatter):
+    """Ticks at whole powers of ten of an axis that holds logarithms."""
+
+    def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
+        """Return whole exponents inside the range."""
+        return [float(one) for one in range(math.ceil(min_), math.floor(max_) + 1)]
+
+    def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
+        """Return the powers themselves."""
+        return [f"{10**tick:g}" for tick in ticks]
+
+
+class PlotPane(Container):
+    """Shows one :class:`~acceld.tui.plots.Plot` at a time, or why there is none."""
+
+    DEFAULT_CSS = """
+    PlotPane { border: round $panel; border-title-color: $secondary; border-subtitle-color: $secondary; }
+    PlotPane Static { padding: 0 1; color: $secondary; }
+    """
+
+    def compose(self) -> ComposeResult:
+        figure = PlotWidget(allow_pan_and_zoom=False)
+        figure.can_focus = False
+        yield figure
+        yield Static("", id="words", markup=False)
+
+    def show(self, plot: Plot) -> None:
+        """Draw a figure."""
+        self.border_title = plot.title
+        widget, words = self.query_one(PlotWidget), self.query_one("#words", Static)
+        widget.display, words.display = not plot.empty, bool(plot.empty)
+        words.update(plot.empty)
+        if plot.empty:
+            self.border_subtitle = ""
+            return
+        palette = palette_of(self.app)
+        widget.margin_top = 1
+        widget.clear()
+        across: list[float] = []
+        up: list[float] = []
+        for one in plot.series:
+            x, y = ([math.log10(v) for v in axis] if plot.log else list(axis) for axis in (one.x, one.y))
+            across += x
+            up += y
+            style = str(getattr(palette, one.style)) or "default"
+            if one.line:
+                widget.plot(x, y, line_style=style, hires_mode=HiResMode.BRAILLE)
+            else:
+                widget.scatter(x, y, marker=one.marker, marker_style=style)
+        formatter = PowersOfTen() if plot.log else NumericAxisFormatter()
+        widget.set_x_formatter(formatter)
+        widget.set_y_formatter(formatter)
+        widget.set_xlimits(*_around(across))
+        widget.set_ylimits(*_around(up))
+        widget.set_xlabel(plot.x_label)
+        widget.set_ylabel(plot.y_label)
+        legend = [f"{one.marker} {one.label}" for one in plot.series if not one.line]
+        self.border_subtitle = "  ".join(legend)
+
+
+def _around(values: Sequence[float]) -> tuple[float, float]:
+    """Return limits a little outside the values: what lies on a limit is not drawn."""
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or 0.5
+    return low - room, high + room
