@@ -1,4 +1,4 @@
-"""Puts prompts/, workloads/, docs/ and the attacks of the self-test into the wheel as acceld/_data/."""
+"""Puts prompts/, workloads/, docs/, skills/ and the attacks of the self-test into the wheel as acceld/_data/."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ class BuildWithData(build_py):
         super().run()
         if self.editable_mode:
             return
-        for name in ("prompts", "workloads", "docs", "tests/adversarial"):
+        for name in ("prompts", "workloads", "docs", "skills", "tests/adversarial"):
             target = Path(self.build_lib) / "acceld" / "_data" / name
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))

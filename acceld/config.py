@@ -53,7 +53,9 @@ class SearchConfig:
     """How a search goes where the command line does not say."""
 
     preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
-    proposer: Literal["rules", "llm"] = _key("rules", "who proposes: rewrite rules (free) or models")
+    proposer: Literal["rules", "llm", "command"] = _key(
+        "rules", "who proposes: rewrite rules (free), models, or a program of your own"
+    )
     strategy: StrategyName = _option("strategy")
     chip: ChipName = _key("trn1", "the chip to optimize for")
     api: ApiName = _key(
@@ -138,6 +140,20 @@ class LlmConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandConfig:
+    """A program of your own that edits kernels, for ``proposer = "command"``. It runs with your rights."""
+
+    run: str = _key(
+        "",
+        "claude, codex, gemini, kiro, aider, opencode, or a command line with {prompt}, {file}, {folder}, {usd}, {seconds}",
+        trusted=True,
+    )
+    time_s: float = _key(900.0, "deadline of one attempt")
+    usd: float | None = _key(None, "what one attempt may cost; counted in full where the program does not say")
+    at_once: int = _key(2, "programs at the same time")
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetConfig:
     """Caps on money. The worst case of a call is reserved before it is made."""
 
@@ -206,6 +222,14 @@ class HooksConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryConfig:
+    """OpenTelemetry spans and metrics of runs, calls, evaluations and the queue."""
+
+    endpoint: str = _key("", "OTLP over HTTP, such as http://127.0.0.1:4318; empty: off", trusted=True)
+    interval_s: float = _key(15.0, "how often metrics are sent")
+
+
+@dataclass(frozen=True, slots=True)
 class PathsConfig:
     """Further folders, relative to the file that names them."""
 
@@ -222,11 +246,13 @@ class Config:
     devices: DevicesConfig = field(default_factory=DevicesConfig)
     llm: LlmConfig = field(default_factory=LlmConfig)
     models: Mapping[str, ModelConfig] = field(default_factory=dict)
+    command: CommandConfig = field(default_factory=CommandConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     daemon: DaemonConfig = field(default_factory=DaemonConfig)
     watch: WatchConfig = field(default_factory=WatchConfig)
     tui: TuiConfig = field(default_factory=TuiConfig)
     hooks: HooksConfig = field(default_factory=HooksConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
 
 

@@ -440,6 +440,8 @@ class Abilities:
 
     uses_models: bool = False
     """Its proposals cost money, are drawn at random, and may read and teach the optimization memory."""
+    asks_models: bool = False
+    """It sends prompts to the configured models."""
     writes_first: bool = False
     """It can write a first kernel from a reference."""
     repairs: bool = False
@@ -455,7 +457,8 @@ class Abilities:
 PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
     {
         "rules": Abilities(trusted=True, exhaustible=True),
-        "llm": Abilities(uses_models=True, writes_first=True, repairs=True, teaches=True),
+        "llm": Abilities(uses_models=True, asks_models=True, writes_first=True, repairs=True, teaches=True),
+        "command": Abilities(uses_models=True),
     }
 )
 """Every kind of proposer, by the name that configuration and runs give it."""

@@ -21,6 +21,10 @@ FIRST_LENGTH = 3
 def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
     """Print calls, tokens, USD, device hours and time expected of a run. ConfigError where its models can not be used."""
     found = _forecast(spec, settings)
+    cost_usd, worst_usd = found.cost_usd, found.worst_usd
+    if PROPOSERS[spec.proposer].uses_models and not found.roles:  # programs: their cap is all that is known
+        cap = settings.command.usd
+        cost_usd, worst_usd = None, None if cap is None else cap * found.candidates
     if as_json:
         print_json(
             {
@@ -28,8 +32,8 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
                 "proposer": spec.proposer,
                 "candidates": found.candidates,
                 "calls": found.calls,
-                "cost_usd": found.cost_usd,
-                "worst_usd": found.worst_usd,
+                "cost_usd": cost_usd,
+                "worst_usd": worst_usd,
                 "device_hours": found.device_hours,
                 "device_usd": found.device_usd,
                 "wall_s": found.wall_s,
@@ -42,7 +46,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
             ("run", f"{spec.workload}, proposals by {spec.proposer}, preset {spec.preset}; nothing was started"),
             ("candidates", f"at most {found.candidates}"),
             ("model calls", str(found.calls)),
-            ("models", f"{figures.usd(found.cost_usd)} expected, {figures.usd(found.worst_usd)} at worst"),
+            ("models", f"{figures.usd(cost_usd)} expected, {figures.usd(worst_usd)} at worst"),
             ("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}"),
             ("time", f"about {figures.elapsed(found.wall_s)}"),
         ]
@@ -64,7 +68,7 @@ def _forecast(spec: RunSpec, settings: Config) -> Forecast:
         kernel = reference * FIRST_LENGTH
     else:
         kernel = spec.root.text if spec.root else workload.baselines[spec.api].read_text(encoding="utf-8")
-    roles = RoleTable.from_config(settings) if PROPOSERS[spec.proposer].uses_models else None
+    roles = RoleTable.from_config(settings) if PROPOSERS[spec.proposer].asks_models else None
     book = PriceBook()
 
     def price(name: str, input_tokens: int) -> Price | None:

@@ -55,8 +55,11 @@ class Unsent:
 
 def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) -> int:
     """Print the first prompt of each role. UsageError for rules, which send nothing."""
-    if not PROPOSERS[spec.proposer].uses_models:
-        raise UsageError("rules propose: nothing is sent to anybody", hint="--proposer llm shows what models would get")
+    if not PROPOSERS[spec.proposer].asks_models:
+        raise UsageError(
+            f"{spec.proposer} proposes: no model is sent a prompt of acceld's",
+            hint="--proposer llm shows what models would get",
+        )
     found = load_workload(spec.workload_folder)
     requests = asyncio.run(_requests(spec, settings, home, found))
     lines = [_line(request, settings) for request in requests]

@@ -202,15 +202,25 @@ class Builder:
                 limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
                 return TunedRules(timed, TUNING[parameters.strategy], limit=limit, seed=parameters.seed)
             return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
-        if name != "llm":
-            raise UsageError(f"there is no proposer {name!r}", hint="One of rules, llm.")
-        from acceld.proposers.llm.proposer import LLMProposer
-
         noise = Floors(self._home.path / "floors")
 
         def accuracy_asked() -> str:
             measured = noise.of_numpy(found, OWN)
             return accuracy(found, measured.floors) if measured is not None and measured.floors else ""
+
+        if name == "command":
+            from acceld.proposers.command import CommandProposer
+
+            return CommandProposer(
+                self._config.command,
+                ledger=StoreLedger(self._store),
+                purse=self.budget,
+                plans=parameters.plans,
+                accuracy=accuracy_asked,
+            )
+        if name != "llm":
+            raise UsageError(f"there is no proposer {name!r}", hint=f"One of {', '.join(PROPOSERS)}.")
+        from acceld.proposers.llm.proposer import LLMProposer
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
         prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid

@@ -25,6 +25,7 @@ from acceld.daemon.parts import Parts, PartsMaker
 from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
+from acceld.daemon.telemetry import export
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.evaluate.correctness import datasets
 from acceld.evaluate.interface import EvaluationRequest, Priority
@@ -154,6 +155,10 @@ class Daemon:
                         await self._runs.take_up(run)
                 watching = tasks.create_task(_guarded("watching the state folder", self._watch))
                 self._hooks = self._start_hooks()
+                statistics = self._parts.evaluator.statistics
+                exporting = tasks.create_task(
+                    _guarded("telemetry", export, self.store, self._config.telemetry, statistics)
+                )
                 if self._folder is not None:
                     following = _guarded(
                         "following the settings", follow_settings, self._folder, self._config, self.store, self._take
@@ -165,6 +170,7 @@ class Daemon:
                 watching.cancel()
                 await self._wind_down()
                 self._hooks.cancel()
+                exporting.cancel()
                 if self._following is not None:
                     self._following.cancel()
 

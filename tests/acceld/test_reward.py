@@ -19,7 +19,7 @@ from acceld.reward import Edit, Environment, Score, Scorer, advantages
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu
 
 WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
-SLOW = KERNEL.replace("512", "32").replace("affine_range(4)", "affine_range(64)")
+SLOW = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)")
 ILLEGAL = KERNEL.replace("arange(128)", "arange(256)")
 
 

@@ -48,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="runs a variant, with other seeds")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
-    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
+    parser.add_argument(
+        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or a program of yours"
+    )
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
     add_option(parser, "seed", natural, "N")

@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         _data,
         _sandbox,
         _models,
+        _command,
         _devices,
         _plugins,
     )
@@ -134,6 +135,23 @@ def _models(_: argparse.Namespace) -> Iterator[Finding]:
             yield Finding(f"model {name}", "ok", model.base_url or f"key in {variable}")
         else:
             yield Finding(f"model {name}", "note", f"no key: {variable} is not set", f"export {variable}=...")
+
+
+def _command(_: argparse.Namespace) -> Iterator[Finding]:
+    from acceld.proposers.command import command_words
+
+    settings = config.load().config
+    if not settings.command.run:
+        return
+    program = command_words(settings.command.run)[0]
+    found = shutil.which(program)
+    if found is None:
+        yield Finding("command", "note", f"{program} is not found", "install it, or change [command] run")
+        return
+    caps = f"{settings.command.time_s:g} s"
+    if settings.command.usd is not None:
+        caps += f" and {settings.command.usd:g} USD"
+    yield Finding("command", "ok", f"{found} runs with your own rights, outside of the sandbox; {caps} an attempt")
 
 
 def _devices(arguments: argparse.Namespace) -> Iterator[Finding]:

@@ -58,7 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
-    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
+    parser.add_argument(
+        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or a program of yours"
+    )
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_option(parser, "iterations", count, "N")
     add_option(parser, "beam_width", count, "B", flag="--beam")

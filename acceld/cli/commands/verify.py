@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,8 @@ class Case:
     stored_ratio: float | None = None
     """Its earlier speed-up over ``other``, and half the width of that interval in percent."""
     stored_percent: float = 0.0
+    most_percent: float | None = None
+    """How much slower it may be; None: as all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ class Verdict:
     holds: bool
     turns: Turns | None = None
     reason: str = ""
+    before: Evaluation | None = None
+    """Of what it is held against, where that was simulated."""
 
     @property
     def change_percent(self) -> float | None:
@@ -109,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     client = None
     if any(case.backend != SIMULATOR for case in cases):  # the daemon lends devices
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
-    verdicts = asyncio.run(_judged(cases, settings.evaluate, state, arguments.max_regression, client))
+    verdicts = asyncio.run(verdicts_on(cases, settings.evaluate, state, arguments.max_regression, client))
     if arguments.json:
         print_json({"holds": all(v.holds for v in verdicts), "cases": [_record(v) for v in verdicts]})
     else:
@@ -141,7 +146,8 @@ def _now(verdict: Verdict) -> str:
 def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]:
     what = arguments.what
     if what is not None and what.endswith((".py", ".c")):
-        return [_file(arguments, settings)]
+        given = {name: getattr(arguments, name) for name in ("workload", "against", "backend", "api", "chip")}
+        return [file_case(Path(what), settings, **given)]
     if arguments.against:
         raise UsageError("--against goes with a kernel file")
     with reading(arguments.home) as history:
@@ -180,17 +186,26 @@ def _stored(one: dict[str, Any], history: Any) -> Case:
     return replace(case, other=baseline, won=True, stored_ratio=ratio, stored_percent=percent)
 
 
-def _file(arguments: argparse.Namespace, settings: config.Config) -> Case:
-    path = Path(arguments.what)
-    found = workload_of(path, arguments.workload, settings)
+def file_case(
+    path: Path,
+    settings: config.Config,
+    *,
+    workload: str | None = None,
+    against: str | None = None,
+    backend: str | None = None,
+    api: str | None = None,
+    chip: str | None = None,
+) -> Case:
+    """Return a kernel file's case: against its own text in the git revision ``against``, where that is given."""
+    found = workload_of(path, workload, settings)
     if found is None:
         raise UsageError(f"{path} has nothing to be checked against", hint="name a workload with --workload")
-    api = arguments.api or ("c" if path.suffix == ".c" else None)
-    where = choose(default_target(settings), backend=arguments.backend, api=api, chip=arguments.chip)
+    api = api or ("c" if path.suffix == ".c" else None)
+    where = choose(default_target(settings), backend=backend, api=api, chip=chip)
     kernel = load_kernel(path, api=where.api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
     other = None
-    if arguments.against:
-        other = replace(kernel, text=_at_revision(path, arguments.against), closure={})
+    if against:
+        other = replace(kernel, text=_at_revision(path, against), closure={})
     return Case(path.name, kernel, found.name, str(found.folder.resolve()), where.chip, where.backend, other=other)
 
 
@@ -203,27 +218,39 @@ def _at_revision(path: Path, revision: str) -> str:
     return done.stdout
 
 
-async def _judged(
-    cases: list[Case], settings: config.EvaluateConfig, state: Path, most_percent: float | None, client: Client | None
+async def verdicts_on(
+    cases: Sequence[Case],
+    settings: config.EvaluateConfig,
+    state: Path,
+    most_percent: float | None,
+    client: Client | None,
 ) -> list[Verdict]:
+    """Judge cases one after another; ``client`` reaches the daemon, which measured ones need."""
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import Judge
 
     verdicts = []
     async with started(Judge(settings, state)) as judge:
         for case in cases:
+            most = most_percent if case.most_percent is None else case.most_percent
             if case.backend != SIMULATOR:
                 assert client is not None, "made where a case needs it"
-                verdicts.append(await asyncio.to_thread(_on_device, client, case, most_percent))
+                verdicts.append(await asyncio.to_thread(_on_device, client, case, most))
                 continue
-            before, place = case.stored_us, {"workload": case.workload, "folder": case.folder, "chip": case.chip}
+            before, earlier, place = (
+                case.stored_us,
+                None,
+                {"workload": case.workload, "folder": case.folder, "chip": case.chip},
+            )
             if case.other is not None:
-                before = (await judged(judge, case.other, Gate.TIMING, **place)).latency_us
+                earlier = await judged(judge, case.other, Gate.TIMING, **place)
+                before = earlier.latency_us
             found = await judged(judge, case.kernel, Gate.STRICT, **place)
             now = found.latency_us
-            allowed = 1 + (MOST_PERCENT if most_percent is None else most_percent) / 100
+            allowed = 1 + (MOST_PERCENT if most is None else most) / 100
             slower = before is not None and now is not None and now > before * allowed
-            verdicts.append(Verdict(case, found, before, found.status is Status.PASSED and not slower))
+            holds = found.status is Status.PASSED and not slower
+            verdicts.append(Verdict(case, found, before, holds, before=earlier))
     return verdicts
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.standin_neuron.machine import KERNEL, small_silu
 
-SLOW = KERNEL.replace("512", "32").replace("affine_range(4)", "affine_range(64)")
+SLOW = KERNEL.replace("512", "8").replace("affine_range(4)", "affine_range(256)")
 
 
 @pytest.fixture

@@ -1,0 +1,296 @@
+"""``acceld ci``: verify the kernels that a branch changed, as annotations and a table; 7 where one is wrong or too slow.
+
+``regressions.toml`` names the kernels and how much slower each may become::
+
+    most_percent = 5.0              # of every kernel below
+
+    [[kernel]]
+    path = "kernels/*.py"           # a glob from the repository's top
+    workload = "workloads/silu"     # a folder from there, or a name; default: the folder the file is in
+    most_percent = 10.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fnmatch
+import subprocess
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from acceld import config, figures
+from acceld.cli.arguments import add_json, add_target
+from acceld.cli.commands.verify import MOST_PERCENT, Case, Verdict, file_case, verdicts_on
+from acceld.cli.connect import connected
+from acceld.cli.kernels import NOT_PASSED
+from acceld.cli.output import print_json, print_table, say, write_file
+from acceld.client import Client
+from acceld.errors import AcceldError, ConfigError, UsageError, did_you_mean
+from acceld.home import find_home
+from acceld.model import Evaluation
+from acceld.targets import SIMULATOR
+
+ANSWER_S = 1800.0
+LINES = 3
+"""Lines annotated with what became of their cost."""
+LEAST_PERCENT = 1.0
+"""Share of a kernel's time by which a line's cost has to grow to be named."""
+KEYS = ("path", "workload", "most_percent")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """One entry of regressions.toml."""
+
+    path: str
+    workload: str | None
+    most_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A kernel file that the branch changed, and its budget. ``broken`` says why it can not be judged."""
+
+    path: PurePosixPath
+    case: Case | None
+    broken: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("--against", default="origin/main", metavar="REV", help="what was there before (origin/main)")
+    parser.add_argument("--budget", metavar="FILE", help="default: regressions.toml at the repository's top")
+    parser.add_argument("--annotate", action="store_true", help="print annotations as GitHub reads them")
+    parser.add_argument("--summary", metavar="FILE", help="write the table there as Markdown")
+    add_target(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify what changed, print, and return 7 where anything does not hold."""
+    settings = config.load(flags={"search.chip": arguments.chip, "search.api": arguments.api}).config
+    top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").strip())
+    budgets = read_budgets(Path(arguments.budget) if arguments.budget else top / "regressions.toml")
+    changed = list(_changed(top, arguments, budgets, settings))
+    cases = [one.case for one in changed if one.case is not None]
+    client = None
+    if any(case.backend != SIMULATOR for case in cases):
+        client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
+    state = find_home(arguments.home).prepare()
+    judged = iter(asyncio.run(verdicts_on(cases, settings.evaluate, state, None, client)) if cases else ())
+    found = [(one, next(judged) if one.case is not None else None) for one in changed]
+    if arguments.annotate:
+        for one, verdict in found:
+            for line in annotated(one, verdict):
+                print(line)
+    if arguments.summary:
+        write_file(Path(arguments.summary), markdown(found, arguments.against))
+    if arguments.json:
+        print_json({"holds": all(_holds(verdict) for _, verdict in found), "kernels": [_record(*one) for one in found]})
+    elif not arguments.annotate:
+        print_table([_row(*one) for one in found], HEADERS, right=frozenset({2, 3, 4, 5}))
+    say(f"{len(found)} kernels changed since {arguments.against}")
+    return 0 if all(_holds(verdict) for _, verdict in found) else NOT_PASSED
+
+
+def read_budgets(path: Path) -> list[Budget]:
+    """Return the entries of a regressions.toml; none where there is no file. ConfigError for one that can not be read."""
+    if not path.is_file():
+        return []
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+    every = raw.pop("most_percent", MOST_PERCENT)
+    entries = raw.pop("kernel", [])
+    if raw:
+        name = next(iter(raw))
+        raise ConfigError(f"{path}: unknown key {name!r}. {did_you_mean(name, ('most_percent', 'kernel'))}".rstrip())
+    found = []
+    for place, entry in enumerate(entries, 1):
+        where = f"{path}: kernel {place}"
+        for name in entry:
+            if name not in KEYS:
+                raise ConfigError(f"{where}: unknown key {name!r}. {did_you_mean(name, KEYS)}".rstrip())
+        if not isinstance(entry.get("path"), str) or not isinstance(entry.get("workload", ""), str):
+            raise ConfigError(f"{where} needs a path, and workload is a text")
+        percent = entry.get("most_percent", every)
+        if isinstance(percent, bool) or not isinstance(percent, int | float) or percent < 0:
+            raise ConfigError(f"{where}: most_percent = {percent!r} is no percentage")
+        found.append(Budget(entry["path"], entry.get("workload"), float(percent)))
+    return found
+
+
+def _changed(
+    top: Path, arguments: argparse.Namespace, budgets: Sequence[Budget], settings: config.Config
+) -> Iterator[Changed]:
+    """Yield the kernel files that differ from where the branch began: those with a budget, or beside a workload.toml."""
+    base = _git(top, "merge-base", arguments.against, "HEAD").strip()
+    names = _git(top, "diff", "-z", "--name-only", "--diff-filter=ACMR", base, "--").split("\0")
+    before = set(_git(top, "ls-tree", "-rz", "--name-only", base).split("\0"))
+    for name in filter(None, names):
+        path = PurePosixPath(name)
+        budget = next((one for one in budgets if fnmatch.fnmatchcase(name, one.path)), None)
+        if path.suffix not in (".py", ".c") or (budget is None and not _is_kernel(top / path)):
+            continue
+        workload = budget.workload if budget else None
+        if workload is not None and (top / workload / "workload.toml").is_file():
+            workload = str(top / workload)
+        try:
+            case = file_case(
+                top / path,
+                settings,
+                workload=workload,
+                against=base if name in before else None,
+                api=arguments.api,
+                chip=arguments.chip,
+            )
+        except AcceldError as error:
+            yield Changed(path, None, str(error))
+            continue
+        most_percent = budget.most_percent if budget else MOST_PERCENT
+        yield Changed(path, replace(case, name=name, most_percent=most_percent))
+
+
+def _is_kernel(path: Path) -> bool:
+    return (path.parent / "workload.toml").is_file() and path.name != "reference.py"
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        hint = "fetch the base branch with its history (fetch-depth: 0)" if words[0] == "merge-base" else ""
+        raise UsageError(f"git {words[0]}: {done.stderr.strip() or 'failed'}", hint=hint)
+    return done.stdout
+
+
+def _holds(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.holds
+
+
+def annotated(one: Changed, verdict: Verdict | None) -> Iterator[str]:
+    """Yield GitHub's workflow commands: what is wrong at its line, or the lines whose cost grew."""
+    file = str(one.path)
+    if verdict is None:
+        yield command("error", one.broken, file=file, title="can not be judged")
+        return
+    failure = verdict.evaluation.failure
+    if failure is not None:
+        text = f"{failure.message}\n{failure.hint}".rstrip()
+        yield command("error", text, file=file, line=failure.line, title=f"{verdict.evaluation.status}: {failure.rule}")
+        return
+    if verdict.change_percent is None:
+        return
+    allowed = verdict.case.most_percent or 0.0
+    change = f"{verdict.change_percent:+.1f} % latency"
+    if not verdict.holds:
+        text = f"{change}; at most {allowed:+g} % is allowed. {verdict.reason}".rstrip()
+        yield command("error", text, file=file, title="slower than allowed")
+    for line, engine, before_us, now_us in grown(verdict):
+        text = f"{engine}: {figures.duration(before_us)} before, {figures.duration(now_us)} now"
+        kind = "notice" if verdict.holds else "warning"
+        yield command(kind, text, file=file, line=line, title=f"cost of this line ({change} of the kernel)")
+
+
+def grown(verdict: Verdict) -> list[tuple[int, str, float, float]]:
+    """Return lines that keep an engine busy for longer than the same text did: line, engine, microseconds before and now.
+
+    Of both kernels the costliest lines alone are known: one that was not among them before counts from 0.
+    """
+    before, now, case = verdict.before, verdict.evaluation, verdict.case
+    if before is None or case.other is None:
+        return []
+    earlier: dict[tuple[str, str], float] = {}
+    for _, engine, text, busy_us in _costs(before, case.other.text):
+        earlier[engine, text] = earlier.get((engine, text), 0.0) + busy_us
+    least_us = (now.latency_us or 0.0) * LEAST_PERCENT / 100
+    found = [
+        (line, engine, earlier.get((engine, text), 0.0), busy_us)
+        for line, engine, text, busy_us in _costs(now, case.kernel.text)
+    ]
+    worse = [one for one in found if one[3] - one[2] > least_us]
+    return sorted(worse, key=lambda one: one[2] - one[3])[:LINES]
+
+
+def _costs(evaluation: Evaluation, source: str) -> Iterator[tuple[int, str, str, float]]:
+    lines = source.splitlines()
+    for spot in evaluation.profile.details.get("dearest_lines", ()) if evaluation.profile else ():
+        if 0 < spot["line"] <= len(lines):
+            yield spot["line"], spot["engine"], lines[spot["line"] - 1].strip(), spot["busy_us"]
+
+
+def command(kind: str, text: str, *, file: str, line: int = 0, title: str = "") -> str:
+    """Return a workflow command whose values can not begin another."""
+    values = {"file": file} | ({"line": str(line)} if line else {}) | ({"title": title} if title else {})
+    told = ",".join(f"{name}={_escaped(value, property=True)}" for name, value in values.items())
+    return f"::{kind} {told}::{_escaped(text)}"
+
+
+def _escaped(text: str, *, property: bool = False) -> str:
+    text = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace(":", "%3A").replace(",", "%2C") if property else text
+
+
+HEADERS = ("kernel", "status", "before", "now", "change", "allowed", "")
+
+
+def _row(one: Changed, verdict: Verdict | None) -> tuple[str, ...]:
+    if verdict is None:
+        return str(one.path), "not judged", "—", "—", "—", "—", one.broken.splitlines()[0]
+    failure = verdict.evaluation.failure
+    why = f"{failure.rule}: {failure.message}".splitlines()[0] if failure else verdict.reason
+    profile = verdict.evaluation.profile
+    latency = figures.latency(profile.latency_us, profile.source, profile.chip) if profile else "—"
+    return (
+        str(one.path),
+        str(verdict.evaluation.status),
+        figures.duration(verdict.before_us),
+        latency,
+        "—" if verdict.change_percent is None else f"{verdict.change_percent:+.1f} %",
+        f"{verdict.case.most_percent:+g} %",
+        "holds" if verdict.holds else why or "slower than allowed",
+    )
+
+
+def markdown(found: Sequence[tuple[Changed, Verdict | None]], against: str) -> str:
+    """Return the table for a comment."""
+    if not found:
+        return f"No kernel changed since `{against}`.\n"
+    lines = [
+        f"### Kernels changed since `{against}`",
+        "",
+        "| " + " | ".join((*HEADERS[:-1], "verdict")) + " |",
+        "|---" * 7 + "|",
+    ]
+    for one, verdict in found:
+        cells = [
+            cell.replace("|", "\\|").replace("`", "'").replace("\n", " ").replace("<", "&lt;")
+            for cell in _row(one, verdict)
+        ]
+        cells[0] = f"`{cells[0]}`"
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _record(one: Changed, verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"path": str(one.path), "status": None, "holds": False, "error": one.broken}
+    failure = verdict.evaluation.failure
+    return {
+        "path": str(one.path),
+        "status": str(verdict.evaluation.status),
+        "holds": verdict.holds,
+        "before_us": verdict.before_us,
+        "latency_us": verdict.evaluation.latency_us,
+        "change_percent": verdict.change_percent,
+        "most_percent": verdict.case.most_percent,
+        "lines": [
+            {"line": line, "engine": engine, "before_us": before_us, "now_us": now_us}
+            for line, engine, before_us, now_us in grown(verdict)
+        ],
+        "failure": failure and {"rule": failure.rule, "message": failure.message, "line": failure.line},
+    }

@@ -1,0 +1,347 @@
+"""A person's own program as proposer: it is run in a fresh folder and edits the kernel there.
+
+Each attempt is written down as a call before the program starts, with its cap reserved in the budget, and its result before
+it is used. What the program leaves is judged like any other source. The program itself runs with its owner's rights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from types import MappingProxyType
+
+from acceld.config import CommandConfig
+from acceld.errors import ConfigError
+from acceld.llm.calls import Purse
+from acceld.llm.client import CompletionRequest, Usage
+from acceld.llm.ledger import CallIntent, CallOutcome, Ledger, prompt_sha256, question_key
+from acceld.model import PROPOSERS, Attempt, Insight, Kernel, Plan
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
+from acceld.proposers.llm.presentation import insight_lines, profile_lines, standing, tried_lines
+
+TEMPLATES: Mapping[str, str] = MappingProxyType(
+    {
+        "claude": "claude -p {prompt} --permission-mode acceptEdits --output-format json --max-budget-usd {usd}",
+        "codex": "codex exec --sandbox workspace-write --skip-git-repo-check {prompt}",
+        "gemini": "gemini -p {prompt} --approval-mode auto_edit",
+        "kiro": "kiro-cli chat --no-interactive --trust-tools=fs_read,fs_write {prompt}",
+        "aider": "aider --yes-always --no-git --message {prompt} {file}",
+        "opencode": "opencode run {prompt}",
+    }
+)
+"""Command lines of agents that edit files without a terminal."""
+PROMPT = "Read README.md in this folder and do what it says."
+PLACEHOLDERS = ("prompt", "file", "folder", "usd", "seconds")
+TITLE = "an agent's own idea"
+TEXT_LIMIT = 1_000_000
+OUTPUT_LIMIT = 1 << 20
+"""Bytes kept of what a program prints."""
+COSTS = ("total_cost_usd", "cost_usd")
+"""Keys under which a program may print what it cost, as a JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a program: its exit code, None where it was stopped; what it printed; the seconds it took."""
+
+    code: int | None
+    output: str
+    seconds: float
+
+
+def command_words(configured: str) -> list[str]:
+    """Return the words of a template's or a person's command line. ConfigError where it can not be used."""
+    line = TEMPLATES.get(configured.strip(), configured)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise ConfigError(f"[command] run: {error}", hint="quote it as in a shell") from error
+    if not words:
+        raise ConfigError(
+            "no command is configured",
+            hint=f'[command] run = "claude", one of {", ".join(TEMPLATES)}, or a command line',
+        )
+    for word in words:
+        try:
+            word.format(**dict.fromkeys(PLACEHOLDERS, ""))
+        except (KeyError, IndexError, ValueError) as error:
+            raise ConfigError(
+                f"[command] run: {word!r} has an unknown placeholder", hint=f"known: {', '.join(PLACEHOLDERS)}"
+            ) from error
+    return words
+
+
+class CommandProposer:
+    """Fills the executor's role with a program; every plan is the program's own."""
+
+    name = "command"
+    abilities = PROPOSERS[name]
+
+    def __init__(
+        self,
+        settings: CommandConfig,
+        *,
+        ledger: Ledger,
+        purse: Purse,
+        plans: int,
+        accuracy: Callable[[], str] = lambda: "",
+    ) -> None:
+        """``plans`` is N; ``accuracy`` says what the gate asks of a result. ConfigError where no command is configured."""
+        self._words = command_words(settings.run)
+        self._settings, self._ledger, self._purse = settings, ledger, purse
+        self._plans, self._accuracy = plans, accuracy
+        self._model = f"command:{Path(self._words[0]).name}"
+        self._places = asyncio.Semaphore(settings.at_once)
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """Nothing: programs change kernels."""
+        return None
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """A plan without content of its own, which carries what the program is told."""
+        evaluation = request.parent.evaluation
+        told = {
+            "profile": f"{standing(evaluation)}\n\n"
+            + profile_lines(evaluation.profile if evaluation else None, request.seed, request.parent.kernel.text),
+            "insights": insight_lines(request.insights, request.seed),
+            "hints": "\n".join((*request.hints, *request.notes)),
+            "tried": tried_lines(request.earlier),
+        }
+        text = (
+            f"There is no plan. Decide yourself what makes this kernel faster. This is version {request.index + 1} of "
+            f"{self._plans} from this kernel, so prefer a thought that is not everybody's first."
+        )
+        insights = tuple(insight.id for insight in request.insights)
+        return Plan(
+            request.run, request.iteration, request.parent.id, request.index, text, TITLE, insights=insights, data=told
+        )
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """What the program made of the kernel; without code where it changed nothing or was stopped."""
+        plan, kernel = request.plan, request.parent.kernel
+        files = self._files(request.problem, kernel, plan)
+        question = CompletionRequest(
+            role="executor",
+            model=self._model,
+            system=files["README.md"],
+            user="\n\n".join(f"==== {name}\n{text}" for name, text in files.items() if name != "README.md"),
+            max_output_tokens=0,
+            seed=request.seed,
+            tags={
+                "run": plan.run,
+                "iteration": plan.iteration,
+                "parent": plan.parent,
+                "plan": plan.index,
+                "attempt": request.index,
+            },
+        )
+        key = question_key(question)
+        stored = await self._ledger.answer(key)
+        text = stored.text if stored is not None else await self._called(question, key, files, kernel)
+        if text == kernel.text:
+            return Attempt(plan.id, request.index, None, "the command changed nothing")
+        if not text:
+            return Attempt(plan.id, request.index, None, "the command was stopped, failed, or left no kernel")
+        return Attempt(plan.id, request.index, text)
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        """Nothing: programs are not asked to repair."""
+        return None
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        """Nothing: programs do not teach."""
+        return None
+
+    async def _called(self, question: CompletionRequest, key: str, files: Mapping[str, str], kernel: Kernel) -> str:
+        """Run the program and book it; the kernel it left, empty where there is none to use."""
+        run = question.tags["run"]
+        cap = None if self._settings.usd is None else Decimal(str(self._settings.usd))
+        reservation = await self._purse.reserve(run if isinstance(run, int) else None, cap, question.role)
+        cost: Decimal | None = Decimal(0)
+        try:
+            async with self._places:
+                intent = CallIntent(
+                    key=key,
+                    role=question.role,
+                    model=question.model,
+                    provider="command",
+                    prompt_sha256=prompt_sha256(question),
+                    system=question.system,
+                    user=question.user,
+                    max_output_tokens=0,
+                    reserved_usd=self._settings.usd,
+                    tags=question.tags,
+                )
+                call = await self._ledger.intend(intent)
+                cost = cap  # until it says less, it cost all it may
+                started = time.monotonic()
+                try:
+                    await self._ledger.sent(call)
+                    text, ended = await self._in_folder(files, kernel)
+                except asyncio.CancelledError:
+                    latency_s = time.monotonic() - started
+                    outcome = CallOutcome("cancelled", Usage(estimated=True), self._settings.usd, latency_s=latency_s)
+                    await asyncio.shield(asyncio.ensure_future(self._ledger.settle(call, outcome)))
+                    raise
+                told = reported_usd(ended.output)
+                cost = cap if told is None else told
+                outcome = CallOutcome(
+                    "answered",
+                    Usage(estimated=told is None),
+                    None if cost is None else float(cost),
+                    text=text,
+                    reasoning=ended.output[-20_000:],
+                    answered_by=question.model,
+                    finish_reason="stop"
+                    if ended.code == 0
+                    else "deadline"
+                    if ended.code is None
+                    else f"exit {ended.code}",
+                    latency_s=ended.seconds,
+                )
+                await self._ledger.settle(call, outcome)
+                return text
+        finally:
+            reservation.settle(cost)
+
+    async def _in_folder(self, files: Mapping[str, str], kernel: Kernel) -> tuple[str, Ended]:
+        name = Path(kernel.filename).name
+        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="acceld-command-"))
+        try:
+            await asyncio.to_thread(_write_all, folder, {**files, name: kernel.text})
+            values = {
+                "prompt": PROMPT,
+                "file": name,
+                "folder": str(folder),
+                "usd": f"{self._settings.usd:g}" if self._settings.usd is not None else "1000000",
+                "seconds": f"{self._settings.time_s:g}",
+            }
+            ended = await run_program([word.format(**values) for word in self._words], folder, self._settings.time_s)
+            text = "" if ended.code is None else await asyncio.to_thread(read_kernel, folder / name)
+            failed = ended.code != 0 and text == kernel.text
+            return "" if failed else text, ended
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+    def _files(self, problem: Problem, kernel: Kernel, plan: Plan) -> dict[str, str]:
+        name = Path(kernel.filename).name
+        limit = self._accuracy() or f"relative L2 error at most {problem.tolerance or 0:g} against a float64 reference"
+        lines = [
+            f"# Make {name} faster",
+            "",
+            f"Edit {name} in this folder so that it takes less time on {problem.chip}. Keep its name, its parameters, what it",
+            f"returns and what it imports. It is written for {problem.api}. Results are checked on inputs you do not see:",
+            f"{limit}.",
+            "",
+            plan.text,
+            "",
+            f"You have {self._settings.time_s:g} seconds"
+            + ("" if self._settings.usd is None else f" and {self._settings.usd:g} USD")
+            + ". What stands in the file when you end is judged.",
+            "",
+            "| file | has |",
+            "|---|---|",
+            f"| {name} | the kernel |",
+            "| profile.md | its latency, what bounds it, its hottest lines |",
+            "| problem.md | the operator, its arguments and a numpy reference |",
+            "| notes.md | insights of earlier rewrites, hints of a person, what was proposed before |",
+        ]
+        notes = [
+            f"## {title}\n\n{plan.data.get(key) or 'none'}"
+            for title, key in (("Insights", "insights"), ("Hints", "hints"), ("Proposed before", "tried"))
+        ]
+        problem_lines = [problem.description, "", *problem.arguments, "", "```python", problem.reference_source, "```"]
+        return {
+            "README.md": "\n".join(lines) + "\n",
+            "profile.md": str(plan.data.get("profile") or "It has not been timed.") + "\n",
+            "problem.md": "\n".join(problem_lines) + "\n",
+            "notes.md": "\n\n".join(notes) + "\n",
+        }
+
+
+async def run_program(words: list[str], folder: Path, limit_s: float) -> Ended:
+    """Run a program in a folder, without input; its whole process group is ended after ``limit_s``, and when it has ended.
+
+    ConfigError where there is no such program.
+    """
+    started = time.monotonic()
+    printed = await asyncio.to_thread(tempfile.TemporaryFile)
+    try:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                cwd=folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=printed,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"[command] run: {words[0]} can not be started: {error.strerror}", hint="acceld doctor looks for it"
+            ) from error
+        code: int | None = None
+        try:
+            async with asyncio.timeout(limit_s):
+                code = await process.wait()
+        except TimeoutError:
+            code = None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        size = os.fstat(printed.fileno()).st_size
+        raw = os.pread(printed.fileno(), OUTPUT_LIMIT, max(0, size - OUTPUT_LIMIT))
+        return Ended(code, raw.decode("utf-8", "replace"), time.monotonic() - started)
+    finally:
+        printed.close()
+
+
+def reported_usd(output: str) -> Decimal | None:
+    """Return what a program says that it cost: of the last JSON object it printed; None where it says nothing."""
+    for line in reversed(output.strip().splitlines()[-200:]):
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict):
+            for key in COSTS:
+                value = told.get(key)
+                if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
+                    return Decimal(str(value))
+    return None
+
+
+def read_kernel(path: Path) -> str:
+    """Return a file's text; empty for a link, no file, or one that is too long or no text."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        raw = file.read(TEXT_LIMIT + 1)
+    if len(raw) > TEXT_LIMIT:
+        return ""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _write_all(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
