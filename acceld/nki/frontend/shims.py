@@ -112,6 +112,18 @@ class ApiModule(ModuleType):
         self._session = session
         self._documented = documented
         self.__dict__.update(names)
+        self.__dict__["_frozen"] = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"  # set by its import
+        if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
+            raise LegalityError(
+                f"{self.__name__}.{name} can not be changed", rule="monkeypatch", line=self._session.line()
+            )
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise LegalityError(f"{self.__name__}.{name} can not be removed", rule="monkeypatch", line=self._session.line())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
