@@ -135,9 +135,15 @@ class ApiModule(ModuleType):
             raise UnsupportedCall(
                 f"{self.__name__}.{name} is not simulated",
                 line=self._session.line(),
-                hint=did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}",
+                hint=self._instead(name, known),
             )
-        return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {did_you_mean(name, known)}".strip())
+        return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
+
+    def _instead(self, name: str, known: Sequence[str]) -> str:
+        """What to use: for a name that NKI has a near one would be another function, so only the kind of lack is told."""
+        if self._documented is not None and name in self._documented:
+            return "NKI has it; the simulator does not yet"
+        return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"
 
     def _invented(self, name: str, known: Sequence[str]) -> Stub:
         """Refuse a function that NKI does not have, now or when it is used, with the nearest ones and their arguments."""
