@@ -152,6 +152,7 @@ class Builder:
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec, found)
+        self._equip(proposer, run)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
@@ -181,6 +182,20 @@ class Builder:
         price = self._config.devices.usd_per_hour
         parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price)
         return Search(run, parts, control)
+
+    def _equip(self, proposer: Proposer, run: Run) -> None:
+        """Give an executor its tools, where they are configured and the simulator takes the run's API and chip."""
+        from acceld.proposers.llm.proposer import LLMProposer
+        from acceld.proposers.llm.tools import Workbench
+
+        spec, llm = run.spec, self._config.llm
+        simulated = TARGETS[SIMULATOR].chips.get(spec.api, ())
+        if not llm.executor.tools or not isinstance(proposer, LLMProposer) or spec.chip not in simulated:
+            return
+        bench = Workbench(
+            self._router.evaluate, workload=spec.workload, folder=spec.workload_folder, chip=spec.chip, run=run.id
+        )
+        proposer.equip(bench, llm.tools, self._calls().price)
 
     def _workload(self, name: str, folder: str) -> Workload:
         if folder:
