@@ -175,6 +175,7 @@ class BudgetConfig:
     fixer_usd: float | None = _key(None, "of that, what repairs may cost")
     day_usd: float | None = _key(None, "cap of a calendar day (UTC)")
     daemon_usd: float | None = _key(None, "cap of a daemon's life")
+    device_usd: float | None = _key(None, "cap of one run on a device's time, at devices.usd_per_hour")
     allow_unknown_price: bool = _key(False, "call models without a known price under a cap", trusted=True)
 
 

@@ -142,6 +142,8 @@ class Builder:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
         await asyncio.to_thread(self._proposer, spec, found)
         if spec.backend != SIMULATOR:
+            if self._config.budget.device_usd is not None and not self._config.devices.usd_per_hour:
+                raise UsageError("budget.device_usd caps nothing without devices.usd_per_hour, the machine's price")
             await self._router.ready(spec.backend)
 
     async def search(self, run: Run, control: RunControl) -> Search:
@@ -180,7 +182,8 @@ class Builder:
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
-        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price)
+        cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
+        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price, cap)
         return Search(run, parts, control)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
