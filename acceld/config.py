@@ -100,6 +100,9 @@ class RoleConfig:
     models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
     max_output_tokens: int = _key(16_384, "longest answer")
     temperature: float | None = _key(None, "left to the provider where not set")
+    tools: bool = _key(
+        False, "for the executor: look up, trace, profile and check inside an attempt, within [llm.tools]"
+    )
     batch: bool = _key(False, "use the provider's batch mode: half the price, answers within a day")
 
 
@@ -123,6 +126,16 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolsConfig:
+    """Caps of an executor's tools in one attempt; what is used up ends their use, not the attempt."""
+
+    turns: int = _key(4, "answers with tools; each is a call of the model")
+    tokens: int = _key(120_000, "tokens of these calls")
+    seconds: float = _key(300.0, "time that the tools take")
+    usd: float | None = _key(None, "what these calls may cost; an unknown price ends the use of tools")
+
+
+@dataclass(frozen=True, slots=True)
 class LlmConfig:
     """How models are called."""
 
@@ -130,6 +143,7 @@ class LlmConfig:
     executor: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "writes kernels"})
     fixer: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "repairs kernels; default: the executor's"})
     summarizer: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "default: the planner's models"})
+    tools: ToolsConfig = field(default_factory=ToolsConfig, metadata={"doc": "caps of the executor's tools"})
     connect_s: float = _key(10.0, "deadline of connecting")
     first_token_s: float = _key(300.0, "deadline of the first token")
     idle_s: float = _key(120.0, "longest silence between tokens")
@@ -161,6 +175,7 @@ class BudgetConfig:
     fixer_usd: float | None = _key(None, "of that, what repairs may cost")
     day_usd: float | None = _key(None, "cap of a calendar day (UTC)")
     daemon_usd: float | None = _key(None, "cap of a daemon's life")
+    device_usd: float | None = _key(None, "cap of one run on a device's time, at devices.usd_per_hour")
     allow_unknown_price: bool = _key(False, "call models without a known price under a cap", trusted=True)
 
 

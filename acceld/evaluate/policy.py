@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+import string
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from acceld.model import Failure
 
@@ -18,11 +20,65 @@ MODULES = frozenset(
 )
 """Modules a candidate may import; of neuronxcc.nki and nki also what lies below."""
 ROOTS = ("neuronxcc.nki.", "nki.")
+MODULE_NAMES = {
+    "dataclasses": "dataclass field replace asdict astuple fields KW_ONLY FrozenInstanceError",
+    "functools": "partial reduce wraps lru_cache cache",
+    "operator": "add sub mul truediv floordiv mod neg pos and_ or_ xor not_ invert lshift rshift eq ne lt le gt ge "
+    "itemgetter contains getitem index",
+    "typing": "Any Callable ClassVar Dict Final FrozenSet Generic Iterable Iterator List Literal Mapping NamedTuple Optional "
+    "Protocol Self Sequence Set Tuple Type TypeAlias TypeVar Union cast TYPE_CHECKING",
+    "enum": "Enum IntEnum StrEnum Flag IntFlag auto unique",
+    "collections": "namedtuple defaultdict OrderedDict Counter deque abc",
+    "abc": "ABC abstractmethod",
+    "numbers": "Number Real Integral Rational Complex",
+    "warnings": "warn",
+    "copy": "copy deepcopy",
+    "string": "ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation",
+    "textwrap": "dedent indent fill wrap shorten",
+}
+"""What a candidate may use of modules that hold more than plain functions of their arguments; of others every public name."""
+NUMPY_NAMES = frozenset(
+    "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool intp integer floating number generic "
+    "single double half ndarray dtype zeros ones empty full zeros_like ones_like empty_like full_like arange linspace eye "
+    "identity tri tril triu diag array asarray asanyarray ascontiguousarray mgrid ogrid s_ index_exp newaxis pi e inf nan finfo "
+    "iinfo prod ceil floor sqrt log2 log log10 log1p exp exp2 expm1 power abs absolute fabs maximum minimum max min amax amin sum "
+    "mean any all clip round rint trunc sign mod remainder floor_divide divide true_divide multiply add subtract negative square "
+    "reciprocal sin cos tan tanh arctan cbrt hypot gcd lcm invert broadcast_to broadcast_shapes expand_dims reshape ravel "
+    "transpose swapaxes moveaxis squeeze concatenate stack vstack hstack tile repeat split array_split flip roll where isnan isinf "
+    "isfinite isclose allclose array_equal logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_xor "
+    "left_shift right_shift equal not_equal less less_equal greater greater_equal argmax argmin sort argsort unique nonzero "
+    "count_nonzero meshgrid indices ndindex ndenumerate unravel_index ravel_multi_index issubdtype isscalar shape ndim size copy "
+    "promote_types result_type can_cast".split()
+)
+"""What a kernel may use of numpy while it is traced: types, shapes, and arithmetic on what it knows then."""
+TILE_NAMES = frozenset(
+    "shape dtype ndim size itemsize buffer T expand_dims broadcast_to reshape view astype assert_shape ap permute broadcast "
+    "expand_dim squeeze_dim reshape_dim flatten_dims strides offset get_pattern is_indirect is_contiguous slice select "
+    "vector_select rearrange indirect reinterpret_cast p x y z w start stop step with_schedule".split()
+)
+"""Attributes of tiles, tensors and grids that the APIs document."""
+HIDDEN_NAMES = frozenset(
+    "access alias overrun produced scope whole declared dtype_name label like space slot siblings instruction".split()
+)
+"""Attributes by which the simulator's own tiles differ from those of a chip's compiler; a kernel may not define them either."""
+_ARRAY_NAMES = frozenset(
+    "astype reshape ravel flatten transpose swapaxes squeeze sum mean max min prod any all argmax argmin sort argsort tolist item "
+    "repeat take clip round nbytes flat diagonal std var kind name value bits eps tiny cumsum cumprod dot trace partition "
+    "nonzero real imag".split()
+)
+_PLAIN_NAMES = frozenset(
+    name
+    for kind in (str, list, dict, set, frozenset, tuple, int, float, range, slice)
+    for name in dir(kind)
+    if not name.startswith("_")
+) - {"format", "format_map", "encode", "to_bytes", "from_bytes", "fromhex"}
 BUILTINS = frozenset(
     "exec eval compile __import__ open input globals locals vars setattr delattr breakpoint dir help memoryview "
     "exit quit".split()
 )
 """Functions no kernel needs; getattr is allowed with a written-out public name."""
+_CALLED = frozenset({"getattr", "hasattr", "type"})
+"""Functions that may be called but not passed around."""
 NUMPY_COMPUTE = frozenset(
     "matmul dot vdot inner outer einsum einsum_path tensordot kron convolve correlate linalg fft cumsum cumprod "
     "load save savez savez_compressed loadtxt savetxt genfromtxt fromfile tofile memmap frombuffer fromstring "
@@ -80,8 +136,12 @@ class _Reader:
     def __init__(self, tree: ast.Module, library: frozenset[str]) -> None:
         self.tree = tree
         self.library = library
-        self.modules = {"np", "numpy"}
-        self.numpy = {"np", "numpy"}
+        self.modules = {"np": "numpy", "numpy": "numpy"}
+        """Module that each name in the source stands for."""
+        self.functions = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        self.owners = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        self.owners |= {id(node.args[0]) for node in ast.walk(tree) if _reads(node)}
+        self.defined = frozenset(_defined(tree))
 
     def findings(self) -> Iterator[Failure]:
         """Every violation, in no order."""
@@ -96,10 +156,11 @@ class _Reader:
 
     def _bind(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
-            name = alias.asname or alias.name.partition(".")[0]
-            self.modules.add(name)
-            if isinstance(node, ast.Import) and alias.name.partition(".")[0] == "numpy":
-                self.numpy.add(name)
+            if isinstance(node, ast.Import):
+                top = alias.name.partition(".")[0]
+                self.modules[alias.asname or top] = alias.name if alias.asname else top
+            elif node.module in ("neuronxcc", "neuronxcc.nki", "nki") and alias.name in ("nki", "language", "isa"):
+                self.modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def _finding(self, node: ast.AST) -> tuple[str, str, str] | None:
         match node:
@@ -110,21 +171,19 @@ class _Reader:
             case ast.Try() | ast.TryStar():
                 return "try", "try/except is not allowed: a kernel that fails must fail", "remove the fallback"
             case ast.Name():
-                return _name(node.id)
+                return _name(node.id) or self._bare(node)
+            case ast.MatchClass():
+                return "match", "a class pattern reads attributes by name", "compare with == and isinstance"
             case ast.Attribute():
                 return self._attribute(node)
             case ast.Call():
-                return _call(node)
+                return self._call(node)
             case ast.Constant(value=str(text)) if _HIDDEN_NAME.search(text):
                 return "dunder", f"the text {text[:60]!r} names an internal of Python", ""
             case ast.BinOp(op=ast.MatMult()) | ast.AugAssign(op=ast.MatMult()) if "matmul" in self.library:
                 return "library", "the @ operator computes on the host, not on the chip", "use nisa.nc_matmul"
             case ast.ClassDef():
                 return _class(node)
-            case ast.Assign(targets=targets) | ast.Delete(targets=targets):
-                return next(filter(None, map(self._target, targets)), None)
-            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
-                return self._target(target)
             case ast.AsyncFunctionDef() | ast.Await() | ast.AsyncFor() | ast.AsyncWith():
                 return "async", "a kernel is no coroutine", ""
         return None
@@ -136,8 +195,9 @@ class _Reader:
         if found is not None:
             return found
         for alias in node.names:
-            if (node.module or "").partition(".")[0] == "numpy" and alias.name in self.library:
-                return _library(f"numpy.{alias.name}")
+            refused = self._of_module(node.module or "", alias.name)
+            if refused is not None:
+                return refused
             hidden = _name(alias.name) or (
                 ("dunder", f"{alias.name} is private", "") if alias.name[:1] == "_" else None
             )
@@ -150,18 +210,63 @@ class _Reader:
             return "dunder", f"the attribute {node.attr} is internal", "use the public API"
         if node.attr in FRAMES:
             return "frames", f"the attribute {node.attr} reaches outside of the kernel", ""
-        if isinstance(node.value, ast.Name) and node.value.id in self.numpy and node.attr in self.library:
-            return _library(f"numpy.{node.attr}")
-        return None
-
-    def _target(self, target: ast.expr) -> tuple[str, str, str] | None:
-        if isinstance(target, ast.Tuple | ast.List):
-            return next(filter(None, map(self._target, target.elts)), None)
-        root = target
+        root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
-        if isinstance(target, ast.Attribute) and isinstance(root, ast.Name) and root.id in self.modules:
-            return "monkeypatch", f"assigning to {ast.unparse(target)} changes a module", ""
+        if not isinstance(node.ctx, ast.Load) and isinstance(root, ast.Name) and root.id in self.modules:
+            return "monkeypatch", f"assigning to {ast.unparse(node)} changes a module", ""
+        owner = self._module_of(node.value)
+        if owner is not None:
+            return self._of_module(owner, node.attr)
+        if isinstance(node.value, ast.Attribute) and self._attribute(node.value) is not None:
+            return None  # what it is an attribute of is refused, and says more
+        return self._of_value(node)
+
+    def _module_of(self, node: ast.expr) -> str | None:
+        """Return the module, or what lies below one, that an expression stands for; None for any other value."""
+        if isinstance(node, ast.Name):
+            return self.modules.get(node.id)
+        if isinstance(node, ast.Attribute) and (owner := self._module_of(node.value)) is not None:
+            return f"{owner}.{node.attr}" if _is_api(owner) or f"{owner}.{node.attr}" in MODULES else None
+        return None
+
+    def _of_module(self, module: str, name: str) -> tuple[str, str, str] | None:
+        if module.partition(".")[0] == "numpy":
+            if name in self.library:
+                return _library(f"numpy.{name}")
+            return None if name in NUMPY_NAMES or "matmul" not in self.library else _beyond(module, name)
+        allowed = MODULE_NAMES.get(module)
+        return _beyond(module, name) if allowed is not None and name not in allowed.split() else None
+
+    def _of_value(self, node: ast.Attribute) -> tuple[str, str, str] | None:
+        name = node.attr
+        if name == "format" and isinstance(node.value, ast.Constant) and _plain_template(node.value.value):
+            return None
+        known = name in self.defined or name in TILE_NAMES or name in _PLAIN_NAMES or name in _ARRAY_NAMES
+        return None if known and name not in HIDDEN_NAMES else _surface(name)
+
+    def _call(self, node: ast.Call) -> tuple[str, str, str] | None:
+        if not isinstance(node.func, ast.Name):
+            return None
+        if node.func.id in ("getattr", "hasattr"):
+            name = node.args[1] if len(node.args) > 1 else None
+            if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+                return (
+                    "getattr",
+                    f"{node.func.id} is allowed with a written-out name only",
+                    "write the attribute itself",
+                )
+            return self._attribute(ast.copy_location(ast.Attribute(node.args[0], name.value, ast.Load()), node))
+        if node.func.id == "type" and len(node.args) != 1:
+            return "builtin", "a candidate may not make types", ""
+        return None
+
+    def _bare(self, node: ast.Name) -> tuple[str, str, str] | None:
+        """Refuse what would get a module, or a function that reads by name, under another name."""
+        if node.id in self.modules and id(node) not in self.owners and isinstance(node.ctx, ast.Load):
+            return "alias", f"the module {node.id} may only be used by {node.id}.name", ""
+        if node.id in _CALLED and id(node) not in self.functions and isinstance(node.ctx, ast.Load):
+            return "alias", f"{node.id} may only be called", ""
         return None
 
 
@@ -169,6 +274,52 @@ def _module(name: str) -> tuple[str, str, str] | None:
     if name in MODULES or name.startswith(ROOTS):
         return None
     return "import", f"a candidate may not import {name}", f"allowed: {', '.join(sorted(MODULES - {'__future__'}))}"
+
+
+def _plain_template(text: object) -> bool:
+    """Return True if a template shows its arguments as they are, and nothing of what is inside of them."""
+    if _HIDDEN_NAME.search(str(text)):
+        return True  # the text itself is refused, and says more
+    try:
+        fields = [field for _, field, spec, _ in string.Formatter().parse(str(text)) for field in (field, spec)]
+    except ValueError:
+        return False
+    return not any("[" in field or "{" in field or re.search(r"\.\D", field) for field in fields if field)
+
+
+def _is_api(module: str) -> bool:
+    return module in ("neuronxcc", "nki") or module.startswith(ROOTS) or module == "neuronxcc.nki"
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """Yield the attributes that classes of the source define."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.FunctionDef):
+                yield inner.name
+            elif isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
+                yield inner.attr
+            elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                yield inner.id
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "namedtuple":
+            for constant in ast.walk(node):
+                if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
+                    yield from constant.value.replace(",", " ").split()
+
+
+def _beyond(module: str, name: str) -> tuple[str, str, str]:
+    return "module", f"a candidate may not use {module}.{name}", ""
+
+
+def _surface(name: str) -> tuple[str, str, str]:
+    return (
+        "attribute",
+        f"the attribute {name} is none of a tile, an array or a plain value",
+        "use what the API documents",
+    )
 
 
 def _library(name: str) -> tuple[str, str, str]:
@@ -183,18 +334,14 @@ def _name(name: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _call(node: ast.Call) -> tuple[str, str, str] | None:
-    if not isinstance(node.func, ast.Name):
-        return None
-    if node.func.id in ("getattr", "hasattr"):
-        name = node.args[1] if len(node.args) > 1 else None
-        if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
-            return "getattr", f"{node.func.id} is allowed with a written-out name only", "write the attribute itself"
-        if name.value.startswith("_") or name.value in FRAMES:
-            return "dunder", f"the attribute {name.value} is internal", ""
-    if node.func.id == "type" and len(node.args) != 1:
-        return "builtin", "a candidate may not make types", ""
-    return None
+def _reads(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Return True for getattr(owner, name) without a default: it can not ask if there is such a name."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "getattr"
+        and len(node.args) == 2
+    )
 
 
 def _class(node: ast.ClassDef) -> tuple[str, str, str] | None:

@@ -116,9 +116,10 @@ def run_filter(request: web.Request) -> int | None:
     text = request.query.get("run", "")
     if not text:
         return None
-    if not text.lstrip("r").isdigit():
+    digits = text.removeprefix("r")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 15):
         raise UsageError(f"run={text!r} is no run")
-    return int(text.lstrip("r"))
+    return int(digits)
 
 
 async def body(request: web.Request) -> dict[str, Any]:
@@ -127,7 +128,7 @@ async def body(request: web.Request) -> dict[str, Any]:
         raise web.HTTPUnsupportedMediaType
     try:
         value = await request.json()
-    except ValueError as error:
+    except (ValueError, LookupError, RecursionError) as error:  # an unknown charset is a LookupError
         raise UsageError(f"the request's body is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise UsageError("the request's body is no JSON object")

@@ -27,7 +27,7 @@ def authorize(token: str, hosts: frozenset[str]) -> Handler:
         if refused:
             return refusal(DaemonError(refused), 403)
         given = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        if not hmac.compare_digest(given.encode(errors="surrogateescape"), f"Bearer {token}".encode()):
             return refusal(DaemonError("a valid token is missing", hint="it is in the state folder's file token"), 401)
         return await handler(request)
 

@@ -58,6 +58,8 @@ class SearchParts:
     context: str = ""
     """Goes into each evaluation's key: what decides a verdict besides the kernel."""
     device_usd_per_hour: float | None = None
+    device_cap_usd: float | None = None
+    """What the time of the machine may cost; needs its price."""
 
 
 class Search:
@@ -88,6 +90,8 @@ class Search:
         self._allowance = Allowance(None, 0, 0)
         self._useful_below_us: float | None = None
         self._started = time.monotonic()
+        self._device_s_before = 0.0
+        """Time on devices before the daemon that goes on with the run began."""
 
     async def run(self) -> RunState:
         """Search until a stop condition holds; the store has every step."""
@@ -97,6 +101,7 @@ class Search:
         self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
         self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
         self._candidates = {one.attempt: one for one in resumed.candidates}
+        self._device_s_before = sum(one.judged_s for one in await store.read(spending, run.id))
         state, message = RunState.FINISHED, ""
         try:
             await self._start(resumed)
@@ -123,12 +128,23 @@ class Search:
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     def _left_s(self) -> float | None:
-        """Time until the limit; None without one."""
-        limit = self.parameters.time_limit_s
-        return None if limit is None else limit - (time.monotonic() - self._started)
+        """Time until the first limit; None without one."""
+        limits = self._limits_s()
+        return min(limits.values()) if limits else None
+
+    def _limits_s(self) -> dict[str, float]:
+        """Time left until each limit, by what is said where it is reached."""
+        limit, took_s = self.parameters.time_limit_s, time.monotonic() - self._started
+        limits = {} if limit is None else {f"the time limit of {limit:g} s was reached": limit - took_s}
+        cap, price = self.parts.device_cap_usd, self.parts.device_usd_per_hour
+        if cap is not None and price:
+            spent_s = self._device_s_before + took_s
+            limits[f"the cap of {cap:.2f} USD on the device's time is used up"] = 3600.0 * cap / price - spent_s
+        return limits
 
     def _out_of_time(self) -> RunEnded:
-        return RunEnded(RunState.FINISHED, f"the time limit of {self.parameters.time_limit_s:g} s was reached")
+        limits = self._limits_s()
+        return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
     async def _start(self, resumed: ResumeState) -> None:
         """Judge the baseline, or take up what an earlier daemon left."""

@@ -106,7 +106,8 @@ def query(
     limit: int = 1000,
     time_limit_s: float = 5.0,
 ) -> Table:
-    """Run one statement that reads. UsageError for one that is wrong or writes, DeadlineError for one that takes longer.
+    """Run one statement that reads. UsageError for one that is wrong, writes or answers too much, DeadlineError for one that
+    takes longer.
 
     ``connection`` must be read-only, which stops every statement that would write.
     """
@@ -114,11 +115,12 @@ def query(
     connection.set_progress_handler(lambda: int(time.monotonic() > deadline), PROGRESS_STEPS)
     _connect_indexes(connection)
     connection.set_authorizer(_only_reading)
+    longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _VALUE_BYTES)
     try:
         cursor = connection.execute(sql, values)
         if cursor.description is None:
             raise UsageError("the statement gives no rows", hint="Only statements that read are run: SELECT ...")
-        found = cursor.fetchmany(limit + 1)
+        found = _bounded(cursor, limit + 1)
         columns = tuple(column[0] for column in cursor.description)
         cursor.close()
     except sqlite3.OperationalError as error:
@@ -134,6 +136,10 @@ def query(
         hint = _nearest(connection, str(error)) or "acceld query --tables lists tables, views and columns."
         raise UsageError(f"SQL: {error}", hint=hint) from error
     except (sqlite3.Warning, sqlite3.ProgrammingError, sqlite3.DatabaseError) as error:
+        if "use function" in str(error):
+            raise UsageError(f"SQL: {error}", hint="Functions that compute on what is read are there.") from error
+        if isinstance(error, sqlite3.DataError):
+            raise UsageError(f"SQL: {error}", hint=f"A value may have {_VALUE_BYTES >> 20} MiB.") from error
         if "not authorized" in str(error) or "prohibited" in str(error):
             raise UsageError(
                 "the history can not be changed by SQL", hint="Only statements that read are run."
@@ -142,9 +148,25 @@ def query(
             f"SQL: {error}", hint="One statement that reads; docs/schema.md describes the tables."
         ) from error
     finally:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
         connection.set_authorizer(None)
         connection.set_progress_handler(None, 0)
     return Table(columns, [tuple(_plain(value) for value in row) for row in found[:limit]], len(found) > limit)
+
+
+def _bounded(cursor: sqlite3.Cursor, most: int) -> list[tuple[Any, ...]]:
+    """Return up to ``most`` rows. UsageError where they hold more than an answer may."""
+    found: list[tuple[Any, ...]] = []
+    room_bytes = _ANSWER_BYTES
+    for row in cursor:
+        found.append(row)
+        room_bytes -= sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+        if room_bytes < 0:
+            hint = "Choose fewer columns or rows, or substr() of long texts."
+            raise UsageError(f"the answer has more than {_ANSWER_BYTES >> 20} MiB", hint=hint)
+        if len(found) == most:
+            break
+    return found
 
 
 def tables(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
@@ -178,7 +200,19 @@ def _connect_indexes(connection: sqlite3.Connection) -> None:
         connection.execute(f"SELECT rowid FROM {name} LIMIT 0")
 
 
-_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_VALUE_BYTES, _ANSWER_BYTES = 8 << 20, 32 << 20
+"""Most bytes of one value while a query runs, and of all rows of its answer."""
+_FUNCTIONS = frozenset(
+    "-> ->> abs acos asin atan atan2 avg bm25 ceil ceiling changes char coalesce concat concat_ws cos count cume_dist date datetime "
+    "degrees dense_rank exp first_value floor format glob group_concat hex highlight ifnull iif instr json json_array "
+    "json_array_length json_each json_extract json_group_array json_group_object json_object json_quote json_tree json_type "
+    "json_valid julianday lag last_value lead length like likelihood likely ln log log10 log2 lower ltrim match max min mod "
+    "nth_value ntile nullif percent_rank pi pow power printf quote radians random rank regexp replace round row_number rtrim sign "
+    "sin snippet sqrt sqlite_version strftime string_agg substr substring sum tan time timediff total trim trunc typeof unicode "
+    "unixepoch unlikely upper".split()
+)
+"""Functions that compute on what is read; none opens a file, loads code or makes bytes of any length from nothing."""
+_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 _LOOKING = frozenset(
     "table_info table_xinfo table_list index_list index_info index_xinfo foreign_key_list user_version application_id "
     "page_count page_size freelist_count compile_options data_version function_list".split()
@@ -190,6 +224,8 @@ def _only_reading(action: int, first: str | None, second: str | None, database: 
     """Allow what reads this database: no other file is opened or made, no setting changed."""
     if action in _READING:
         return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_FUNCTION:
+        return sqlite3.SQLITE_OK if (second or "").lower() in _FUNCTIONS else sqlite3.SQLITE_DENY
     takes_a_name = first in _LOOKING and (second is None or not (first or "").endswith(("version", "id", "size")))
     if action == sqlite3.SQLITE_PRAGMA and takes_a_name:
         return sqlite3.SQLITE_OK

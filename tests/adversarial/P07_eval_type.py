@@ -1,5 +1,6 @@
 # expect: policy
 # caught by: rejected.builtin
+# unpoliced: compile_error.audit
 # workload: st_matmul
 """Builds names out of pieces."""
 

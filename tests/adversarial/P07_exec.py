@@ -1,5 +1,6 @@
 # expect: policy
 # caught by: rejected.import
+# unpoliced: compile_error.audit
 # workload: st_matmul
 """Hides its source in an encoded string."""
 

@@ -1,5 +1,6 @@
 # expect: policy
 # caught by: rejected.monkeypatch
+# unpoliced: compile_error.monkeypatch
 # workload: st_matmul
 """Changes a function of the API module."""
 

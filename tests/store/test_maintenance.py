@@ -277,6 +277,13 @@ async def test_the_file_opens_read_only_in_plain_sqlite(store: Store) -> None:
         "DELETE FROM runs RETURNING id",
         "INSERT INTO plans_search(plans_search) VALUES ('rebuild')",
         "BEGIN",
+        "SELECT load_extension('{folder}/other.so')",
+        "SELECT randomblob(10)",
+        "SELECT zeroblob(1000000000)",
+        "SELECT length(replace(hex(printf('%.*c', 4000000, 'x')), '7', printf('%.*c', 1000, 'y')))",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 500) SELECT printf('%.*c', 1000000, i) FROM n",
+        "SELECT fts3_tokenizer('simple')",
+        "SELECT writefile('{folder}/other', 'x')",
     ],
 )
 async def test_sql_can_neither_write_nor_open_other_files(store: Store, sql: str) -> None:

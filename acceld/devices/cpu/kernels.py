@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from acceld.devices.cpu.objects import complaint
 from acceld.devices.cpu.signature import ENTRY, converted, prototype
 from acceld.evaluate.hosted.driver import BuildRefused, Built, Call, Job
 
@@ -47,15 +48,21 @@ def _build_c(job: Job) -> Built:
     (scratch / "kernel.c").write_text(job["text"], encoding="utf-8")
     declared = prototype(job["arguments"], job["outputs"], entry)
     (scratch / "prototype.h").write_text(f"#include <stdint.h>\n{declared}\n", encoding="utf-8")
-    command = [
-        settings["compiler"], *settings["flags"], "-include", "prototype.h", "kernel.c", "-o", "kernel.so",
-        f"-Wl,--require-defined={entry}", "-lm",
-    ]  # fmt: skip
     environment = {"PATH": settings["path"], "LC_ALL": "C", "TMPDIR": str(scratch)}
-    done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, check=False)
-    said = done.stderr.decode(errors="replace")
-    if done.returncode != 0:
-        raise _complaint(said, declared)
+    said = ""
+    for words in (
+        ["-include", "prototype.h", "-c", "kernel.c", "-o", "kernel.o"],
+        ["kernel.o", "-o", "kernel.so", f"-Wl,--require-defined={entry}", "-lm"],
+    ):
+        command = [settings["compiler"], *settings["flags"], *words]
+        done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, check=False)
+        said += done.stderr.decode(errors="replace")
+        if done.returncode != 0:
+            raise _complaint(said, declared)
+        if words[-1] == "kernel.o":
+            rule, message = complaint(scratch / "kernel.o", settings["path"])
+            if rule:
+                raise BuildRefused(message, rule=rule)
     artefact = (scratch / "kernel.so").read_bytes()
     if len(artefact) > _MOST_BYTES:
         raise BuildRefused(f"the compiled kernel has {len(artefact)} bytes", rule="size")

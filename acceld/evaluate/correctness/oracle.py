@@ -40,6 +40,8 @@ _BEYOND = {False: 4.0, True: 256.0}
 """Times that rounding by which a band's inputs are moved to see if near ties decide there; with parts more are near."""
 _STEEP = 16.0
 """Times as much as its inputs that an output may move where rounding decides nothing."""
+_NARROW = 4.0
+"""Times the noise of a float32 output that one of a narrower type may have: bfloat16 rounds by 1.7e-3."""
 _DENORMAL = 1e-30
 """Root mean square below which an output is, or was made of, numbers that a chip rounds to zero."""
 
@@ -169,10 +171,12 @@ def decisive(
     change = _BEYOND[split] * (_PARTS_ROUNDING if split else _FLOAT32_ROUNDING)
     rng = np.random.default_rng([seed % 2**63, 19])
     moved = _floors(oracle, [_changed(one, change, rng) for one in inputs], expected, dtypes, pieces)
+    # A narrow output is rounded by more than that to begin with.
+    noisy = [NOISY if dtype == "float32" else _NARROW * NOISY for dtype in dtypes]
     found = [
         floor
-        if floor.rel_l2 < NOISY
-        and other.rel_l2 < max(NOISY, _STEEP * change)
+        if floor.rel_l2 < noisy[piece.output]
+        and other.rel_l2 < max(noisy[piece.output], _STEEP * change)
         and not _denormal(piece.of(expected[piece.output]))
         else BROKEN
         for piece, floor, other in zip(pieces, floors, moved, strict=True)

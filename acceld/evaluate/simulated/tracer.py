@@ -6,6 +6,9 @@ the daemon bounds its answer, and the judge decodes and verifies the Program aga
 
 from __future__ import annotations
 
+import ast
+import collections
+import dataclasses
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -21,6 +24,7 @@ import acceld.nki
 from acceld.errors import UsageError
 from acceld.evaluate.sandbox.messages import failure_record, send
 from acceld.nki.errors import KernelCrash, KernelFailure
+from acceld.nki.frontend import tracing
 from acceld.nki.frontend.session import TraceOptions
 from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
 from acceld.nki.ir.codec import encode
@@ -45,6 +49,7 @@ def preload() -> None:
         importlib.import_module(module.name)
 
 
+_MAKES_CODE = frozenset({"exec", "compile", "code.__new__", "function.__new__"})
 _ROOT = Path("/closure")
 """Folder a kernel's own modules seem to lie in; it does not exist."""
 
@@ -52,8 +57,11 @@ _ROOT = Path("/closure")
 def run(request: bytes, reply: int) -> None:
     """Trace the kernel that the request describes; answer ``{}`` and the Program, or what was observed, or a failure."""
     raw = json.loads(request)
+    broken = _watch()
     try:
         program = _observed(raw) if raw.get("observe") else encode(_trace(raw))
+        if broken:
+            raise KernelCrash(broken[0], rule="audit")
     except KernelFailure as error:
         send(reply, failure_record(error))
     except UsageError as error:
@@ -69,6 +77,26 @@ def _observed(raw: dict[str, Any]) -> bytes:
     """What the expressions of a legacy kernel's source are, in a trace of it, as JSON."""
     facts = _trace(raw, lambda source, arguments, *, api, **kwargs: observe(source, arguments, **kwargs))
     return json.dumps(facts.encode()).encode()
+
+
+def _watch() -> list[str]:
+    """Refuse code made from text or from parts while the kernel runs; return a list that then holds what was tried.
+
+    What is judged must be what the source says. The standard library makes code for data classes and named tuples; the
+    front end for the kernel itself and for its own modules.
+    """
+    trusted = {sys._getframe().f_code.co_filename, tracing.__file__, dataclasses.__file__, collections.__file__}
+    trusted |= {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", ast.__file__}
+    broken: list[str] = []
+    frame_of = sys._getframe
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        if event in _MAKES_CODE and frame_of(1).f_code.co_filename not in trusted:
+            broken.append(f"the kernel makes code while it is traced ({event})")
+            raise KernelCrash(broken[0], rule="audit", line=frame_of(1).f_lineno)
+
+    sys.addaudithook(hook)
+    return broken
 
 
 def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:

@@ -112,6 +112,18 @@ class ApiModule(ModuleType):
         self._session = session
         self._documented = documented
         self.__dict__.update(names)
+        self.__dict__["_frozen"] = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        own_part = isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}"  # set by its import
+        if "_frozen" in self.__dict__ and not own_part and not name.startswith("__"):
+            raise LegalityError(
+                f"{self.__name__}.{name} can not be changed", rule="monkeypatch", line=self._session.line()
+            )
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise LegalityError(f"{self.__name__}.{name} can not be removed", rule="monkeypatch", line=self._session.line())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -123,9 +135,15 @@ class ApiModule(ModuleType):
             raise UnsupportedCall(
                 f"{self.__name__}.{name} is not simulated",
                 line=self._session.line(),
-                hint=did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}",
+                hint=self._instead(name, known),
             )
-        return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {did_you_mean(name, known)}".strip())
+        return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
+
+    def _instead(self, name: str, known: Sequence[str]) -> str:
+        """What to use: for a name that NKI has a near one would be another function, so only the kind of lack is told."""
+        if self._documented is not None and name in self._documented:
+            return "NKI has it; the simulator does not yet"
+        return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"
 
     def _invented(self, name: str, known: Sequence[str]) -> Stub:
         """Refuse a function that NKI does not have, now or when it is used, with the nearest ones and their arguments."""

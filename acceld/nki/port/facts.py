@@ -14,7 +14,7 @@ import numpy as np
 from acceld.nki.frontend.core.index import Expr, Predicate
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.session import TraceOptions
-from acceld.nki.frontend.tracing import Argument, _Masks, trace
+from acceld.nki.frontend.tracing import Argument, _Statements, trace
 
 NAME = "__acceld_fact__"
 MOST_VISITS = 64
@@ -119,7 +119,7 @@ def observe(
                 visits.append(fact)
         return value
 
-    watched = ast.unparse(ast.fix_missing_locations(_Watch().visit(_Masks().visit(ast.parse(source)))))
+    watched = ast.unparse(ast.fix_missing_locations(_Watch().visit(_Statements(()).visit(ast.parse(source)))))
     setattr(builtins, NAME, record)
     try:
         trace(watched, arguments, filename=filename, entry=entry, grid=grid, lnc=lnc, chip=chip, options=options)

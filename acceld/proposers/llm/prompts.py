@@ -19,7 +19,7 @@ from acceld.errors import PromptError, did_you_mean
 from acceld.proposers.llm.fencing import Data, delimiter, fenced
 
 SHARED = "shared"
-NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first")
+NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first", "tools")
 APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
 USER_MARK = "<!-- user -->"
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
+from acceld.config import ToolsConfig
 from acceld.errors import CredentialError
 from acceld.llm.calls import RoleBudgetError
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
 from acceld.llm.errors import (
     LLMEmpty,
     LLMError,
@@ -25,6 +28,7 @@ from acceld.llm.errors import (
     LLMUnavailable,
     LLMUnknownModel,
 )
+from acceld.llm.pricing import Price
 from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, Plan
 from acceld.proposers.interface import (
     NO_PLAN,
@@ -47,6 +51,7 @@ from acceld.proposers.llm.presentation import (
 )
 from acceld.proposers.llm.prompts import Prompt, PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
+from acceld.proposers.llm.tools import TEXTS, Spent, Workbench, tool_calls, without_tools
 
 WARM_S: Final = 5.0
 """How long calls wait for the first with the same prompt; by then the provider has read it."""
@@ -92,9 +97,16 @@ class LLMProposer:
         self._plans = plans
         self._fixer_steps = fixer_steps
         self._planner = planner
+        self._bench: Workbench | None = None
+        self._tool_caps = ToolsConfig()
+        self._price: Callable[[str, int], Price | None] = lambda name, tokens: None
         self._warming: dict[str, asyncio.Event] = {}
         self._failed_in_a_row: Counter[Role] = Counter()
         self._answered: set[Role] = set()
+
+    def equip(self, bench: Workbench, caps: ToolsConfig, price: Callable[[str, int], Price | None]) -> None:
+        """Let the executor use tools inside its attempts, within caps. ``price`` is of a model, for a prompt's tokens."""
+        self._bench, self._tool_caps, self._price = bench, caps, price
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """One plan; None where the models gave none."""
@@ -177,8 +189,49 @@ class LLMProposer:
             "attempt_number": str(request.index + 1),
         }
         tags = _tags(plan, attempt=request.index)
-        text, reason = await self._kernel("executor", request.problem.api, values, request.seed, tags, parent.kernel)
+        answer = None if self._bench is None else await self._worked(self._bench, request, values, tags)
+        text, reason = await self._kernel(
+            "executor", request.problem.api, values, request.seed, tags, parent.kernel, answer=answer
+        )
         return Attempt(plan=plan.id, index=request.index, text=text, reason=reason)
+
+    async def _worked(
+        self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags
+    ) -> Completion | LLMError:
+        """Return the executor's answer after what it used of its tools; each of its turns is a call like any other."""
+        spent, done = Spent(), list[str]()
+        while True:
+            used_up = spent.exceeds(self._tool_caps)
+            left = (
+                f"Your tools are used up ({used_up}): answer with the kernel now."
+                if used_up
+                else f"You have used {spent.turns} of {self._tool_caps.turns} turns with tools."
+            )
+            further: Values = {
+                "tools": "\n".join(TEXTS.values()),
+                "left": left,
+                "transcript": _optional("What you asked and were told:", "tools", "\n\n".join(done)),
+            }
+            turn = tags | {"turn": spent.turns}
+            answer = await self._ask(
+                "executor", request.problem.api, values, request.seed, turn, behind=("tools", further)
+            )
+            if isinstance(answer, LLMError):
+                return answer
+            calls = tool_calls(answer.text)
+            if not calls or used_up:
+                return replace(answer, text=without_tools(answer.text))
+            started_s = time.monotonic()
+            for call in calls:
+                told = await bench.use(call, request.parent.kernel)
+                done.append(f"{call.name}\n{call.text}\n{call.name} answers:\n{told}")
+            spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
+
+    def _cost_usd(self, usage: Usage, seed: int) -> float | None:
+        """Return what tokens cost at the executor's dearest model; None where a price is unknown."""
+        prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
+        known = [price.cost_usd(usage) for price in prices if price is not None]
+        return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
         """A repaired kernel; None where repairs have used up their own budget."""
@@ -247,10 +300,20 @@ class LLMProposer:
         }
 
     async def _kernel(
-        self, role: Role, api: str, values: Values, seed: int, tags: Tags, kernel: Kernel, *, name: str = ""
+        self,
+        role: Role,
+        api: str,
+        values: Values,
+        seed: int,
+        tags: Tags,
+        kernel: Kernel,
+        *,
+        name: str = "",
+        answer: Completion | LLMError | None = None,
     ) -> tuple[str | None, str]:
-        """A kernel's text, or None and why; asks once more where an answer holds none."""
-        answer = await self._ask(role, api, values, seed, tags, name=name)
+        """A kernel's text, or None and why; asks once more where an answer, which may be there already, holds none."""
+        if answer is None:
+            answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMEmpty | LLMInterrupted):
             tags = tags | {"reask": 1}
             answer = await self._ask(role, api, values, seed, tags, name=name)
@@ -264,7 +327,8 @@ class LLMProposer:
             "problem_with_answer": found.reason,
             "answer": Data("answer", answer.text),
         }
-        second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, complaint=complaint)
+        behind = ("reask", complaint)
+        second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, behind=behind)
         if isinstance(second, LLMError):
             return None, found.reason
         found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length")
@@ -279,16 +343,16 @@ class LLMProposer:
         tags: Tags,
         *,
         name: str = "",
-        complaint: Values | None = None,
+        behind: tuple[str, Values] | None = None,
     ) -> Completion | LLMError:
         """Return one answer, from the model the seed draws or, where that one is down, from another of the role.
 
-        With a ``complaint`` the same question is asked again, with the answer it got and what was wrong with it behind.
+        ``behind`` names a prompt that follows the question, and its values: what was wrong with an answer, or tools.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)
-        if complaint is not None:
-            again = self._prompts.get(api, "reask").render(complaint, salt)
+        if behind is not None:
+            again = self._prompts.get(api, behind[0]).render(behind[1], salt)
             prompt = Prompt(prompt.system, f"{prompt.user}\n\n{again.system}\n\n{again.user}")
         models = self._roles.of(role)
         failure: LLMError = LLMUnavailable(f"the {role} has no model")

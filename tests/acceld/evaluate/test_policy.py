@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.evaluate.policy import canonical, check
+from acceld.evaluate.policy import HIDDEN_NAMES, TILE_NAMES, canonical, check
+from acceld.nki.frontend.core.methods import Tensor as LegacyTile
+from acceld.nki.frontend.current.tensor import NkiTensor
 from acceld.resources import workloads_folder
 
 KERNEL = """import neuronxcc.nki as nki
@@ -47,6 +49,24 @@ def kernel(x):
         ("nl.load = None", "monkeypatch"),
         ("np.float32, y = 1, 2", "monkeypatch"),
         ("nl.tile_size.pmax += 1", "monkeypatch"),
+        ("for nl.load in (None,): pass", "monkeypatch"),
+        ("with x as nl.load: pass", "monkeypatch"),
+        ("spare = nl", "alias"),
+        ("print(nl)", "alias"),
+        ("hasattr(nl, 'load')", "alias"),
+        ("getattr(nl, 'load', None)", "alias"),
+        ("reader = getattr", "alias"),
+        ("list(map(type, [x]))", "alias"),
+        ("getattr(x, 'produced')", "attribute"),
+        ("x.produced.slot", "attribute"),
+        ("x.anything = 1", "attribute"),
+        ("np.lib", "library"),
+        ("np.sys", "module"),
+        ("from operator import attrgetter", "module"),
+        ("from enum import bltns", "module"),
+        ("from typing import get_type_hints", "module"),
+        ("'{0.shape[0]}'.format(x)", "attribute"),
+        ("('{0.sha' + 'pe}').format(x)", "attribute"),
         ("async def f(): pass", "async"),
     ],
 )
@@ -56,6 +76,20 @@ def test_a_line_is_refused_by_its_rule(line: str, rule: str) -> None:
     assert found.rule == rule
     assert found.line == 9
     assert found.message
+
+
+def test_a_class_pattern_is_refused_and_a_class_may_use_what_it_defines() -> None:
+    found = check("def f(x):\n    match x:\n        case object(shape=y):\n            return y\n")
+    assert found is not None and found.rule == "match"
+    text = "import dataclasses\n\n\n@dataclasses.dataclass\nclass Plan:\n    {}: int\n\n\nPlan(1).{}\n"
+    assert check(text.format("tile_rows", "tile_rows")) is None
+    found = check(text.format("produced", "produced"))
+    assert found is not None and found.rule == "attribute", "a tile has one of that name"
+
+
+def test_every_attribute_of_a_tile_that_no_api_documents_is_hidden() -> None:
+    shown = {name for kind in (LegacyTile, NkiTensor) for name in dir(kind) if not name.startswith("_")}
+    assert shown <= TILE_NAMES | HIDDEN_NAMES, shown - TILE_NAMES - HIDDEN_NAMES
 
 
 def test_try_around_a_kernel_is_refused() -> None:
@@ -86,7 +120,14 @@ def test_the_first_violation_is_reported() -> None:
 
 def test_ordinary_kernels_pass() -> None:
     assert check(KERNEL.format("tile = nl.load(x[0:128, 0:512])")) is None
-    assert check(KERNEL.format("y = getattr(nl, 'bfloat16')")) is None
+    for line in (
+        "y = getattr(nl, 'bfloat16')",
+        "y = '{:.3f} of {}'.format(1.0, x.shape)",
+        "y = x.reshape((1, 2)).shape[0].bit_length()",
+        "y = nl.tile_size.pmax",
+        "y = [z.strip() for z in 'a b'.split()]",
+    ):
+        assert check(KERNEL.format(line)) is None, line
     folder = workloads_folder()
     baselines = sorted([*folder.glob("*/*/kernel_legacy*.py"), *folder.glob("*/*/kernel.py")])
     assert len(baselines) > 10

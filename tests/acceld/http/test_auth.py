@@ -97,6 +97,21 @@ async def test_the_unix_socket_asks_for_the_token_too(store: Store, tmp_path: Pa
     assert not (tmp_path / "s").exists()
 
 
+async def test_a_token_that_is_no_ascii_is_a_wrong_one(store: Store, tmp_path: Path) -> None:
+    server = Server(store, None, socket_path=tmp_path / "s", token=TOKEN)
+    await server.start()
+    try:
+        for token in ("\xff\xfe".encode("latin-1"), "ключ".encode(), TOKEN.encode() + b"\x80"):
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+            head = b"GET /v1/hello HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer "
+            writer.write(head + token + b"\r\n\r\n")
+            assert (await reader.readline()).split()[1] == b"401"
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        await server.stop()
+
+
 def test_the_socket_is_private_whatever_the_umask(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
@@ -130,6 +145,11 @@ async def test_bodies_are_bounded_and_must_be_json(store: Store, tmp_path: Path)
                 assert response.status == 415
             async with session.post("/v1/query", json=["SELECT 1"]) as response:
                 assert response.status == 422
+            deep = b'{"sql": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+            unknown = {"Content-Type": "application/json; charset=none"}
+            for data, given in ((deep, kind), (b'{"sql": "\xff"}', kind), (b"{}", unknown)):
+                async with session.post("/v1/query", data=data, headers=given) as response:
+                    assert response.status == 422
             async with session.post("/v1/runs", json={"workload": "silu"}) as response:
                 assert response.status == 409
                 assert "read-only" in (await response.json())["error"]["message"]

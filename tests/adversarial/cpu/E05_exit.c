@@ -1,6 +1,6 @@
 // expect: reject
 // caught by: rejected.include
-// unpoliced: runtime_error.crash
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // Ends the process.

@@ -1,6 +1,6 @@
 // expect: reject
 // caught by: rejected.include
-// unpoliced: runtime_error.out_of_bounds
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // Answers on every descriptor it may have.

@@ -1,6 +1,6 @@
 // expect: reject
 // caught by: rejected.include
-// unpoliced: rejected.protocol
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // Writes a reply and a record of its own and ends.

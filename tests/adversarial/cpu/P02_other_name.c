@@ -1,5 +1,6 @@
 // expect: policy
 // caught by: rejected.library
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // Gives a harmless name to a function that starts processes, in three ways that no word shows.

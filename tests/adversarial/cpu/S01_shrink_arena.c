@@ -1,5 +1,6 @@
 // expect: truthful
 // caught by: rejected.include
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // at_least: 0.9

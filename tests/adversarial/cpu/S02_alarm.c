@@ -1,6 +1,6 @@
 // expect: reject
 // caught by: rejected.include
-// unpoliced: incorrect_numerical.unwritten
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // Answers, and goes on in a signal handler.

@@ -1,6 +1,6 @@
 // expect: reject
 // caught by: rejected.include
-// unpoliced: timeout.deadline
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // Stops itself instead of answering.

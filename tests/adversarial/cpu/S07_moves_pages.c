@@ -1,6 +1,6 @@
 // expect: reject
 // caught by: rejected.include
-// unpoliced: incorrect_numerical.unwritten
+// unpoliced: compile_error.external
 // workload: cpu_matmul
 // api: c
 // Moves the pages of its outputs away and leaves others in their place.

@@ -1,5 +1,6 @@
 // expect: policy
 // caught by: rejected.library
+// unpoliced: compile_error.section
 // workload: cpu_matmul
 // api: c
 // Does something while it is loaded.

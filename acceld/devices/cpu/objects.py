@@ -1,0 +1,91 @@
+"""Read from a compiled object what a kernel in C does besides computing: its text can hide that, its symbols can not."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+_REAL = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim floor fma fmax "
+    "fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter "
+    "nexttoward pow remainder remquo rint round roundeven scalbln scalbn significand sin sincos sinh sqrt tan tanh tgamma trunc "
+    "cabs cacos cacosh carg casin casinh catan catanh ccos ccosh cexp cimag clog conj cpow cproj creal csin csinh csqrt ctan ctanh"
+).split()
+EXTERNAL = frozenset(
+    "malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset memcmp memchr mempcpy strlen strcmp strncmp "
+    "strcpy strncpy strchr strrchr qsort bsearch abs labs llabs div ldiv lldiv __assert_fail __stack_chk_fail "
+    "__memcpy_chk __memmove_chk __memset_chk __mempcpy_chk __strcpy_chk __strncpy_chk _GLOBAL_OFFSET_TABLE_".split()
+) | {name + kind for name in _REAL for kind in ("", "f", "l")}
+"""Functions of libc and libm that a kernel may call: memory, and arithmetic on its arguments."""
+_VECTOR = re.compile(r"_ZGV[a-z][NM]\d+[vlu]+_(\w+)|__(\w+)_finite")
+"""libm's functions of vectors, and of finite numbers."""
+_HELPERS = re.compile(
+    r"__[a-z]+[hsdxtb]f[hsdxtb]?[fi]?\d?|__(?:u?div|u?mod|mul|u?divmod|ashl|ashr|lshr|neg|ffs|clz|ctz|popcount)[sdt]i[234]?"
+)
+"""Arithmetic that the compiler calls where the processor has none."""
+_SECTION = re.compile(
+    r"|\.(?:text|data|bss|rodata|rela?|comment|note|eh_frame|symtab|strtab|shstrtab|group|llvm_addrsig|debug_\w+)(?:\..*)?"
+)
+_INSTRUCTION = re.compile(
+    r"\t(rdtscp?|rdpmc|rdrand|rdseed|rdpid|syscall|sysenter|int|cpuid|xgetbv|[rw]d?[rw]?[fg]sbase|wrpkru|rdpkru|in|out|hlt"
+    r"|svc|hvc|smc|mrs|msr|isb)[bwlq]?(?:[ \t]|$)",
+    re.MULTILINE,
+)
+"""Instructions that read a clock or a counter, draw random numbers or call the kernel of the system."""
+_DISASSEMBLE_S = 30.0
+
+
+def complaint(path: Path, search: str) -> tuple[str, str]:
+    """Return the rule that a compiled object breaks and in what, or two empty texts; programs are looked for along ``search``."""
+    try:
+        with path.open("rb") as stream:
+            found = next(_symbols(ELFFile(stream)), None)
+    except (ELFError, ValueError, KeyError, UnicodeDecodeError) as error:
+        return "object", f"the compiled object can not be read: {error}"
+    return found or _instructions(path, search)
+
+
+def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:
+    """Yield what sections and symbols have that a kernel has no use for."""
+    executable = set()
+    for number, section in enumerate(elf.iter_sections()):
+        if not _SECTION.fullmatch(section.name):
+            yield "section", f"the kernel puts something into section {section.name[:60]!r}"
+        if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR:
+            executable.add(number)
+    for table in elf.iter_sections():
+        for symbol in table.iter_symbols() if isinstance(table, SymbolTableSection) else ():
+            kind, place = symbol["st_info"]["type"], symbol["st_shndx"]
+            if kind == "STT_OBJECT" and place in executable:
+                yield "section", f"{symbol.name[:60]} is data among the instructions"
+            if kind in ("STT_LOOS", "STT_GNU_IFUNC"):
+                yield "external", f"{symbol.name[:60]} is chosen when the kernel is loaded"
+            if place == "SHN_UNDEF" and symbol.name and not _allowed(symbol.name):
+                yield "external", f"a kernel may not use {symbol.name[:60]}: it computes on its arguments"
+
+
+def _allowed(name: str) -> bool:
+    vector = _VECTOR.fullmatch(name)
+    plain = next(filter(None, vector.groups()), "") if vector else name
+    return plain in EXTERNAL or (vector is None and _HELPERS.fullmatch(name) is not None)
+
+
+def _instructions(path: Path, search: str) -> tuple[str, str]:
+    program = shutil.which("objdump", path=search) or shutil.which("llvm-objdump", path=search)
+    if program is None:  # comes with every linker that gcc uses
+        return "", ""
+    command = [program, "-d", "--no-show-raw-insn", path.name]
+    environment = {"PATH": search, "LC_ALL": "C"}
+    shown = subprocess.run(
+        command, cwd=path.parent, env=environment, capture_output=True, timeout=_DISASSEMBLE_S, check=False
+    )
+    found = _INSTRUCTION.search(shown.stdout.decode(errors="replace"))
+    return ("instruction", f"a kernel may not use the instruction {found.group(1)}") if found else ("", "")

@@ -1,0 +1,20 @@
+# expect: reject
+# caught by: rejected.builtin
+# unpoliced: compile_error.audit
+# workload: st_silu
+"""An expression from text."""
+
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p = nl.arange(128)[:, None]
+    f = nl.arange(512)[None, :]
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        nl.store(out[128 * row + p, f], value=eval("nisa.activation(op=nl.silu, data=tile)"))
+    return out

@@ -1,0 +1,19 @@
+// expect: reject
+// caught by: compile_error.external
+// workload: cpu_matmul
+// The calendar time.
+extern long ftime(void *);
+
+void kernel(const float *a, const float *b, float *out)
+{
+    long now[4] = {0};
+    ftime(now);
+    for (int i = 0; i < 128; i++)
+        for (int j = 0; j < 192; j++) {
+            float sum = 0;
+            for (int k = 0; k < 256; k++)
+                sum += a[i * 256 + k] * b[k * 192 + j];
+            out[i * 192 + j] = sum;
+        }
+    out[0] += (float)(now[0] & 0);
+}
