@@ -28,6 +28,7 @@ from acceld.llm.calls import Calls
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
 from acceld.model import PROPOSERS, Gate, Kernel, Run, RunSpec
+from acceld.nki.timing.calibration import chosen, read
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.interface import Problem, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
@@ -179,6 +180,9 @@ class Builder:
             )
         await self._store.change(register_workload, found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
+        calibration = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
+        if calibration is not None:
+            context += f".c{calibration.digest}"
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
@@ -250,6 +254,7 @@ class Builder:
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
             planner=parameters.planner,
+            knowledge=parameters.knowledge,
             accuracy=accuracy_asked,
         )
 

@@ -11,23 +11,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority
 from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, Plan, Run, RunState, Status
-from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, Proposer
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, Proposer, Step
 from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
 from acceld.search.control import RunControl, RunEnded, end_of
 from acceld.search.forecast import next_percent_usd
 from acceld.search.judging import Judging
+from acceld.search.lineage import lineage, outcomes
 from acceld.search.strategies import Allowance, derived_seed, strategy
 from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.runs import select_beam, set_best, set_run_state, spending, start_iteration
 from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
 from acceld.store.database import Store
-from acceld.store.reads.records import ResumeState, load_candidate, load_candidates, resume_state
+from acceld.store.reads.records import ResumeState, load_candidate, load_candidates, load_plans, resume_state
 from acceld.targets import SIMULATOR
 
 FIXABLE = frozenset(
@@ -60,6 +61,15 @@ class SearchParts:
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """What the time of the machine may cost; needs its price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was done for one parent, and what led to it."""
+
+    plans: tuple[Plan, ...]
+    outcomes: Mapping[int, str] = field(default_factory=dict)
+    lineage: tuple[Step, ...] = ()
 
 
 class Search:
@@ -214,7 +224,7 @@ class Search:
         self._allowance = self._allowed(len(parents))
         self._useful_below_us = self._useful(parents)
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
-        before = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
+        before = await self._pasts(parents)
         children: list[Candidate] = []
         try:
             async with asyncio.timeout(self._left_s()), asyncio.TaskGroup() as tasks:
@@ -236,6 +246,20 @@ class Search:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._judging.certify)
+
+    async def _pasts(self, parents: Iterable[Candidate]) -> dict[int, Past]:
+        """What each parent's planner is told of the past; only models read more than the plans."""
+        history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
+        if not self.parts.proposer.abilities.uses_models or self.iteration == 1:
+            return {parent: Past(plans) for parent, plans in history.items()}
+        run = self.run_record.id
+        every = await self.parts.store.read(load_candidates, run)
+        known = {candidate.id: candidate for candidate in every}
+        plans = {plan.id: plan for plan in await self.parts.store.read(load_plans, run)}
+        return {
+            parent.id: Past(history[parent.id], outcomes(history[parent.id], known), lineage(parent, plans, known))
+            for parent in parents
+        }
 
     def _allowed(self, parents: int) -> Allowance:
         """What each place of this iteration may make of what is left of the run's candidates."""
@@ -269,7 +293,7 @@ class Search:
         parent: Candidate,
         place: int,
         index: int,
-        earlier: tuple[Plan, ...],
+        past: Past,
         insights: tuple[Insight, ...],
         children: list[Candidate],
     ) -> None:
@@ -292,7 +316,9 @@ class Search:
                     insights=insights,
                     hints=tuple(self.control.hints),
                     notes=self.parts.teacher.notes() if self.parts.teacher else (),
-                    earlier=earlier,
+                    earlier=past.plans,
+                    outcomes=past.outcomes,
+                    lineage=past.lineage,
                 )
             )
             if proposed is None:

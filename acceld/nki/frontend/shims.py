@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from enum import Enum
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -188,7 +189,9 @@ def shown_arguments(signature: inspect.Signature) -> str:
             shown.append("*")
             star = True
         default = one.default
-        text = getattr(default, "__name__", repr(default))
+        text = (
+            f"{one.name}.{default.name}" if isinstance(default, Enum) else getattr(default, "__name__", repr(default))
+        )
         shown.append(one.name if default is inspect.Parameter.empty else f"{one.name}={text}")
     return ", ".join(shown)
 

@@ -1,8 +1,8 @@
 """The roles filled by models: planner, executor, fixer, summarizer.
 
-What is the same for all plans of one parent stands first in the prompt, so that a provider's cache holds; what differs
-(the order of the counters and insights, what has been tried, the number of the proposal) stands last and gives variety
-to models that take no sampling parameters. Every draw comes from the request's seed.
+What is the same for all calls on one parent is the system text, whichever role asks, so that a provider's cache holds;
+what differs (the role, the order of the counters and insights, what has been tried, the number of the proposal) follows
+and gives variety to models that take no sampling parameters. Every draw comes from the request's seed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from acceld.llm.errors import (
     LLMUnknownModel,
 )
 from acceld.llm.pricing import Price
-from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, Plan
+from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, KnowledgeLevel, Plan
 from acceld.proposers.interface import (
     NO_PLAN,
     AttemptRequest,
@@ -39,12 +39,14 @@ from acceld.proposers.interface import (
     Problem,
     SummaryRequest,
 )
-from acceld.proposers.llm.extraction import extract_kernel, parse_insight, parse_plan
+from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
 from acceld.proposers.llm.fencing import LOG_CHARS, NOTE_CHARS, Data
+from acceld.proposers.llm.knowledge import knowledge_of
 from acceld.proposers.llm.presentation import (
     difference,
     failure_lines,
     insight_lines,
+    lineage_lines,
     profile_lines,
     standing,
     tried_lines,
@@ -58,6 +60,9 @@ WARM_S: Final = 5.0
 
 HOPELESS: Final = 6
 """So many failed calls of a role in a row without a single answer end the run: something is set up wrongly."""
+
+EDIT_LINES: Final = 120
+"""Lines of a kernel from which an answer may be edits of it instead of the whole file."""
 
 SEED_BITS: Final = 0x7FFF_FFFF
 
@@ -84,10 +89,12 @@ class LLMProposer:
         plans: int,
         fixer_steps: int = 0,
         planner: bool = True,
+        knowledge: KnowledgeLevel = "calls",
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
         """``plans`` is N; without ``planner`` the executor works straight from the kernel.
 
+        ``knowledge`` says which facts of the chip and its calls stand in prompts.
         ``accuracy`` says what the gate asks of a result, once that is known; empty before.
         """
         self._accuracy = accuracy
@@ -97,6 +104,7 @@ class LLMProposer:
         self._plans = plans
         self._fixer_steps = fixer_steps
         self._planner = planner
+        self._knowledge: KnowledgeLevel = knowledge
         self._bench: Workbench | None = None
         self._tool_caps = ToolsConfig()
         self._price: Callable[[str, int], Price | None] = lambda name, tokens: None
@@ -115,7 +123,6 @@ class LLMProposer:
             return self._no_plan(request)
         problem, parent = request.problem, request.parent
         values = self._problem_values(problem, parent.kernel)
-        del values["fence"]
         profile = parent.evaluation.profile if parent.evaluation else None
         values |= {
             "standing": standing(parent.evaluation),
@@ -126,10 +133,11 @@ class LLMProposer:
             "notes": "\n".join(request.notes),
             "hints": _optional("A person who watches this search says:", "hints", "\n".join(request.hints)),
             "tried": _optional(
-                "Already proposed for this kernel, so propose something else:",
+                "Already proposed for this kernel with what came of it, so propose something else:",
                 "earlier proposals",
-                tried_lines(request.earlier),
+                tried_lines(request.earlier, request.outcomes),
             ),
+            "ancestors": _optional("The steps that led to this kernel:", "steps", lineage_lines(request.lineage)),
             "plan_number": str(request.index + 1),
             "plan_count": str(self._plans),
         }
@@ -153,7 +161,6 @@ class LLMProposer:
     async def first(self, request: FirstRequest) -> str | None:
         """A first kernel from the reference; None where the model gave no code or repairs have no money left."""
         values = self._problem_values(request.problem, request.blank)
-        del values["parent"]
         earlier = [
             f"version {number}: {verdict.status}\n{failure_lines(verdict, text)}\n\n{text}"
             for number, (text, verdict) in enumerate(request.earlier, 1)
@@ -161,6 +168,7 @@ class LLMProposer:
         values |= {
             "earlier": _optional("Your earlier versions, which failed:", "earlier versions", "\n\n".join(earlier)),
             "attempt_number": str(request.index + 1),
+            "answer_form": self._answer_form(request.problem.api),
         }
         tags: Tags = {"run": request.run, "iteration": 0, "attempt": request.index, "step": request.step}
         role: Role = "fixer" if request.step else "executor"
@@ -187,6 +195,7 @@ class LLMProposer:
         values |= {
             "plan": Data("plan", plan.text, LOG_CHARS),
             "attempt_number": str(request.index + 1),
+            "answer_form": self._answer_form(request.problem.api, "the working kernel", parent.kernel.text),
         }
         tags = _tags(plan, attempt=request.index)
         answer = None if self._bench is None else await self._worked(self._bench, request, values, tags)
@@ -250,11 +259,12 @@ class LLMProposer:
             "earlier": _optional("Repairs tried before, which failed too:", "earlier tries", "\n\n".join(earlier)),
             "step": str(request.step),
             "steps": str(max(self._fixer_steps, request.step)),
+            "answer_form": self._answer_form(request.problem.api, "the failing kernel", failed.kernel.text),
         }
         attempt = failed.order[2]
         tags = _tags(plan, attempt=attempt, step=request.step)
         try:
-            text, reason = await self._kernel("fixer", request.problem.api, values, request.seed, tags, parent.kernel)
+            text, reason = await self._kernel("fixer", request.problem.api, values, request.seed, tags, failed.kernel)
         except RoleBudgetError:
             return None
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
@@ -284,20 +294,33 @@ class LLMProposer:
         return Insight(parsed.title, parsed.strategy, parsed.slow, parsed.fast, pair.speedup, kind)
 
     def _problem_values(self, problem: Problem, kernel: Kernel) -> Values:
-        """What the prompts of planner, executor and fixer say first."""
+        """What the prompts on one kernel say first, the same for every role; a blank kernel is none."""
         language = self._prompts.language(problem.api)
+        mistakes = self._prompts.mistakes(problem.api)
         limit = "float32 rounding" if problem.tolerance is None else f"{problem.tolerance:g}"
         published = f"its relative L2 error against a float64 evaluation is at most {limit}"
         return {
             "language_name": language.settings["name"],
             "language": language.system,
-            "fence": language.settings["fence"],
+            "knowledge": knowledge_of(problem.api, problem.chip, kernel.text, mistakes, self._knowledge),
             "chip": problem.chip,
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(problem.arguments), NOTE_CHARS),
             "tolerance": self._accuracy() or published,
-            "parent": Data("kernel", kernel.text),
+            "parent": Data("the working kernel", kernel.text) if kernel.text else "",
         }
+
+    def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
+        """How a kernel is to be answered: as a file, or for a long one as edits of the kernel that ``base`` names."""
+        fence = self._prompts.language(api).settings["fence"]
+        whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
+        if text.count("\n") < EDIT_LINES:
+            return whole
+        return (
+            f"{whole} As the kernel is long, you may answer with edits of {base} instead, one block each:\n"
+            f"```\n{SEARCH}\nlines as they stand there, enough of them to be found once\n{DIVIDER}\n"
+            f"the lines in their place\n{REPLACE}\n```"
+        )
 
     async def _kernel(
         self,
@@ -319,11 +342,12 @@ class LLMProposer:
             answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMError):
             return None, answer.message
-        found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length")
+        base = kernel.text
+        found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length", base=base)
         if found.text is not None or "reask" in tags:
             return found.text, found.reason
         complaint: Values = {
-            "fence": str(values["fence"]),
+            "fence": self._prompts.language(api).settings["fence"],
             "problem_with_answer": found.reason,
             "answer": Data("answer", answer.text),
         }
@@ -331,7 +355,7 @@ class LLMProposer:
         second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, behind=behind)
         if isinstance(second, LLMError):
             return None, found.reason
-        found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length")
+        found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length", base=base)
         return found.text, found.reason
 
     async def _ask(
