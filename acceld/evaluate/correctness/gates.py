@@ -45,10 +45,14 @@ class Trial:
     """Part of the published gate only."""
     kept: bool = False
     """Its data set stays on disk for later candidates."""
+    lean: bool = False
+    """The program runs as it is timed: without the instructions that the performance model drops."""
 
     @property
     def name(self) -> str:
         """Name for people; a fresh seed stays secret while the run goes on."""
+        if self.lean:
+            return f"{self.variant}/as timed"
         if self.published:
             return f"published/seed {self.seed}"
         return f"{self.variant}/shuffled" if self.shuffled else self.variant
