@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_
 
 from acceld import plugins, trust
 from acceld.errors import ConfigError, did_you_mean
-from acceld.model import SEARCH_OPTIONS, StrategyName
+from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
 from acceld.targets import APIS, CHIPS, TARGETS
 
 FILE_NAME = trust.FILE_NAME
+PROVIDER_NAMES = ("openai", "anthropic", "bedrock", "vertex", "azure", "openrouter")
+"""Who serves models; ``acceld.llm.settings`` knows more of each."""
 
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     ProviderName: TypeAlias = str
 else:  # checked like any other Literal; plug-ins add to them
     BackendName, ApiName, ChipName = Literal[tuple(TARGETS)], Literal[APIS], Literal[CHIPS]
-    ProviderName = Literal[("openai", "anthropic", *(one.name for one in plugins.plugins("acceld.providers")))]
+    ProviderName = Literal[(*PROVIDER_NAMES, *(one.name for one in plugins.plugins("acceld.providers")))]
 
 
 def _key(default: Any, doc: str, *, trusted: bool = False) -> Any:
@@ -64,7 +66,10 @@ class SearchConfig:
     seed: int = _option("seed")
     memory: Literal["auto", "off", "fifo", "random", "value"] = _key("auto", "optimization memory; auto: off at B = 1")
     show_simulated: bool = _option("show_simulated")
-    fixer_steps: int = _option("fixer_steps")
+    knowledge: KnowledgeLevel = _option("knowledge")
+    fixer_steps: int | None = _key(
+        None, "repairs a failed candidate may get; default: 2 where models propose, but for the preset paper"
+    )
     patience: int = _option("patience")
     target_percent: float | None = _option("target_percent")
     max_usd_per_percent: float | None = _option("max_usd_per_percent")
@@ -100,6 +105,9 @@ class RoleConfig:
     models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
     max_output_tokens: int = _key(16_384, "longest answer")
     temperature: float | None = _key(None, "left to the provider where not set")
+    tools: bool = _key(
+        False, "for the executor: look up, trace, profile and check inside an attempt, within [llm.tools]"
+    )
     batch: bool = _key(False, "use the provider's batch mode: half the price, answers within a day")
 
 
@@ -107,19 +115,42 @@ class RoleConfig:
 class ModelConfig:
     """One model. The key is read from the environment variable ``key_env``."""
 
-    provider: ProviderName = _key("openai", "openai: any OpenAI-compatible endpoint")
+    provider: ProviderName = _key(
+        "openai", "openai (any OpenAI-compatible endpoint), anthropic, bedrock, vertex, azure or openrouter"
+    )
     name: str = _key("", "the provider's name of the model; default: the table's name")
-    protocol: Literal["chat", "responses"] = _key("chat", "for openai")
+    protocol: Literal["", "chat", "responses", "messages"] = _key(
+        "", "the API; default: messages for anthropic, bedrock and vertex, else chat"
+    )
     base_url: str = _key("", "another endpoint, such as http://127.0.0.1:8000/v1", trusted=True)
-    key_env: str = _key("", "variable with the key; default OPENAI_API_KEY or ANTHROPIC_API_KEY", trusted=True)
+    key_env: str = _key("", "variable with the key; default: the provider's usual one", trusted=True)
+    region: str = _key("", "for bedrock and vertex; default: what AWS's or Google's own settings say")
+    project: str = _key("", "for vertex")
+    profile: str = _key("", "for bedrock: a profile of the AWS settings", trusted=True)
+    api_version: str = _key("", "for azure, whose endpoint is base_url")
+    headers: tuple[str, ...] = _key((), "'Name: value', sent with every request", trusted=True)
+    extra_body: str = _key("", "a JSON object whose entries are added to every request")
+    stream: bool = _key(True, "false: answers come whole, for gateways that can not stream")
     concurrency: int = _key(8, "calls at the same time")
     requests_per_minute: int = _key(0, "0: no limit of ours")
     tokens_per_minute: int = _key(0, "0: no limit of ours")
     input_usd_per_mtok: float | None = _key(None, "price; default: genai-prices")
     cached_usd_per_mtok: float | None = _key(None, "price of a cached input token")
     output_usd_per_mtok: float | None = _key(None, "price of an output token")
+    effort: str = _key("", "how long a reasoning model thinks: low, medium, high ...; default: the provider's")
+    thinking: Literal["", "adaptive"] = _key("", "adaptive: an Anthropic model decides how long it thinks")
     thinking_tokens: int = _key(0, "reasoning budget for Anthropic models; 0: off")
     context_tokens: int = _key(128_000, "longest prompt and answer together")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsConfig:
+    """Caps of an executor's tools in one attempt; what is used up ends their use, not the attempt."""
+
+    turns: int = _key(4, "answers with tools; each is a call of the model")
+    tokens: int = _key(120_000, "tokens of these calls")
+    seconds: float = _key(300.0, "time that the tools take")
+    usd: float | None = _key(None, "what these calls may cost; an unknown price ends the use of tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +161,7 @@ class LlmConfig:
     executor: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "writes kernels"})
     fixer: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "repairs kernels; default: the executor's"})
     summarizer: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "default: the planner's models"})
+    tools: ToolsConfig = field(default_factory=ToolsConfig, metadata={"doc": "caps of the executor's tools"})
     connect_s: float = _key(10.0, "deadline of connecting")
     first_token_s: float = _key(300.0, "deadline of the first token")
     idle_s: float = _key(120.0, "longest silence between tokens")
@@ -161,6 +193,7 @@ class BudgetConfig:
     fixer_usd: float | None = _key(None, "of that, what repairs may cost")
     day_usd: float | None = _key(None, "cap of a calendar day (UTC)")
     daemon_usd: float | None = _key(None, "cap of a daemon's life")
+    device_usd: float | None = _key(None, "cap of one run on a device's time, at devices.usd_per_hour")
     allow_unknown_price: bool = _key(False, "call models without a known price under a cap", trusted=True)
 
 

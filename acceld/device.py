@@ -48,6 +48,8 @@ class Device:
     """A package with ``MODULES``, each of which holds a rewrite rule as ``RULE``."""
     readers: Mapping[str, str] = field(default_factory=dict)
     """By API: from source, API and argument shapes to the kernel as the rules read it."""
+    figures: str = ""
+    """From a chip to lines on what its kernels are shaped by: sizes, rates, vector instructions."""
     attacks: str = ""
     """Folder of its own self-test, below that of the simulator."""
 

@@ -118,7 +118,10 @@ def _with_cores(statistics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, A
 
 def _cores(told: Mapping[str, Any]) -> str:
     share = f"{100 * told['utilization']:.0f} %"
-    text = f"{share} of all cores' time since it started, {told['leased']} of {told['cores']} leased"
+    text = f"{share} of all cores' time since it started"
+    if told.get("busy_share") is not None:
+        text += f" ({100 * told['busy_share']:.0f} % while kernels waited)"
+    text += f", {told['leased']} of {told['cores']} leased"
     text += f" ({told['timing']} timing)" if told["timing"] else ""
     text += f", {told['waiting']} waiting" if told["waiting"] else ""
     if told["out_of_service"]:

@@ -372,6 +372,7 @@ class Insight:
     id: int = 0
 
 
+KnowledgeLevel = Literal["none", "calls", "full"]
 StrategyName = Literal["beam", "best_of_n", "reflexion", "random", "tune", "evolve"]
 MemoryPolicy = Literal["off", "fifo", "random", "value"]
 
@@ -404,6 +405,9 @@ class SearchParameters:
     budget_usd: float | None = _option(None, "cap on what models may cost")
     time_limit_s: float | None = _option(None, "stop a run after this long")
     screen: bool = _option(False, "on a device, measure only a sample of what the simulator finds clearly slower")
+    knowledge: KnowledgeLevel = _option(
+        "calls", "facts in prompts: none, those of the calls that a kernel uses and their neighbours, or of all calls"
+    )
     planner: bool = _option(True, "without it the executor works straight from the kernel")
     fixer_usd: float | None = _option(None, "of the budget, what repairs may cost")
     show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,10 +90,43 @@ def surface_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+PRINTED = "## Printed"
+EXAMPLES = ("silu", "rmsnorm_matmul", "conv2d_maxpool_small")
+
+
+def prompts_page() -> str:
+    """The page on prompts with those of three workloads at its end, as ``--show-prompts`` prints them."""
+    from acceld.cli.show_prompts import requests_of
+    from acceld.config import Config, LlmConfig, ModelConfig, RoleConfig
+    from acceld.home import Home
+    from acceld.model import RunSpec, SearchParameters
+    from acceld.workloads import workload
+
+    role = RoleConfig(models=("m",))
+    settings = Config(models={"m": ModelConfig(input_usd_per_mtok=0, output_usd_per_mtok=0)}, llm=LlmConfig(role, role))
+    search = SearchParameters(fixer_steps=2, memory="fifo")
+    lines = [(DOCS / "prompts.md").read_text(encoding="utf-8").partition(PRINTED)[0] + PRINTED, ""]
+    lines.append("The system text is the same for planner, executor and fixer; only its first appearance is printed.")
+    for name in EXAMPLES:
+        spec = RunSpec(name, workload_folder=str(workload(name).folder), proposer="llm", search=search)
+        shown: set[str] = set()
+        with tempfile.TemporaryDirectory() as folder:
+            requests = asyncio.run(requests_of(spec, settings, Home(Path(folder)), workload(name)))
+        for request in requests:
+            parts = [("user", request.user)]
+            if request.system not in shown:
+                parts.insert(0, ("system", request.system))
+                shown.add(request.system)
+            for part, text in parts:
+                lines += ["", f"### {name}: {request.role}, {part}", "", "~~~~text", text, "~~~~"]
+    return "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "configuration.md": configuration_page,
     "nki_surface.md": surface_page,
+    "prompts.md": prompts_page,
 }
 
 

@@ -140,6 +140,11 @@ def test_the_figures_of_the_changelog_are_counted() -> None:
         13: "thirteen",
         14: "fourteen",
         15: "fifteen",
+        16: "sixteen",
+        17: "seventeen",
+        18: "eighteen",
+        19: "nineteen",
+        20: "twenty",
     }
     kinds = Counter(type(rule).__module__.rpartition(".rules")[0] for rule in all_rules())
     for package, what in (("acceld.proposers", "NKI"), ("acceld.devices.cpu", "C"), ("acceld.devices.cuda", "Triton")):

@@ -14,6 +14,7 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.search.forecast import Forecast, Habits, forecast
 from acceld.workloads import load_workload
 
+UNPRICED = "under a cap in USD calls are refused; declare input_usd_per_mtok and output_usd_per_mtok"
 FIRST_LENGTH = 3
 """How many times as long as its reference a first kernel is taken to be."""
 
@@ -21,6 +22,7 @@ FIRST_LENGTH = 3
 def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
     """Print calls, tokens, USD, device hours and time expected of a run. ConfigError where its models can not be used."""
     found = _forecast(spec, settings)
+    unpriced = _unpriced(spec, settings)
     cost_usd, worst_usd = found.cost_usd, found.worst_usd
     if PROPOSERS[spec.proposer].uses_models and not found.roles:  # programs: their cap is all that is known
         cap = settings.command.usd
@@ -38,6 +40,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
                 "device_usd": found.device_usd,
                 "wall_s": found.wall_s,
                 "roles": [asdict(role) for role in found.roles],
+                "unpriced": unpriced,
             }
         )
         return 0
@@ -47,6 +50,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
             ("candidates", f"at most {found.candidates}"),
             ("model calls", str(found.calls)),
             ("models", f"{figures.usd(cost_usd)} expected, {figures.usd(worst_usd)} at worst"),
+            *([("no price", f"{', '.join(unpriced)}: {UNPRICED}")] if unpriced else []),
             ("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}"),
             ("time", f"about {figures.elapsed(found.wall_s)}"),
         ]
@@ -61,6 +65,18 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
     return 0
 
 
+def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
+    """Models of the run whose price nobody knows."""
+    if not PROPOSERS[spec.proposer].uses_models:
+        return []
+    book = PriceBook()
+    found = {
+        name: ModelSettings.from_config(name, settings.models[name], settings.llm)
+        for name in RoleTable.from_config(settings).names
+    }
+    return [name for name, model in found.items() if model.price_in(book) is None]
+
+
 def _forecast(spec: RunSpec, settings: Config) -> Forecast:
     workload = load_workload(spec.workload_folder)
     reference = workload.reference.read_text(encoding="utf-8") if workload.reference else ""
@@ -72,10 +88,7 @@ def _forecast(spec: RunSpec, settings: Config) -> Forecast:
     book = PriceBook()
 
     def price(name: str, input_tokens: int) -> Price | None:
-        model = ModelSettings.from_config(name, settings.models[name], settings.llm)
-        if model.price is not None or not model.pricing_provider:
-            return model.price
-        return book.price(model.pricing_provider, model.model, input_tokens)
+        return ModelSettings.from_config(name, settings.models[name], settings.llm).price_in(book, input_tokens)
 
     return forecast(
         spec.search,

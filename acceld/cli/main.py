@@ -77,7 +77,7 @@ COMMANDS: dict[str, Command] = {
     "veto": Command("steer", "steer", "never select a candidate"),
     "hint": Command("steer", "steer", "tell the planner something"),
     "budget": Command("steer", "steer", "change a run's cap in USD; a run that waited for it goes on"),
-    "completion": Command("completion", "setup", "completion for bash, zsh and fish"),
+    "completion": Command("completion", "setup", "completion for bash, zsh and fish, and the man page"),
     "config": Command("config", "setup", "show the configuration and where each value comes from"),
     "trust": Command("trust", "setup", "let a folder's acceld.toml set keys that can send data elsewhere"),
     "doctor": Command("doctor", "setup", "what this machine offers, and what to install"),

@@ -13,7 +13,7 @@ from acceld.errors import UsageError
 from acceld.home import Home
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
-from acceld.llm.settings import KEY_VARIABLES, ModelSettings
+from acceld.llm.settings import PROVIDERS, ModelSettings
 from acceld.model import PROPOSERS, Candidate, Evaluation, Failure, Gate, Insight, Kernel, Plan, RunSpec, Status
 from acceld.proposers.interface import (
     AttemptRequest,
@@ -61,7 +61,7 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
             hint="--proposer llm shows what models would get",
         )
     found = load_workload(spec.workload_folder)
-    requests = asyncio.run(_requests(spec, settings, home, found))
+    requests = asyncio.run(requests_of(spec, settings, home, found))
     lines = [_line(request, settings) for request in requests]
     if as_json:
         print_json({"workload": spec.workload, "prompts": lines})
@@ -76,7 +76,8 @@ def show_prompts(spec: RunSpec, settings: Config, home: Home, *, as_json: bool) 
     return 0
 
 
-async def _requests(spec: RunSpec, settings: Config, home: Home, found: Workload) -> list[CompletionRequest]:
+async def requests_of(spec: RunSpec, settings: Config, home: Home, found: Workload) -> list[CompletionRequest]:
+    """Return the first request of each role, none of them sent."""
     from acceld.daemon.build import problem_of
     from acceld.evaluate.baselines import baseline_kernel
 
@@ -84,7 +85,13 @@ async def _requests(spec: RunSpec, settings: Config, home: Home, found: Workload
     library = PromptLibrary([*map(Path, settings.paths.prompts), prompts_folder()])
     search = spec.search
     proposer = LLMProposer(
-        client, roles, library, plans=search.plans, fixer_steps=search.fixer_steps, planner=search.planner
+        client,
+        roles,
+        library,
+        plans=search.plans,
+        fixer_steps=search.fixer_steps,
+        planner=search.planner,
+        knowledge=search.knowledge,
     )
     problem = problem_of(found, spec.chip, spec.api)
     if search.from_reference:
@@ -150,7 +157,9 @@ def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> 
 def _line(request: CompletionRequest, settings: Config) -> dict[str, Any]:
     model = ModelSettings.from_config(request.model, settings.models[request.model], settings.llm)
     endpoint = model.base_url or f"{model.provider}'s own endpoint"
-    variable = model.key_env or ("" if model.base_url else KEY_VARIABLES[model.provider])
+    known = PROVIDERS.get(model.provider)
+    usual = known.key_variable if known and (known.own_places or not model.base_url) else ""
+    variable = model.key_env or usual
     return {
         "role": request.role,
         "model": request.model,

@@ -142,6 +142,8 @@ class Builder:
             await asyncio.to_thread(baseline_kernel, found, spec.api)
         await asyncio.to_thread(self._proposer, spec, found)
         if spec.backend != SIMULATOR:
+            if self._config.budget.device_usd is not None and not self._config.devices.usd_per_hour:
+                raise UsageError("budget.device_usd caps nothing without devices.usd_per_hour, the machine's price")
             await self._router.ready(spec.backend)
 
     async def search(self, run: Run, control: RunControl) -> Search:
@@ -152,6 +154,7 @@ class Builder:
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
         proposer = await asyncio.to_thread(self._proposer, spec, found)
+        self._equip(proposer, run)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.read(past_steering, run.id):
             cap = float(wish.arguments["usd"]) if wish.action == "budget" else cap
@@ -179,8 +182,23 @@ class Builder:
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
-        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price)
+        cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
+        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price, cap)
         return Search(run, parts, control)
+
+    def _equip(self, proposer: Proposer, run: Run) -> None:
+        """Give an executor its tools, where they are configured and the simulator takes the run's API and chip."""
+        from acceld.proposers.llm.proposer import LLMProposer
+        from acceld.proposers.llm.tools import Workbench
+
+        spec, llm = run.spec, self._config.llm
+        simulated = TARGETS[SIMULATOR].chips.get(spec.api, ())
+        if not llm.executor.tools or not isinstance(proposer, LLMProposer) or spec.chip not in simulated:
+            return
+        bench = Workbench(
+            self._router.evaluate, workload=spec.workload, folder=spec.workload_folder, chip=spec.chip, run=run.id
+        )
+        proposer.equip(bench, llm.tools, self._calls().price)
 
     def _workload(self, name: str, folder: str) -> Workload:
         if folder:
@@ -232,6 +250,7 @@ class Builder:
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
             planner=parameters.planner,
+            knowledge=parameters.knowledge,
             accuracy=accuracy_asked,
         )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from acceld.config import Config
-from acceld.daemon import outside, specs, steering
+from acceld.daemon import interruption, outside, specs, steering
 from acceld.daemon.hooks import run_hooks
 from acceld.daemon.parts import Parts, PartsMaker
 from acceld.daemon.reload import follow_settings
@@ -155,6 +155,9 @@ class Daemon:
                         await self._runs.take_up(run)
                 watching = tasks.create_task(_guarded("watching the state folder", self._watch))
                 self._hooks = self._start_hooks()
+                heeding = None
+                if await asyncio.to_thread(interruption.on_ec2):
+                    heeding = tasks.create_task(_guarded("asking for spot notices", self._heed_interruption))
                 statistics = self._parts.evaluator.statistics
                 exporting = tasks.create_task(
                     _guarded("telemetry", export, self.store, self._config.telemetry, statistics)
@@ -168,6 +171,8 @@ class Daemon:
                 self.ready.set()
                 await self._stop.wait()
                 watching.cancel()
+                if heeding is not None:
+                    heeding.cancel()
                 await self._wind_down()
                 self._hooks.cancel()
                 exporting.cancel()
@@ -242,6 +247,13 @@ class Daemon:
                     write_notice, None, "warning", trouble, "acceld db check, acceld db prune --older 30d"
                 )
             warned = trouble
+
+    async def _heed_interruption(self) -> None:
+        """End in order, as for a restart, where EC2 takes a spot instance back; the next daemon goes on with the runs."""
+        told = await interruption.notice()
+        hint = "Nothing is lost: start acceld on the next machine with this state folder, and its runs go on."
+        await self.store.change(write_notice, None, "warning", told, hint)
+        self.stop(None, told)
 
     def _storage_trouble(self) -> str:
         wal = self.home.database.with_name(self.home.database.name + "-wal")

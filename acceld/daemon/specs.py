@@ -16,6 +16,8 @@ from acceld.targets import Choice, choose
 T = TypeVar("T")
 
 TEXT_LIMIT = 4 << 20
+MODELS_REPAIRS = 2
+"""Repairs a failed candidate may get where models propose and nobody says otherwise."""
 _TEXTS = ("workload", "chip", "api", "backend", "proposer", "preset", "workload_folder", "name")
 
 
@@ -55,6 +57,8 @@ def configured_search(
     """Return the preset, then the configuration where it says something, then what is asked for."""
     settings = config.search
     taken = {name: getattr(settings, name) for name in SEARCH_OPTIONS if f"search.{name}" in configured}
+    if taken.get("fixer_steps") is None:  # the paper has none
+        taken["fixer_steps"] = MODELS_REPAIRS if PROPOSERS[proposer].repairs and preset != "paper" else 0
     taken |= {"budget_usd": config.budget.run_usd, "fixer_usd": config.budget.fixer_usd, "memory": "off"}
     base = replace(PRESETS[preset], **taken, screen=config.devices.screen == "simulator")
     found = search_parameters(asked, base)

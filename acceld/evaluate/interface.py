@@ -51,6 +51,8 @@ class EvaluationRequest:
     run asks; the parent's prediction decides where ``screen`` is on. Not part of the key."""
     screen: bool = False
     """Do not measure what the simulator finds clearly slower than the parent."""
+    practice: bool = False
+    """Asked by a model's tool: on a data set of the run that no gate uses. The verdict decides nothing and is not reused."""
     context: str = ""
     """Versions of what decides a verdict besides the kernel: the workload's content, the performance model."""
 

@@ -11,7 +11,7 @@ import heapq
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -26,6 +26,29 @@ class _Waiter:
     turn: asyncio.Future[int] = field(compare=False)
 
 
+class Occupancy:
+    """How much of the places' time was in use while somebody waited for one."""
+
+    def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._places, self._clock = places, clock
+        self._since, self._used, self._waited_for = clock(), 0, False
+        self._busy_s = self._whole_s = 0.0
+
+    def note(self, used: int, *, waiting: bool) -> None:
+        """Take in how many places are in use from now on, and whether somebody waits."""
+        now = self._clock()
+        if self._waited_for:
+            self._busy_s += self._used * (now - self._since)
+            self._whole_s += self._places * (now - self._since)
+        self._since, self._used, self._waited_for = now, used, waiting
+
+    @property
+    def share(self) -> float | None:
+        """From 0 to 1; None where nobody ever waited."""
+        self.note(self._used, waiting=self._waited_for)
+        return self._busy_s / self._whole_s if self._whole_s else None
+
+
 class SlotQueue:
     """Lend ``slots`` slots; up to ``size`` requests wait in order of (priority, arrival), further submitters block."""
 
@@ -36,12 +59,14 @@ class SlotQueue:
         self._waiting: list[_Waiter] = []
         self._numbers = itertools.count()
         self._closed = False
+        self._occupancy = Occupancy(slots)
 
     @asynccontextmanager
     async def place(self, priority: int) -> AsyncIterator[int]:
         """Wait for a slot and hold it; yields its number. CancelledError once the queue is closed."""
         async with self._submitters:
             slot = await self._enter(priority)
+            self._note()
             try:
                 yield slot
             finally:
@@ -54,6 +79,7 @@ class SlotQueue:
             return self._free.pop()
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, _Waiter(priority, next(self._numbers), time.monotonic(), turn))
+        self._note()
         try:
             return await turn
         except asyncio.CancelledError:
@@ -67,6 +93,10 @@ class SlotQueue:
             waiter = heapq.heappop(self._waiting)
             if not waiter.turn.done():
                 waiter.turn.set_result(self._free.pop())
+        self._note()
+
+    def _note(self) -> None:
+        self._occupancy.note(self._slots - len(self._free), waiting=any(not one.turn.done() for one in self._waiting))
 
     @property
     def idle(self) -> bool:
@@ -81,12 +111,13 @@ class SlotQueue:
         self._waiting.clear()
 
     def statistics(self) -> dict[str, object]:
-        """Return slots, those in use, requests waiting, and the age of the oldest."""
+        """Return slots, those in use, requests waiting, the share in use while any waited, and the age of the oldest."""
         waiting = [one for one in self._waiting if not one.turn.done()]
         return {
             "slots": self._slots,
             "slots_in_use": self._slots - len(self._free),
             "waiting": len(waiting),
+            "busy_share": self._occupancy.share,
             "oldest_waiting_s": max((time.monotonic() - one.since for one in waiting), default=0.0),
         }
 

@@ -71,11 +71,7 @@ class Calls:
     def price(self, name: str, input_tokens: int = 0) -> Price | None:
         """The price of a call to one model; None where nobody knows it."""
         settings, _ = self._model(name)
-        if settings.price is not None:
-            return settings.price
-        if not settings.pricing_provider:
-            return None
-        return self._prices.price(settings.pricing_provider, settings.model, input_tokens)
+        return settings.price_in(self._prices, input_tokens)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer to one request, stored before it is returned.

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from acceld import plugins
+from acceld.errors import ConfigError
 from acceld.llm.batches import Batcher, BatchJournal, BatchProvider
 from acceld.llm.breaker import Breaker
 from acceld.llm.client import Completion, CompletionRequest, LLMClient
@@ -41,6 +42,11 @@ class Model:
         self._client = client
         self._rng = rng or random.Random()
         self._sleep = sleep
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Settings that the endpoint refused and that are left out since."""
+        return getattr(self._client, "dropped", ())
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer, with the number of retries it took.
@@ -108,6 +114,11 @@ def connect_batches(
     :raises LLMRefused: the variable that should hold its key is not set.
     """
     provider: BatchProvider
+    if settings.provider not in ("openai", "anthropic"):
+        raise ConfigError(
+            f"model {settings.name!r}: batches of provider {settings.provider} are not supported",
+            hint="batch = false in its role",
+        )
     if settings.provider == "anthropic":
         provider = AnthropicBatches(AnthropicClient(settings, environment), poll_s=poll_s)
     else:
@@ -123,6 +134,5 @@ def connect(settings: ModelSettings, environment: Mapping[str, str] | None = Non
     for plugin in plugins.accepted("acceld.providers", lambda value: "" if callable(value) else "it can not be called"):
         if plugin.name == settings.provider:
             return Model(settings, plugin.value(settings, environment))
-    if settings.provider == "anthropic":
-        return Model(settings, AnthropicClient(settings, environment))
-    return Model(settings, OpenAIClient(settings, environment))
+    client = AnthropicClient if settings.api == "messages" else OpenAIClient
+    return Model(settings, client(settings, environment))

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from acceld.config import LlmConfig, ModelConfig
+from acceld.errors import ConfigError
 from acceld.llm.breaker import BreakerSettings
 from acceld.llm.errors import LLMRefused
 from acceld.llm.limits import Limits
-from acceld.llm.pricing import Price
+from acceld.llm.pricing import Price, PriceBook
 from acceld.llm.retry import RetryPolicy
 
 Api = Literal["chat", "responses", "messages"]
 
-KEY_VARIABLES: Mapping[str, str] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+
+@dataclass(frozen=True)
+class Provider:
+    """Who serves models: the APIs it speaks, the first by default, and the variable of its key, empty where it has none."""
+
+    apis: tuple[Api, ...]
+    key_variable: str
+    prices: str
+    """Its name in the price table."""
+    base_url: str | None = None
+    """Its endpoint, where the SDK does not know it."""
+    own_places: bool = False
+    """Customers have endpoints of their own there: key and prices hold for a ``base_url`` too."""
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "openai": Provider(("chat", "responses"), "OPENAI_API_KEY", "openai"),
+    "anthropic": Provider(("messages",), "ANTHROPIC_API_KEY", "anthropic"),
+    "bedrock": Provider(("messages", "chat", "responses"), "", "aws", own_places=True),
+    "vertex": Provider(("messages",), "", "google", own_places=True),
+    "azure": Provider(("chat", "responses"), "AZURE_OPENAI_API_KEY", "azure", own_places=True),
+    "openrouter": Provider(("chat",), "OPENROUTER_API_KEY", "openrouter", "https://openrouter.ai/api/v1"),
+}
 
 NO_KEY = "not-needed"
 """What is sent as a key to an endpoint that asks for none."""
@@ -48,7 +72,7 @@ class ModelSettings:
     model: str
     """The provider's name for it."""
     provider: str = "openai"
-    """``openai``, ``anthropic``, or the name of a plug-in in ``acceld.providers``."""
+    """One of ``PROVIDERS``, or the name of a plug-in in ``acceld.providers``."""
     api: Api = "chat"
     base_url: str | None = None
     """None: the provider's own endpoint."""
@@ -61,6 +85,14 @@ class ModelSettings:
     """low, medium, high ...: how long a reasoning model thinks."""
     thinking_tokens: int | None = None
     """Anthropic: so many tokens of thinking, part of the answer's tokens; None: off."""
+    adaptive: bool = False
+    """Anthropic: the model decides how long it thinks."""
+    region: str = ""
+    project: str = ""
+    profile: str = ""
+    api_version: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request."""
     context_tokens: int = 128_000
     """Longest prompt and answer together."""
     stream: bool = True
@@ -71,8 +103,11 @@ class ModelSettings:
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
 
     def __post_init__(self) -> None:
-        if (self.api == "messages") != (self.provider == "anthropic"):
+        known = PROVIDERS.get(self.provider)
+        if known is not None and self.api not in known.apis:
             raise ValueError(f"provider {self.provider!r} does not speak the {self.api!r} API")
+        if self.provider == "azure" and not (self.base_url and self.api_version):
+            raise ValueError("provider 'azure' needs base_url (the resource's endpoint) and api_version")
 
     @classmethod
     def from_config(cls, name: str, model: ModelConfig, llm: LlmConfig) -> ModelSettings:
@@ -80,15 +115,26 @@ class ModelSettings:
         price = None
         if model.input_usd_per_mtok is not None and model.output_usd_per_mtok is not None:
             price = Price.of(model.input_usd_per_mtok, model.output_usd_per_mtok, cached=model.cached_usd_per_mtok)
+        known = PROVIDERS.get(model.provider)
         return cls(
             name=name,
             model=model.name or name,
             provider=model.provider,
-            api="messages" if model.provider == "anthropic" else model.protocol,
-            base_url=model.base_url or None,
-            key_env=model.key_env,
+            api=model.protocol or (known.apis[0] if known else "chat"),
+            base_url=model.base_url or (known.base_url if known else None),
+            key_env=model.key_env or (known.key_variable if known and known.base_url and not model.base_url else ""),
+            price_provider=known.prices if known and (known.own_places or not model.base_url) else "",
             price=price,
+            effort=model.effort or None,
             thinking_tokens=model.thinking_tokens or None,
+            adaptive=model.thinking == "adaptive",
+            region=model.region,
+            project=model.project,
+            profile=model.profile,
+            api_version=model.api_version,
+            headers=_headers(name, model.headers),
+            extra_body=_extra_body(name, model.extra_body),
+            stream=model.stream,
             context_tokens=model.context_tokens,
             limits=Limits(model.concurrency, model.requests_per_minute or None, model.tokens_per_minute or None),
             deadlines=Deadlines(llm.connect_s, llm.first_token_s, llm.idle_s, llm.total_s),
@@ -100,6 +146,12 @@ class ModelSettings:
         """Whose price list applies; empty where only the configuration could know."""
         return self.price_provider or (self.provider if self.base_url is None else "")
 
+    def price_in(self, book: PriceBook, input_tokens: int = 0) -> Price | None:
+        """Return the price of a call with a prompt of ``input_tokens`` tokens; None where nobody knows it."""
+        if self.price is not None or not self.pricing_provider:
+            return self.price
+        return book.price(self.pricing_provider, self.model, input_tokens)
+
     def key(self, environment: Mapping[str, str] | None = None) -> str:
         """The key from the environment.
 
@@ -108,7 +160,9 @@ class ModelSettings:
 
         :raises LLMRefused: the variable is not set.
         """
-        variable = self.key_env or (KEY_VARIABLES.get(self.provider, "") if self.base_url is None else "")
+        known = PROVIDERS.get(self.provider)
+        usual = known.key_variable if known and (self.base_url is None or known.own_places) else ""
+        variable = self.key_env or usual
         if not variable:
             return NO_KEY
         key = (os.environ if environment is None else environment).get(variable, "")
@@ -118,3 +172,25 @@ class ModelSettings:
                 hint=f"export {variable}=... before `acceld start`, or set key_env in [models.{self.name}].",
             )
         return key
+
+
+def _headers(name: str, lines: tuple[str, ...]) -> dict[str, str]:
+    """``Name: value`` lines as headers. :raises ConfigError: a line is none."""
+    found: dict[str, str] = {}
+    for line in lines:
+        header, colon, value = line.partition(":")
+        if not colon or not header.strip():
+            raise ConfigError(f"[models.{name}] headers: {line!r} is no header", hint='headers = ["X-Team: kernels"]')
+        found[header.strip()] = value.strip()
+    return found
+
+
+def _extra_body(name: str, text: str) -> dict[str, object]:
+    """A JSON object. :raises ConfigError: the text is none."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise ConfigError(f"[models.{name}] extra_body: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"[models.{name}] extra_body is no JSON object", hint="extra_body = '{\"top_k\": 40}'")
+    return found

@@ -117,7 +117,7 @@ class CommandProposer:
             + profile_lines(evaluation.profile if evaluation else None, request.seed, request.parent.kernel.text),
             "insights": insight_lines(request.insights, request.seed),
             "hints": "\n".join((*request.hints, *request.notes)),
-            "tried": tried_lines(request.earlier),
+            "tried": tried_lines(request.earlier, request.outcomes),
         }
         text = (
             f"There is no plan. Decide yourself what makes this kernel faster. This is version {request.index + 1} of "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from acceld.model import Abilities, Attempt, Candidate, Evaluation, Insight, Kernel, Plan
@@ -30,6 +31,16 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A plan that led to a kernel."""
+
+    title: str
+    text: str
+    speedup: float | None
+    """How many times as fast it made the kernel; None where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Ask for plan number ``index`` for one parent: one call, one plan."""
 
@@ -48,6 +59,10 @@ class PlanRequest:
     """What the search tells it, such as plans that repeat."""
     earlier: tuple[Plan, ...] = ()
     """Plans made for the same source in earlier iterations: a proposer goes on where they end."""
+    outcomes: Mapping[int, str] = field(default_factory=dict)
+    """What came of the earlier plans, in words, by their ids."""
+    lineage: tuple[Step, ...] = ()
+    """The steps from the baseline to the parent, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

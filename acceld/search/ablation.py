@@ -10,10 +10,10 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from acceld.errors import UsageError, did_you_mean
-from acceld.model import PROPOSERS, SearchParameters
+from acceld.model import PROPOSERS, KnowledgeLevel, SearchParameters
 from acceld.search.comparison import Compared
 from acceld.search.forecast import calls_by_role
 from acceld.search.memory import POLICIES
@@ -24,6 +24,7 @@ ON = {"on": True, "off": False}
 WITHOUT_EFFECT: Mapping[str, str] = {
     "memory": "rules do not read the memory",
     "fixer": "rules make no kernels that need repair",
+    "knowledge": "rules read no prompts",
     "planner": "rules plan and write in one",
     "top_k": "rules do not read the memory",
     "memory_size": "rules do not read the memory",
@@ -39,6 +40,7 @@ FIELDS: Mapping[str, str] = {
     "memory_size": "memory_size",
     "fixer": "fixer_steps",
     "planner": "planner",
+    "knowledge": "knowledge",
     "strategy": "strategy",
 }
 """What can be varied, and the search parameter behind it."""
@@ -163,7 +165,12 @@ def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Resul
 
 
 def _value(name: str, text: str) -> Any:
-    known = {"memory": POLICIES, "strategy": STRATEGIES, "planner": tuple(ON)}.get(name)
+    known = {
+        "memory": POLICIES,
+        "strategy": STRATEGIES,
+        "planner": tuple(ON),
+        "knowledge": get_args(KnowledgeLevel),
+    }.get(name)
     if known is not None:
         if text not in known:
             raise UsageError(f"{name}={text}: {text!r} is unknown. {did_you_mean(text, known)}".rstrip())

@@ -11,23 +11,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from acceld.errors import BudgetError
 from acceld.evaluate.interface import Evaluator, Priority
 from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, Plan, Run, RunState, Status
-from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, Proposer
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, Proposer, Step
 from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
 from acceld.search.control import RunControl, RunEnded, end_of
 from acceld.search.forecast import next_percent_usd
 from acceld.search.judging import Judging
+from acceld.search.lineage import lineage, outcomes
 from acceld.search.strategies import Allowance, derived_seed, strategy
 from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.runs import select_beam, set_best, set_run_state, spending, start_iteration
 from acceld.store.changes.tree import write_attempt, write_candidate, write_plan
 from acceld.store.database import Store
-from acceld.store.reads.records import ResumeState, load_candidate, load_candidates, resume_state
+from acceld.store.reads.records import ResumeState, load_candidate, load_candidates, load_plans, resume_state
 from acceld.targets import SIMULATOR
 
 FIXABLE = frozenset(
@@ -58,6 +59,17 @@ class SearchParts:
     context: str = ""
     """Goes into each evaluation's key: what decides a verdict besides the kernel."""
     device_usd_per_hour: float | None = None
+    device_cap_usd: float | None = None
+    """What the time of the machine may cost; needs its price."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was done for one parent, and what led to it."""
+
+    plans: tuple[Plan, ...]
+    outcomes: Mapping[int, str] = field(default_factory=dict)
+    lineage: tuple[Step, ...] = ()
 
 
 class Search:
@@ -88,6 +100,8 @@ class Search:
         self._allowance = Allowance(None, 0, 0)
         self._useful_below_us: float | None = None
         self._started = time.monotonic()
+        self._device_s_before = 0.0
+        """Time on devices before the daemon that goes on with the run began."""
 
     async def run(self) -> RunState:
         """Search until a stop condition holds; the store has every step."""
@@ -97,6 +111,7 @@ class Search:
         self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
         self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
         self._candidates = {one.attempt: one for one in resumed.candidates}
+        self._device_s_before = sum(one.judged_s for one in await store.read(spending, run.id))
         state, message = RunState.FINISHED, ""
         try:
             await self._start(resumed)
@@ -123,12 +138,23 @@ class Search:
         return f"none of {self._codeless.total()} answers held a kernel; {count} times: {reason}"
 
     def _left_s(self) -> float | None:
-        """Time until the limit; None without one."""
-        limit = self.parameters.time_limit_s
-        return None if limit is None else limit - (time.monotonic() - self._started)
+        """Time until the first limit; None without one."""
+        limits = self._limits_s()
+        return min(limits.values()) if limits else None
+
+    def _limits_s(self) -> dict[str, float]:
+        """Time left until each limit, by what is said where it is reached."""
+        limit, took_s = self.parameters.time_limit_s, time.monotonic() - self._started
+        limits = {} if limit is None else {f"the time limit of {limit:g} s was reached": limit - took_s}
+        cap, price = self.parts.device_cap_usd, self.parts.device_usd_per_hour
+        if cap is not None and price:
+            spent_s = self._device_s_before + took_s
+            limits[f"the cap of {cap:.2f} USD on the device's time is used up"] = 3600.0 * cap / price - spent_s
+        return limits
 
     def _out_of_time(self) -> RunEnded:
-        return RunEnded(RunState.FINISHED, f"the time limit of {self.parameters.time_limit_s:g} s was reached")
+        limits = self._limits_s()
+        return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
     async def _start(self, resumed: ResumeState) -> None:
         """Judge the baseline, or take up what an earlier daemon left."""
@@ -198,7 +224,7 @@ class Search:
         self._allowance = self._allowed(len(parents))
         self._useful_below_us = self._useful(parents)
         insights = await self.parts.teacher.shown(self.iteration, parents) if self.parts.teacher else ()
-        before = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
+        before = await self._pasts(parents)
         children: list[Candidate] = []
         try:
             async with asyncio.timeout(self._left_s()), asyncio.TaskGroup() as tasks:
@@ -220,6 +246,20 @@ class Search:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._judging.certify)
+
+    async def _pasts(self, parents: Iterable[Candidate]) -> dict[int, Past]:
+        """What each parent's planner is told of the past; only models read more than the plans."""
+        history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
+        if not self.parts.proposer.abilities.uses_models or self.iteration == 1:
+            return {parent: Past(plans) for parent, plans in history.items()}
+        run = self.run_record.id
+        every = await self.parts.store.read(load_candidates, run)
+        known = {candidate.id: candidate for candidate in every}
+        plans = {plan.id: plan for plan in await self.parts.store.read(load_plans, run)}
+        return {
+            parent.id: Past(history[parent.id], outcomes(history[parent.id], known), lineage(parent, plans, known))
+            for parent in parents
+        }
 
     def _allowed(self, parents: int) -> Allowance:
         """What each place of this iteration may make of what is left of the run's candidates."""
@@ -253,7 +293,7 @@ class Search:
         parent: Candidate,
         place: int,
         index: int,
-        earlier: tuple[Plan, ...],
+        past: Past,
         insights: tuple[Insight, ...],
         children: list[Candidate],
     ) -> None:
@@ -276,7 +316,9 @@ class Search:
                     insights=insights,
                     hints=tuple(self.control.hints),
                     notes=self.parts.teacher.notes() if self.parts.teacher else (),
-                    earlier=earlier,
+                    earlier=past.plans,
+                    outcomes=past.outcomes,
+                    lineage=past.lineage,
                 )
             )
             if proposed is None:

@@ -25,7 +25,7 @@ from scripts.corpus.outcomes import Outcome, State, Trial
 from scripts.corpus.report import changes, table
 from scripts.corpus.repositories import autocomp, convolutions, guarded, measured, nki_samples, singles
 from scripts.simbench.kernels import ROOT
-from scripts.simbench.tables import markdown
+from scripts.simbench.tables import rows
 
 SOURCES = (nki_samples, singles, convolutions, autocomp, measured)
 BEGIN, END = "<!-- corpus: begin -->", "<!-- corpus: end -->"
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     every = sorted([*found, *(one for one in kept.read(options.results) if (one.repository, one.kernel) not in tried)],
                    key=lambda one: (one.repository, one.kernel))  # fmt: skip
     kept.write(options.results, every)
-    text = markdown(table(every))
+    text = rows(table(every))
     print(text)
     if options.write:
         document = ROOT / "docs" / "simulator.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -24,6 +25,9 @@ from numpy.typing import NDArray
 from acceld.chips import API_CHIPS
 from acceld.nki.errors import KernelFailure, UnsupportedCall
 from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.core import memory
+from acceld.nki.frontend.core.memory import BufferKind
+from acceld.nki.frontend.current.language import NKIObject
 from acceld.nki.frontend.session import Session
 from acceld.nki.frontend.tracing import TensorSpec, TraceOptions, _front_end, trace
 from acceld.nki.ir.operations import DTYPE_BYTES
@@ -32,6 +36,7 @@ from scripts.corpus.outcomes import State
 
 Array = NDArray[Any]
 LAUNCHERS = ("jit", "trace", "baremetal", "benchmark", "profile", "simulate_kernel", "simulate")
+BUFFERS = {word: getattr(memory, word.upper()) for word in ("sbuf", "psum", "hbm", "private_hbm", "shared_hbm")}
 APIS = {"nki": "nki", "neuronxcc": "nki_legacy"}
 
 
@@ -162,6 +167,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 )
                 for name, module in _front_end(api, session).modules().items():
                     self.made[name] = _stand_in(name, module, host)
+                    if name == "nki.language":
+                        self.made["nki.dtype"] = self.made["neuron_dtypes"] = _stand_in("nki.dtype", module, host)
+        for name, module in self.made.items():
+            parent, _, leaf = name.rpartition(".")
+            if parent in self.made:
+                setattr(self.made[parent], leaf, module)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -181,7 +192,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _stand_in(name: str, module: ModuleType, host: Host) -> ModuleType:
     made = _anything(name)
-    public = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+    public = {k: v for k, v in vars(module).items() if not k.startswith("_") and not isinstance(v, ModuleType)}
     made.__dict__.update({k: ApiName(name, k) if inspect.isroutine(v) else v for k, v in public.items()})
     if name in ("nki", "neuronxcc.nki"):
         made.__dict__.update({key: functools.partial(_decorate, host) for key in LAUNCHERS})
@@ -220,6 +231,8 @@ def _anything(name: str) -> ModuleType:
 def _missing(module: str, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name == "xla_model":
+        return importlib.import_module(f"{module}.{name}")
     if name == "xla_device":
         return lambda: "cpu"
     if name == "static_cast":
@@ -277,46 +290,55 @@ def driver(target: Any, values: Mapping[str, object], specs: Mapping[str, Tensor
     """Return a file whose ``kernel`` calls the function with arrays as arguments and everything else written out."""
     if "<locals>" in target.__qualname__:
         raise Stopped(State.UNTRIED, "a function inside of a function")
-    imported: dict[str, None] = {}
+    imported: dict[str, str] = {}
     written = [f"{name}={name if name in specs else literal(value, imported, specs)}" for name, value in values.items()]
-    called = f"{target.__module__}.{target.__qualname__}"
-    imported[target.__module__] = None
-    lines = [f"import {name}" for name in imported]
+    called = f"{_named(target.__module__, imported)}.{target.__qualname__}"
+    lines = ["import importlib", "import nki", "import nki.language"]
+    lines += [f"{short} = importlib.import_module({name!r})" for name, short in imported.items()]
     return "\n".join([*lines, f"def kernel({', '.join(specs)}):", f"    return {called}({', '.join(written)})", ""])
 
 
-def literal(value: object, imported: dict[str, None], specs: Mapping[str, TensorSpec]) -> str:
+def literal(value: object, imported: dict[str, str], specs: Mapping[str, TensorSpec]) -> str:
     """Return an expression for a value that a kernel is configured by; Stopped for one that has none."""
     if _plain(value):
         return f"float('{value}')" if isinstance(value, float) else repr(value)
     if isinstance(value, ApiName):
-        imported[value.module] = None
-        return f"{value.module}.{value.name}"
+        return f"{_named(value.module, imported)}.{value.name}"
     if isinstance(value, np.generic):
         return repr(value.item())
     if isinstance(value, Enum):
-        kind = type(value)
-        imported[kind.__module__] = None
-        return f"{kind.__module__}.{kind.__qualname__}.{value.name}"
+        return f"{_class(value, imported)}.{value.name}"
     if isinstance(value, list | tuple):
         inside = [literal(one, imported, specs) for one in value]
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            imported[type(value).__module__] = None
-            return f"{type(value).__module__}.{type(value).__qualname__}({', '.join(inside)})"
+            return f"{_class(value, imported)}({', '.join(inside)})"
         return f"[{', '.join(inside)}]" if isinstance(value, list) else f"({''.join(f'{one}, ' for one in inside)})"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{literal(k, imported, specs)}: {literal(v, imported, specs)}' for k, v in value.items())}}}"
     if is_dataclass(value) and not isinstance(value, type):
-        imported[type(value).__module__] = None
         given = [
             f"{one.name}={literal(getattr(value, one.name), imported, specs)}" for one in fields(value) if one.init
         ]
-        return f"{type(value).__module__}.{type(value).__qualname__}({', '.join(given)})"
+        return f"{_class(value, imported)}({', '.join(given)})"
+    if isinstance(value, BufferKind):
+        word = next(word for word in ("sbuf", "psum", "shared_hbm", "private_hbm", "hbm") if BUFFERS[word] == value)
+        return f"nki.language.{word}"
+    if isinstance(value, NKIObject):
+        given = [f"{name}={literal(one, imported, specs)}" for name, one in vars(value).items()]
+        return f"{_class(value, imported)}({', '.join(given)})"
     name = value.name if isinstance(value, np.dtype) else getattr(value, "__name__", getattr(value, "name", ""))
     if name in DTYPE_BYTES:
-        imported["nki.language"] = None
         return f"nki.language.{'bool_' if name == 'bool' else name}"
     raise Stopped(State.UNTRIED, f"an argument of type {type(value).__name__}")
+
+
+def _named(module: str, imported: dict[str, str]) -> str:
+    """Return a short name of a module; packages hide some of theirs behind functions of the same name."""
+    return imported.setdefault(module, f"_module{len(imported)}")
+
+
+def _class(value: object, imported: dict[str, str]) -> str:
+    return f"{_named(type(value).__module__, imported)}.{type(value).__qualname__}"
 
 
 __all__ = ["Host", "HostKernel", "Stopped", "as_array", "driver", "literal"]

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class _Manager:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.right = True
+        self.trace_mode = sys.modules["test.utils.common_dataclasses"].TraceMode.CompileAndInfer
 
     def execute(self, under_test: Any, *args: Any, **kwargs: Any) -> None:
         """Run the kernel and compare its results with the test's golden ones, with the test's tolerances."""
@@ -67,9 +69,12 @@ def _agree(found: list[NDArray[Any]], validation: Any) -> bool:
             raise Stopped(
                 State.UNTRIED, f"{name}: {result.shape} and golden {np.shape(want)} of {np.shape(shapes.get(name, 0))}"
             )
-        close = np.isclose(a, b, validation.relative_accuracy, validation.absolute_accuracy, equal_nan=True)
-        allowed = (validation.accuracy_buffer_percent or 0) / 100
-        right = right and bool(1 - close.mean() <= allowed)
+        # as its own validator has it: relative to the greatest golden value
+        greatest = float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0))
+        limit = validation.absolute_accuracy + validation.relative_accuracy * greatest
+        with np.errstate(invalid="ignore"):
+            wrong = ~((np.abs(a - b) <= limit) | (a == b) | (np.isnan(a) & np.isnan(b)))
+        right = right and bool(wrong.mean() <= (validation.accuracy_buffer_percent or 0) / 100)
     return right
 
 
@@ -110,13 +115,15 @@ def nki_library(scratch: Path) -> Iterator[Trial]:
     )  # fmt: skip
     for item in _chosen(collector.items):
         name = f"{Path(item.path).stem}::{item.name}"
-        yield Trial(REPOSITORY, name, lambda item=item: _tested(item, host), 60.0)
+        yield Trial(REPOSITORY, name, partial(_tested, item, host), 60.0)
 
 
 def _chosen(items: list[Any]) -> Iterator[Any]:
     by_function: dict[tuple[str, Any], list[Any]] = defaultdict(list)
     for item in items:
-        if hasattr(item, "callspec") or "range_test_options" not in item.fixturenames:
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        unset = any(type(value).__name__ == "NotSetType" for value in values)
+        if not unset and "range_test_options" not in item.fixturenames:
             by_function[item.nodeid.partition("[")[0], _cores(item)].append(item)
     for group in by_function.values():
         yield from sorted(group, key=_size)[:EACH]
@@ -135,7 +142,7 @@ def _size(item: Any) -> float:
 
 def _tested(item: Any, host: Host) -> tuple[State, str]:
     module = sys.modules[item.module.__name__]
-    platforms = sys.modules["test.utils.common_dataclasses"].Platforms  # type: ignore[attr-defined]
+    platforms = sys.modules["test.utils.common_dataclasses"].Platforms
     manager = _Manager(host)
     known: dict[str, Any] = {
         "test_manager": manager, "collector": MagicMock(), "platform_target": platforms.TRN2, "request": MagicMock(),
@@ -153,4 +160,6 @@ def _tested(item: Any, host: Host) -> tuple[State, str]:
     except BaseException:
         if host.stopped is None:
             raise
+    if host.stopped is not None and host.stopped.state is State.UNTRACED:
+        return State.EQUAL, "refused, as its test expects"
     return compared(host, manager.right)

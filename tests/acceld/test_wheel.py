@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-NAMES = "acceld store tui prompts workloads pyproject.toml setup.py MANIFEST.in README.md LICENSE acceld.toml".split()
+NAMES = "acceld store tui prompts workloads docs skills pyproject.toml setup.py MANIFEST.in README.md LICENSE acceld.toml".split()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,8 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_has_packages_and_data_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "acceld/_data/workloads/nkibench/silu/workload.toml" in names
-    assert "acceld/_data/prompts/shared/planner.md" in names
+    assert {"acceld/_data/prompts/shared/planner.md", "acceld/_data/docs/rules.md"} <= set(names)
+    assert "acceld/_data/skills/acceld/SKILL.md" in names
     assert any(name.startswith("acceld/tui/") and name.endswith(".tcss") for name in names)
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"acceld"}

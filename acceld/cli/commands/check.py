@@ -1,16 +1,17 @@
 """``acceld check``: read configuration, models, prompts and workloads, and say what is wrong; sends nothing.
 
-With ``--admit`` the references of workloads are run, in the sandbox, to see whether passing says anything on them.
+With ``--call`` each model is asked one tiny question, which is paid for. With ``--admit`` the references of workloads are run, in the sandbox, to see whether passing says anything on them.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from acceld import figures
 from acceld.cli.arguments import add_json
 from acceld.cli.output import print_json, print_table, say
 from acceld.config import Config, load
@@ -20,14 +21,19 @@ from acceld.trust import trusted_folders
 
 if TYPE_CHECKING:
     from acceld.evaluate.correctness.admission import Admission, Admissions
+    from acceld.llm.settings import ModelSettings
     from acceld.workloads import Workload
 
+UNPRICED = "declare input_usd_per_mtok and output_usd_per_mtok"
 PARTS = ("config", "models", "prompts", "workloads")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(PARTS))
+    parser.add_argument(
+        "--call", action="store_true", help="ask each model one tiny question: price, latency, what it does not take"
+    )
     parser.add_argument(
         "--admit",
         nargs="*",
@@ -45,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"there is no part {part!r}. {did_you_mean(part, PARTS)}".rstrip(), hint=f"one of {', '.join(PARTS)}"
             )
     home = find_home(arguments.home)
-    found = list(_findings(arguments.parts or list(PARTS), home, arguments.admit))
+    found = list(_findings(arguments.parts or list(PARTS), home, arguments.admit, arguments.call))
     wrong = [finding for finding in found if finding[2]]
     if arguments.json:
         keys = ("part", "name", "problem", "note")
@@ -56,7 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 2 if wrong else 0
 
 
-def _findings(parts: list[str], home: Home, admit: Sequence[str] | None) -> Iterator[tuple[str, str, str, str]]:
+def _findings(
+    parts: list[str], home: Home, admit: Sequence[str] | None, call: bool
+) -> Iterator[tuple[str, str, str, str]]:
     """Part, name, problem (empty where all is well) and a note on each thing."""
     try:
         resolved = load(trusted_folders=trusted_folders())
@@ -67,34 +75,61 @@ def _findings(parts: list[str], home: Home, admit: Sequence[str] | None) -> Iter
         yield from (("config", str(path), "", "") for path in resolved.files or ())
         if not resolved.files:
             yield "config", "defaults", "", ""
-    readers: dict[str, Callable[[Config], Iterator[tuple[str, str]]]] = {
-        "models": _models,
-        "prompts": _prompts,
-    }
-    for part, reader in readers.items():
-        if part in parts:
-            yield from ((part, name, problem, "") for name, problem in reader(resolved.config))
+    if "models" in parts:
+        yield from (("models", name, problem, note) for name, problem, note in _models(resolved.config, call))
+    if "prompts" in parts:
+        yield from (("prompts", name, problem, "") for name, problem in _prompts(resolved.config))
     if "workloads" in parts:
         for name, problem, note in _workloads(resolved.config, home, admit):
             yield "workloads", name, problem, note
 
 
-def _models(config: Config) -> Iterator[tuple[str, str]]:
+def _models(config: Config, call: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, problem and a note: that its price is not known, or what a call to it came to."""
+    from acceld.llm.pricing import PriceBook
     from acceld.llm.settings import ModelSettings
     from acceld.proposers.llm.roles import RoleTable
 
+    book, budget = PriceBook(), config.budget
+    capped = any(cap is not None for cap in (budget.run_usd, budget.day_usd, budget.daemon_usd))
     for name, section in config.models.items():
         try:
-            ModelSettings.from_config(name, section, config.llm).key()
-            yield name, ""
+            model = ModelSettings.from_config(name, section, config.llm)
+            model.key()
+            unpriced = model.price_in(book) is None
+            if unpriced and capped and not budget.allow_unknown_price:
+                yield name, f"its price is not known, so the cap in USD refuses its calls; {UNPRICED}", ""
+                continue
+            note = f"its price is not known; {UNPRICED}" if unpriced else ""
+            yield name, "", asyncio.run(_call(model)) if call else note
         except (AcceldError, ValueError) as error:
-            yield name, str(error)
+            yield name, str(error), ""
     if config.models:
         try:
             RoleTable.from_config(config)
-            yield "roles", ""
+            yield "roles", "", ""
         except AcceldError as error:
-            yield "roles", str(error)
+            yield "roles", str(error), ""
+
+
+async def _call(settings: ModelSettings) -> str:
+    """Ask a model one tiny question; what it cost, how long it took, and which settings it does not take."""
+    from acceld.llm.calls import Calls
+    from acceld.llm.client import CompletionRequest
+    from acceld.llm.ledger import MemoryLedger
+    from acceld.llm.model import connect
+    from acceld.search.budget import Budget
+
+    model, ledger = connect(settings), MemoryLedger()
+    calls = Calls({settings.name: (settings, model)}, ledger=ledger, purse=Budget())
+    question = CompletionRequest("planner", settings.name, "", "Answer with the one word ok.", 512, 0.5, 1)
+    try:
+        answer = await calls.complete(question)
+    finally:
+        await calls.close()
+    (outcome,) = ledger.outcomes.values()
+    said = f"{figures.usd(outcome.cost_usd)}, {answer.latency_s:.1f} s, answered by {answer.model}"
+    return said + (f"; it does not take {', '.join(model.dropped)}" if model.dropped else "")
 
 
 def _prompts(config: Config) -> Iterator[tuple[str, str]]:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import platform
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Literal
 
 from acceld import config, plugins
+from acceld.chips import API_CHIPS
 from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
 from acceld.cli.output import print_json
 from acceld.device import Finding
-from acceld.errors import AcceldError
+from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
 from acceld.targets import ALL_DEVICES
 
@@ -26,10 +30,21 @@ GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     add_json(parser)
+    parser.add_argument("--neuron", action="store_true", help="try everything on a Trainium machine; write a report")
+    parser.add_argument("--from", dest="report", metavar="REPORT", type=Path, help="read such a report: what to set")
+    trial = parser.add_argument_group("with --neuron")
+    trial.add_argument("--api", choices=tuple(API_CHIPS), default="", help="default: what the machine has")
+    trial.add_argument("--target", choices=("trn1", "trn2", "trn3"), default="", help="default: the machine's chip")
+    trial.add_argument("--lnc", type=int, choices=(1, 2), default=1, help="physical cores in a logical one")
+    trial.add_argument("--out", type=Path, default=Path("acceld-neuron-report.json"), help="the report's file")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look at everything; 1 where the main job can not be done."""
+    if arguments.report is not None:
+        return _show(_read(arguments.report), as_json=arguments.json)
+    if arguments.neuron:
+        return _show(_try_neuron(arguments), as_json=arguments.json)
     looks: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (
         _python,
         _configuration,
@@ -47,8 +62,49 @@ def run(arguments: argparse.Namespace) -> int:
             findings += look(arguments)
         except AcceldError as error:
             findings.append(Finding(look.__name__.strip("_"), "fail", error.message, error.hint))
+    return _show(findings, as_json=arguments.json)
+
+
+def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
+    """Try the machine, write the report, and say what it means."""
+    from acceld.devices.neuron.tools.advice import advice
+    from acceld.devices.neuron.tools.trial import scrubbed, try_machine
+
+    settings = config.load().config
+    with tempfile.TemporaryDirectory(prefix="acceld-trial-") as folder:
+        _, report = asyncio.run(
+            try_machine(
+                api=arguments.api,
+                target=arguments.target,
+                lnc=arguments.lnc,
+                compile_python=settings.devices.compile_python,
+                runner_python=settings.devices.runner_python,
+                memory_bytes=int(settings.evaluate.memory_gib * 2**30),
+                folder=Path(folder),
+            )
+        )
+    arguments.out.write_text(scrubbed(report), encoding="utf-8")
+    told = Finding("report", "ok", str(arguments.out), "send it with an issue: it holds no key, no kernel and no name")
+    return [*advice(report), told]
+
+
+def _read(path: Path) -> list[Finding]:
+    """Say what a report means. UsageError where it can not be read."""
+    from acceld.devices.neuron.tools.advice import advice
+
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no report: {error}") from error
+    if not isinstance(report, dict):
+        raise UsageError(f"{path} is no report")
+    return list(advice(report))
+
+
+def _show(findings: list[Finding], *, as_json: bool) -> int:
+    """Print the findings; 1 where one keeps acceld from its main job."""
     failed = any(finding.state == "fail" for finding in findings)
-    if arguments.json:
+    if as_json:
         print_json({"ok": not failed, "findings": [{k: getattr(f, k) for k in Finding.__slots__} for f in findings]})
         return int(failed)
     width = max(len(finding.name) for finding in findings)

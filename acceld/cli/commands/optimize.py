@@ -21,6 +21,7 @@ from acceld.model import (
     PROPOSERS,
     SEARCH_OPTIONS,
     Kernel,
+    KnowledgeLevel,
     MemoryPolicy,
     RunSpec,
     RunState,
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--strategy", choices=get_args(StrategyName), help=option_text("strategy"))
     parser.add_argument("--memory", choices=get_args(MemoryPolicy), help=option_text("memory"))
+    parser.add_argument("--knowledge", choices=get_args(KnowledgeLevel), help=option_text("knowledge"))
     add_option(parser, "fixer_steps", natural, "N")
     add_option(parser, "seed", natural, "N")
     add_option(parser, "patience", natural, "N")

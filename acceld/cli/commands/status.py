@@ -46,6 +46,8 @@ def lines(status: dict[str, Any]) -> list[str]:
             f"  {run['evaluated']}/{run['candidates']} judged  best {best} {gain}"
         )
     busy = f"{queue['slots_in_use']}/{queue['slots']} slots busy" if "slots" in queue else "-"
+    if queue.get("busy_share") is not None:
+        busy += f", {100 * queue['busy_share']:.0f} % of them while kernels waited"
     waiting = queue.get("waiting", 0)
     shown += [
         f"queue     {busy}, {waiting} waiting, sandbox {queue.get('sandbox_level') or '-'}",

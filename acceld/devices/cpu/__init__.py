@@ -8,6 +8,7 @@ DEVICE = Device(
     evaluator="acceld.devices.cpu.backend:evaluator",
     doctor="acceld.devices.cpu.backend:doctor",
     host_timed=True,
+    figures="acceld.devices.cpu.backend:figures",
     rules="acceld.devices.cpu.rules",
     readers={"c": "acceld.devices.cpu.rules.reading:read"},
     attacks="cpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,3 +40,28 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
         memory = max(found.memory_bytes_per_s, found.shared_bytes_per_s)
         told = f"measured peaks {found.flops_per_s / 1e9:.3g} GFLOP/s, {memory / 1e9:.3g} GB/s"
     yield Finding("cpu", "ok", f"{driver.compiler.version}; {core}; {told}", "acceld optimize matmul_cpu --wait")
+
+
+VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".split()
+"""Flags of a processor that tell which vector instructions it has."""
+
+
+def figures(chip: str) -> list[str]:
+    """Return the figures of this machine's processor that kernels are shaped by, a line each, as the system tells them."""
+    lines = [f"processor: {platform.machine()}"]
+    try:
+        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
+    except OSError:
+        text = ""
+    flags = {
+        flag for line in text.splitlines() if line.lower().startswith(("flags", "features")) for flag in line.split()
+    }
+    if found := [name for name in VECTOR_SETS if name in flags]:
+        lines.append(f"vector instructions: {', '.join(found)}")
+    for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            level, kind, size = ((cache / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        lines.append(f"L{level} cache ({kind.lower()}): {size}")
+    return lines

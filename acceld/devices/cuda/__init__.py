@@ -8,6 +8,7 @@ DEVICE = Device(
     evaluator="acceld.devices.cuda.backend:evaluator",
     doctor="acceld.devices.cuda.backend:doctor",
     host_timed=True,
+    figures="acceld.devices.cuda.gpus:figures",
     rules="acceld.devices.cuda.rules",
     readers={"triton": "acceld.devices.cuda.rules.reading:TritonModule"},
 )

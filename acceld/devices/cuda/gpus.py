@@ -136,3 +136,15 @@ def gpu_called(name: str) -> Gpu | None:
         if any(f"{word} " in padded.replace("-", " ") or f"{word}" in padded.split() for word in gpu.words):
             return gpu
     return None
+
+
+def figures(chip: str) -> list[str]:
+    """Return the figures of a GPU that kernels are shaped by, a line each."""
+    gpu = GPUS[chip]
+    rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in gpu.matmul_tflops.items())
+    return [
+        f"{gpu.multiprocessors} multiprocessors, compute capability {gpu.capability / 10:.1f}",
+        f"shared memory of one program: at most {gpu.shared_bytes // _KIB} KiB; L2 cache: {gpu.l2_bytes // _MIB} MiB",
+        f"HBM: {gpu.hbm_bytes_per_s / 1e9:,.0f} GB/s",
+        f"tensor cores: {rates} TFLOP/s; float32 outside of them: {gpu.vector_tflops:g} TFLOP/s",
+    ]

@@ -12,10 +12,12 @@ from acceld.device import Finding, Target
 from acceld.devices.neuron import DEVICE
 from acceld.devices.neuron.evaluator import NeuronJudge
 from acceld.devices.neuron.machine import find_machine
-from acceld.devices.neuron.tools.detection import INSTALL, TOOLS, find_neuron
+from acceld.devices.neuron.tools.compatibility import check
+from acceld.devices.neuron.tools.detection import INSTALL, TOOLS, NeuronTools, find_neuron
 from acceld.devices.neuron.tools.toolchain import NEEDS
 from acceld.errors import AcceldError, DeviceError
 from acceld.evaluate.interface import Evaluator, Workplace
+from acceld.workloads import find_workloads, workload
 
 
 def evaluator(workplace: Workplace, backend: str) -> Evaluator:
@@ -58,6 +60,19 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
     if found.devices or named or any(package.real for package in found.packages):
         for target in DEVICE.targets:
             yield _backend(target, settings)
+        yield from _compatible(found, config)
+
+
+def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
+    """Yield what can run with the compiler, the chip (or each chip, where the firmware names none) and the workloads here."""
+    versions = {one.version: None for one in found.packages if one.name == "neuronx-cc"}
+    known = [workload(name, config.paths.workloads) for name in find_workloads(config.paths.workloads)]
+    for version in versions:
+        for target in DEVICE.targets:
+            (api,) = target.apis
+            told = found.instance[:4]
+            for chip in [told] if told.startswith("trn") else target.chips[api]:
+                yield from check(api, chip, version, known)
 
 
 def _backend(target: Target, settings: DevicesConfig) -> Finding:

@@ -15,7 +15,7 @@ from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
 from acceld.devices.neuron.runtime.compiler import CompileJail, Exchange, NeuronCompiler, Versions
 from acceld.devices.neuron.runtime.cores import Core, Isolation, check_cores, cores_of, read_devices
 from acceld.devices.neuron.runtime.leases import CoreLeases, Lease, Told
-from acceld.devices.neuron.runtime.requests import CompileRequest, Scalar, Tensor
+from acceld.devices.neuron.runtime.requests import FLAGS, CompileRequest, Scalar, Tensor
 from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner, ProfilerError
 from acceld.devices.neuron.runtime.timing import Clock, ProofError, Round
 from acceld.devices.neuron.tools.detection import instance
@@ -26,9 +26,6 @@ from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
 from acceld.model import Kernel
 from acceld.targets import TARGETS
-
-FLAGS = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
-"""Options every kernel of an API is compiled with: those of the published measurements."""
 
 
 @dataclass(frozen=True, slots=True)

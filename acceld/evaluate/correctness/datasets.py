@@ -17,7 +17,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from acceld.evaluate.correctness.bands import Piece
-from acceld.evaluate.correctness.metrics import Errors, compare_pieces
+from acceld.evaluate.correctness.metrics import Errors, compare_pieces, place_of
 
 META = "meta.json"
 _WIDE_BYTES = 64 << 20
+_SURELY_RIGHT = 1e-6
+"""Relative L2 error up to which nobody asks where an output is wrong."""
 _EMPTY_S = 60.0
 """Age beyond which an empty folder belongs to a writer that is gone."""
 
@@ -149,9 +151,16 @@ def read_expected(folder: Path) -> list[tuple[NDArray[Any], str]]:
 
 
 def measure(folder: Path, outputs: Sequence[NDArray[Any]]) -> list[Errors]:
-    """Return the errors of each piece of a kernel's outputs, in the order of the data set's floors."""
+    """Return the errors of each piece of a kernel's outputs, in the order of the data set's floors, with their place."""
     meta = json.loads((folder / META).read_text(encoding="utf-8"))
-    return compare_pieces(outputs, [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]])
+    wanted, pieces = [want for want, _ in read_expected(folder)], [Piece(*one) for one in meta["pieces"]]
+    return [
+        replace(errors, place=place_of(piece.of(outputs[piece.output].reshape(want.shape)), piece.of(want)))
+        if errors.rel_l2 > _SURELY_RIGHT and not piece.band
+        else errors
+        for errors, piece in zip(compare_pieces(outputs, wanted, pieces), pieces, strict=True)
+        for want in [wanted[piece.output]]
+    ]
 
 
 def size_bytes(root: Path) -> int:

@@ -204,7 +204,8 @@ def judge_errors(
             tightest = found.rel_l2, tolerance.rel_l2
         words = tolerance.complaint(found)
         if words and not complaint:
-            complaint = f"{names[number] if banded else f'output {number}'}: {words}"
+            name = names[number] if banded else f"output {number} ({workload.outputs[number]})"
+            complaint = f"{name}: {words}" + (f"; {found.place}" if found.place else "")
     check = Check(
         name=trial.name,
         passed=not complaint,

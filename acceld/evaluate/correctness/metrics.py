@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ class Errors:
     rel_l2: float
     worst_row: float
     element: float
+    place: str = field(default="", compare=False, kw_only=True)
+    """Where an output is wrong, and how, in words; empty where nobody looked."""
 
     def worst(self, other: Errors) -> Errors:
         """The greater of each."""
@@ -120,3 +122,63 @@ def compare(actual: NDArray[Any], expected: NDArray[Any]) -> Errors:
         return NONE if error_total == 0.0 else BROKEN
     rows = np.sqrt(error_squares) / np.maximum(np.sqrt(row_squares), _ROW_DAMPING * typical)
     return Errors(math.sqrt(error_total / total), float(rows.max()), element)
+
+
+_WRONG = 1e-2
+"""Relative error of an element from which it counts as wrong, and not as inexact."""
+_ROUNDED = 5e-2
+"""Relative error of a row that rounding to fewer bits can make."""
+
+
+def place_of(actual: NDArray[Any], expected: NDArray[Any]) -> str:
+    """Tell where ``actual`` differs from ``expected`` most, what stands there, and whether precision is the suspect."""
+    if expected.size == 0:
+        return ""
+    width = expected.shape[-1] if expected.ndim else 1
+    got, want = actual.reshape(-1, width), expected.reshape(-1, width)
+    step = max(1, _BLOCK_ELEMENTS // width)
+    row_errors = np.zeros(len(want))
+    rows, columns = np.zeros(len(want), bool), np.zeros(width, bool)
+    wrong, broken, worst, at = 0, 0, -1.0, 0
+    for start in range(0, len(want), step):
+        reference = want[start : start + step].astype(np.float64, copy=False)
+        found = got[start : start + step].astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(found - reference)
+        bad = ~np.isfinite(error)
+        broken += int(bad.sum())
+        error[bad] = math.inf
+        place = int(error.argmax())
+        if error.flat[place] > worst:
+            worst, at = float(error.flat[place]), start * width + place
+        scale = np.abs(reference) + _WRONG * np.sqrt(np.einsum("ij,ij->i", reference, reference) / width)[:, None]
+        off = error > _WRONG * scale
+        wrong += int(off.sum())
+        rows[start : start + step], columns = off.any(axis=1), columns | off.any(axis=0)
+        norms = np.sqrt(np.einsum("ij,ij->i", reference, reference))
+        with np.errstate(invalid="ignore"):
+            sums = np.sqrt(np.einsum("ij,ij->i", error, error))
+        np.divide(sums, norms, out=row_errors[start : start + step], where=norms > 0)
+    if worst <= 0.0:
+        return ""
+    index = [int(one) for one in np.unravel_index(at, expected.shape)] if expected.ndim else []
+    said = f"worst at {index}: expected {float(want.flat[at]):.6g}, found {float(got.flat[at]):.6g}"
+    if wrong:
+        said += f"; {wrong} of {expected.size} elements are off by more than 1 %, in {_span('row', rows)}"
+        said += f" and {_span('column', columns)} (rows of the last axis)"
+    if broken:
+        return f"{said}; {broken} are not finite"
+    everywhere = float(np.median(row_errors)) > 0.2 * float(row_errors.max())
+    if everywhere and row_errors.max() < _ROUNDED:
+        return f"{said}; every row is off by about as much, so precision is the suspect"
+    return f"{said}; this is no matter of precision"
+
+
+def _span(name: str, marks: NDArray[np.bool_]) -> str:
+    """The numbers that are marked, as the range they lie in."""
+    found = np.flatnonzero(marks)
+    first, last = int(found[0]), int(found[-1])
+    if len(found) == len(marks):
+        return f"every {name}"
+    share = "" if len(found) == last - first + 1 else f" ({len(found)} of them)"
+    return f"{name} {first}" if first == last else f"{name}s {first} to {last}{share}"

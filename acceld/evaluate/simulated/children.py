@@ -194,7 +194,10 @@ class Children:
             raw = _judge_answer(outcome, reply, "running")
         if isinstance(raw, Failed):
             return raw
-        errors = tuple(Errors(*(float("inf") if one is None else one for one in found)) for found in raw["errors"])
+        errors = tuple(
+            Errors(*(float("inf") if one is None else one for one in found), place=place)
+            for found, place in zip(raw["errors"], raw["places"], strict=True)
+        )
         return Tried(errors, raw["seconds"])
 
     @asynccontextmanager

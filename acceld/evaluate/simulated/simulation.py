@@ -86,7 +86,8 @@ def attempt(request: bytes, reply: int) -> None:
         )
         seconds["execute"] = time.monotonic() - started
         started = time.monotonic()
-        errors = [one.plain() for one in datasets.measure(folder, outputs)]
+        found = datasets.measure(folder, outputs)
+        errors, places = [one.plain() for one in found], [one.place for one in found]
         seconds["check"] = time.monotonic() - started
     except (KernelFailure, UsageError) as error:
         send(reply, {**failure_record(error), "status": _running_status(error).value})
@@ -96,8 +97,8 @@ def attempt(request: bytes, reply: int) -> None:
     except Exception as error:  # noqa: BLE001  # as above
         send(reply, {**_defect(error, "running"), "status": Status.RUNTIME_ERROR.value})
     else:
-        finite = [[one if math.isfinite(one) else None for one in found] for found in errors]
-        send(reply, {"errors": finite, "seconds": seconds})
+        finite = [[value if math.isfinite(value) else None for value in one] for one in errors]
+        send(reply, {"errors": finite, "places": places, "seconds": seconds})
 
 
 def _readable(program: Program) -> Program:

@@ -6,80 +6,42 @@ are sent: current models take none, so variety comes from the prompts.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received, Usage
 from acceld.llm.deadlines import Watch
-from acceld.llm.errors import LLMError
-from acceld.llm.providers.translation import ANTHROPIC, translate, unstreamed
-from acceld.llm.settings import ModelSettings
-
-if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
+from acceld.llm.providers.connection import SdkClient
+from acceld.llm.providers.translation import ANTHROPIC, unstreamed
 
 
-class AnthropicClient:
-    """One model behind the Messages API. One ``complete`` is one request."""
+class AnthropicClient(SdkClient):
+    """One model behind the Messages API: Anthropic's own, or that of Amazon Bedrock or Google's Vertex AI."""
 
-    def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
-        """:raises LLMRefused: no key where one is needed."""
-        self.settings = settings
-        self._key = settings.key(environment)
-        self._client: AsyncAnthropic | None = None
-        self._connecting = asyncio.Lock()
+    errors = ANTHROPIC
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer to one request. :raises LLMError: and nothing of the SDK's."""
-        client = await self.sdk()
-        answer = _Answer()
-        if request.progress is not None:
-            await request.progress.sending(answer)
-        async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
-            try:
-                async for visible in self._pieces(client, request, answer):
-                    if visible is not None:
-                        watch.piece(visible)
-            except LLMError as error:
-                error.started = watch.started
-                raise
-            except Exception as error:
-                name, key = self.settings.name, self._key
-                translated = translate(error, ANTHROPIC, name, partial=watch.text, started=watch.started, secret=key)
-                if translated is None:
-                    raise
-                translated.usage = answer.usage
-                raise translated from error
-        return finished(request, watch, self.settings.name, answer)
+        return await self.once(request)
 
-    async def close(self) -> None:
-        """Close connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+    def load(self, common: dict[str, Any]) -> Any:
+        """Import and set up the SDK."""
+        import anthropic
 
-    async def sdk(self) -> AsyncAnthropic:
-        """The SDK's client, loaded when it is first needed."""
-        async with self._connecting:
-            if self._client is None:
-                self._client = await asyncio.to_thread(self._load)
-            return self._client
-
-    def _load(self) -> AsyncAnthropic:
-        """Import and set up the SDK: seconds of work, so in a thread."""
-        import httpx2
-        from anthropic import AsyncAnthropic
-
-        client = AsyncAnthropic(
-            api_key=self._key,
-            base_url=self.settings.base_url,
-            max_retries=0,
-            timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
-        )
+        settings = self.settings
+        if settings.provider == "bedrock":
+            client: Any = anthropic.AsyncAnthropicBedrock(**self.aws(), **common)
+        elif settings.provider == "vertex":
+            client = anthropic.AsyncAnthropicVertex(**self.google(), **common)
+        else:
+            client = anthropic.AsyncAnthropic(api_key=self.key, **common)
         _ = client.messages
         return client
+
+    def answer(self) -> _Answer:
+        """Return an answer that has not begun."""
+        return _Answer()
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """What is sent for one request, apart from streaming."""
@@ -91,7 +53,9 @@ class AnthropicClient:
         if request.system:
             cache = {"type": "ephemeral"}
             settings["system"] = [{"type": "text", "text": request.system, "cache_control": cache}]
-        if self.settings.thinking_tokens is not None:
+        if self.settings.adaptive:
+            settings["thinking"] = {"type": "adaptive"}
+        elif self.settings.thinking_tokens is not None:
             tokens = min(self.settings.thinking_tokens, request.max_output_tokens - 1)
             settings["thinking"] = {"type": "enabled", "budget_tokens": tokens}
         if self.settings.effort:
@@ -104,9 +68,8 @@ class AnthropicClient:
         answer.message(data)
         return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
-    async def _pieces(
-        self, client: AsyncAnthropic, request: CompletionRequest, answer: _Answer
-    ) -> AsyncIterator[str | None]:
+    async def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
+        """Yield the visible text of each event."""
         settings = self.body(request)
         if self.settings.extra_body:
             settings["extra_body"] = dict(self.settings.extra_body)

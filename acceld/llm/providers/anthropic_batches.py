@@ -31,7 +31,7 @@ class AnthropicBatches:
 
         async def send() -> str:
             batch = await (await self._client.sdk()).messages.batches.create(requests=listed)
-            return batch.id
+            return str(batch.id)
 
         return await translated(send, ANTHROPIC, self._name)
 
@@ -49,7 +49,7 @@ class AnthropicBatches:
                 if size != len(batch.keys):
                     continue
                 if not set(batch.keys).isdisjoint(await self._ended(one.id)):
-                    return one.id
+                    return str(one.id)
             return None
 
         return await translated(find, ANTHROPIC, self._name)

@@ -6,20 +6,17 @@ not know is left out from then on, which is the one case in which a request is s
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acceld.llm.answer import finished
 from acceld.llm.client import Completion, CompletionRequest, Received, Usage
 from acceld.llm.deadlines import Watch
-from acceld.llm.errors import LLMError, LLMUnavailable
+from acceld.llm.errors import LLMUnavailable
 from acceld.llm.errors import LLMUnsupportedParameter as Unsupported
-from acceld.llm.providers.translation import OPENAI, translate, unstreamed
+from acceld.llm.providers.connection import SdkClient
+from acceld.llm.providers.translation import OPENAI, unstreamed
 from acceld.llm.settings import ModelSettings
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
 
 OPTIONAL = frozenset(
     {"temperature", "seed", "stream_options", "reasoning_effort", "reasoning", "store", "max_completion_tokens"}
@@ -27,22 +24,21 @@ OPTIONAL = frozenset(
 """Settings that may be dropped when an endpoint refuses them (``max_completion_tokens`` becomes ``max_tokens``)."""
 
 
-class OpenAIClient:
-    """One model behind an OpenAI-compatible endpoint."""
+class OpenAIClient(SdkClient):
+    """One model behind an OpenAI-compatible endpoint: OpenAI's own, Azure's, Amazon Bedrock's or any other."""
+
+    errors = OPENAI
 
     def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
         """:raises LLMRefused: no key where one is needed."""
-        self.settings = settings
-        self._key = settings.key(environment)
-        self._client: AsyncOpenAI | None = None
+        super().__init__(settings, environment)
         self._refused: set[str] = set()
-        self._connecting = asyncio.Lock()
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The answer to one request. :raises LLMError: and nothing of the SDK's."""
         while True:
             try:
-                return await self._complete(request)
+                return await self.once(request)
             except Unsupported as error:
                 name = error.parameter.split(".")[0]
                 if name not in OPTIONAL or name in self._refused:
@@ -54,58 +50,32 @@ class OpenAIClient:
         """Settings that the endpoint refused and that are left out since."""
         return tuple(sorted(self._refused))
 
-    async def close(self) -> None:
-        """Close connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+    def load(self, common: dict[str, Any]) -> Any:
+        """Import and set up the SDK."""
+        import openai
 
-    async def sdk(self) -> AsyncOpenAI:
-        """The SDK's client, loaded when it is first needed."""
-        async with self._connecting:
-            if self._client is None:
-                self._client = await asyncio.to_thread(self._load)
-            return self._client
-
-    def _load(self) -> AsyncOpenAI:
-        """Import and set up the SDK: seconds of work, so in a thread."""
-        import httpx2
-        from openai import AsyncOpenAI
-
-        client = AsyncOpenAI(
-            api_key=self._key,
-            base_url=self.settings.base_url,
-            max_retries=0,
-            timeout=httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
-        )
-        _ = client.responses if self.settings.api == "responses" else client.chat.completions
+        settings = self.settings
+        if settings.provider == "bedrock":
+            client: Any = openai.AsyncBedrockOpenAI(**self.aws(), **common)
+        elif settings.provider == "azure":
+            endpoint = common.pop("base_url")
+            client = openai.AsyncAzureOpenAI(
+                azure_endpoint=endpoint, api_key=self.key, api_version=settings.api_version, **common
+            )
+        else:
+            client = openai.AsyncOpenAI(api_key=self.key, **common)
+        _ = client.responses if settings.api == "responses" else client.chat.completions
         return client
 
-    async def _complete(self, request: CompletionRequest) -> Completion:
-        client = await self.sdk()
-        answer = _Answer()
-        if request.progress is not None:
-            await request.progress.sending(answer)
-        async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
-            try:
-                pieces = self._chat(client, request, answer)
-                if self.settings.api == "responses":
-                    pieces = self._responses(client, request, answer)
-                async for visible in pieces:
-                    if visible is not None:
-                        watch.piece(visible)
-            except LLMError as error:
-                error.partial = error.partial or watch.text
-                error.started = watch.started
-                raise
-            except Exception as error:
-                name, key = self.settings.name, self._key
-                translated = translate(error, OPENAI, name, partial=watch.text, started=watch.started, secret=key)
-                if translated is None:
-                    raise
-                translated.usage = answer.usage
-                raise translated from error
-        return finished(request, watch, self.settings.name, answer)
+    def answer(self) -> _Answer:
+        """Return an answer that has not begun."""
+        return _Answer()
+
+    def pieces(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
+        """Yield the visible text of each event."""
+        if self.settings.api == "responses":
+            return self._responses(client, request, answer)
+        return self._chat(client, request, answer)
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
         """What is sent for one request, apart from streaming: what is configured and has not been refused."""
@@ -139,9 +109,7 @@ class OpenAIClient:
         answer.whole_response(data) if self.settings.api == "responses" else answer.whole_chat(data)
         return finished(request, Watch(self.settings.deadlines, self.settings.name), self.settings.name, answer)
 
-    async def _chat(
-        self, client: AsyncOpenAI, request: CompletionRequest, answer: _Answer
-    ) -> AsyncIterator[str | None]:
+    async def _chat(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
         settings = self.body(request) | self._extra()
         if not self.settings.stream:
             whole = await client.chat.completions.create(stream=False, **settings)
@@ -161,9 +129,7 @@ class OpenAIClient:
                 answer.chat_chunk(data)
                 yield answer.chat_delta("delta", data)
 
-    async def _responses(
-        self, client: AsyncOpenAI, request: CompletionRequest, answer: _Answer
-    ) -> AsyncIterator[str | None]:
+    async def _responses(self, client: Any, request: CompletionRequest, answer: _Answer) -> AsyncIterator[str | None]:
         settings = self.body(request) | self._extra()
         if not self.settings.stream:
             whole = await client.responses.create(stream=False, **settings)

@@ -45,7 +45,7 @@ class OpenAIBatches:
             batch = await sdk.batches.create(
                 completion_window="24h", endpoint=path, input_file_id=file.id, metadata={TOKEN: token}
             )
-            return batch.id
+            return str(batch.id)
 
         return await translated(send, OPENAI, self._name)
 
@@ -57,7 +57,7 @@ class OpenAIBatches:
                 if one.created_at < since:
                     return None
                 if (one.metadata or {}).get(TOKEN) == batch.token:
-                    return one.id
+                    return str(one.id)
             return None
 
         return await translated(find, OPENAI, self._name)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -304,8 +304,7 @@ class _Execution:
             affine = loop.kind is LoopKind.AFFINE
 
             def shuffled(env: Env) -> None:
-                trips = self._trips(loop)
-                for position, i in enumerate(self._permutation(trips) if affine else range(trips)):
+                for position, i in enumerate(self._permutation(loop.trips) if affine else self._iterations(loop)):
                     check()
                     env[slot], order[slot] = i, position
                     for store in refills:
@@ -317,7 +316,7 @@ class _Execution:
         if loop.trips_register is not None or refills or self.options.deadline_s is not None:
 
             def general(env: Env) -> None:
-                for i in range(self._trips(loop)):
+                for i in self._iterations(loop):
                     check()
                     env[slot] = i
                     for store in refills:
@@ -382,9 +381,11 @@ class _Execution:
             return None
         return self._guarded(instruction, fused_matmul(self.machine, context, loops), context)
 
-    def _trips(self, loop: Loop) -> int:
+    def _iterations(self, loop: Loop) -> Iterable[int]:
         if loop.trips_register is None:
-            return loop.trips
+            return range(loop.trips)
+        if loop.kind is LoopKind.WHILE:
+            return self._while(loop, loop.trips_register)
         count = self.machine.register(loop.trips_register)
         if count > loop.trips:
             crash(
@@ -392,7 +393,15 @@ class _Execution:
                 "dynamic_trips",
                 loop.line,
             )
-        return max(0, count)
+        return range(max(0, count))
+
+    def _while(self, loop: Loop, register: int) -> Iterator[int]:
+        for i in range(loop.trips):
+            if not self.machine.register(register):
+                return
+            yield i
+        if self.machine.register(register):
+            crash(f"the loop runs more than {loop.trips} times", "dynamic_trips", loop.line)
 
     def _permutation(self, trips: int) -> Sequence[int]:
         if trips > _LONGEST_SHUFFLE:

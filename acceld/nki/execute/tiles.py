@@ -7,6 +7,7 @@ buffer is checked each time, and numpy refuses a view beyond the bytes it is giv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,16 @@ from acceld.nki.ir.regions import index_bounds
 from acceld.nki.ir.spaces import AxisMap
 
 _NDARRAY = np.ndarray
+
+
+def _overlaps(counts: Sequence[int], steps: Sequence[int]) -> bool:
+    """Tell whether several elements may lie at one place, as in a pattern with a step of 0: none can be computed there."""
+    span = 0
+    for step, count in sorted((abs(step), count) for step, count in zip(steps, counts, strict=True) if count > 1):
+        if step <= span:
+            return True
+        span += step * (count - 1)
+    return False
 
 
 class Tile:
@@ -77,6 +88,7 @@ class Tile:
             and self.numpy_dtype == machine.real
             and (self.dtype == "float32" or machine.float64)
             and self.reshaped is None
+            and not _overlaps(counts, self._steps)
         )
         self._starts = [affine(machine, start) for start in access.start]
         self._indices = [

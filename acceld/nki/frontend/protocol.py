@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
 from acceld.nki.frontend.session import Session
 from acceld.nki.ir.program import Program
+
+WHILE, IS = "__acceld_while__", "__acceld_is__"
+"""Names under which a kernel's file finds a front end's meaning of ``while x`` and of ``x is y``."""
 
 
 class FrontEnd(Protocol):
@@ -21,6 +24,11 @@ class FrontEnd(Protocol):
     @property
     def prelude(self) -> str:
         """Import lines for a kernel file that has none."""
+        ...
+
+    @property
+    def statements(self) -> Mapping[str, Callable[..., object]]:
+        """What the API reads otherwise than Python, of :data:`WHILE` and :data:`IS`."""
         ...
 
     def __init__(self, session: Session) -> None: ...

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from enum import Enum
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -135,9 +136,15 @@ class ApiModule(ModuleType):
             raise UnsupportedCall(
                 f"{self.__name__}.{name} is not simulated",
                 line=self._session.line(),
-                hint=did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}",
+                hint=self._instead(name, known),
             )
-        return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {did_you_mean(name, known)}".strip())
+        return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
+
+    def _instead(self, name: str, known: Sequence[str]) -> str:
+        """What to use: for a name that NKI has a near one would be another function, so only the kind of lack is told."""
+        if self._documented is not None and name in self._documented:
+            return "NKI has it; the simulator does not yet"
+        return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"
 
     def _invented(self, name: str, known: Sequence[str]) -> Stub:
         """Refuse a function that NKI does not have, now or when it is used, with the nearest ones and their arguments."""
@@ -182,7 +189,9 @@ def shown_arguments(signature: inspect.Signature) -> str:
             shown.append("*")
             star = True
         default = one.default
-        text = getattr(default, "__name__", repr(default))
+        text = (
+            f"{one.name}.{default.name}" if isinstance(default, Enum) else getattr(default, "__name__", repr(default))
+        )
         shown.append(one.name if default is inspect.Parameter.empty else f"{one.name}={text}")
     return ", ".join(shown)
 

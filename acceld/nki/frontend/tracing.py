@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 from acceld.chips import API_CHIPS, chip_spec
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
-from acceld.nki.frontend.protocol import FrontEnd
+from acceld.nki.frontend.protocol import IS, WHILE, FrontEnd
 from acceld.nki.frontend.session import LaunchedWhileLoading, Session, TraceOptions
 from acceld.nki.frontend.shims import imports
 from acceld.nki.frontend.tracing_types import Argument, TensorSpec
@@ -130,8 +130,32 @@ def parse(source: str, filename: str) -> ast.Module:
         raise KernelCrash(f"the file is no Python source: {error}", rule="syntax") from error
 
 
-class _Masks(ast.NodeTransformer):
-    """Joins the comparisons of a ``mask=`` argument with ``&``: the API's compilers read ``and`` and chains there."""
+class _Statements(ast.NodeTransformer):
+    """Rewrites what the API's compilers read otherwise than Python.
+
+    The comparisons of a ``mask=`` argument are joined with ``&``: ``and`` and chains are read there. Where the API has
+    them (``names``), ``while x`` and ``x is y`` ask a function of the front end.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+
+    def visit_While(self, node: ast.While) -> ast.stmt:  # ast's name
+        self.generic_visit(node)
+        if WHILE not in self.names or not isinstance(node.test, ast.Name | ast.Attribute):
+            return node
+        nothing = ast.arguments([], [], None, [], [], None, [])
+        trips = ast.Call(ast.Name(WHILE, ast.Load()), [ast.Lambda(nothing, node.test)], [])
+        return ast.copy_location(ast.For(ast.Name(f"{WHILE}trip", ast.Store()), trips, node.body, node.orelse), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:  # ast's name
+        self.generic_visit(node)
+        sides = [node.left, *node.comparators]
+        asks = IS in self.names and len(node.ops) == 1 and isinstance(node.ops[0], ast.Is | ast.IsNot)
+        if not asks or any(isinstance(side, ast.Constant) for side in sides):
+            return node
+        asked = ast.copy_location(ast.Call(ast.Name(IS, ast.Load()), sides, []), node)
+        return asked if isinstance(node.ops[0], ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), asked), node)
 
     def visit_keyword(self, node: ast.keyword) -> ast.keyword:
         self.generic_visit(node)
@@ -223,8 +247,9 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
         notices = (Notice(1, "the file imports nothing: np, nki, nl, nt, nisa, trace and par_dim are provided"),)
     sys.modules[MODULE_NAME] = module
     try:
-        masked = ast.fix_missing_locations(_Masks().visit(copy.deepcopy(tree)))
-        exec(compile(masked, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
+        module.__dict__.update(front_end.statements)
+        read = ast.fix_missing_locations(_Statements(front_end.statements).visit(copy.deepcopy(tree)))
+        exec(compile(read, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
     except LaunchedWhileLoading as launched:
         line = _line_of(launched.__traceback__, filename)
         notices = (

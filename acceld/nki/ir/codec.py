@@ -18,6 +18,7 @@ from acceld.nki.errors import ProgramError
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS
 from acceld.nki.ir.program import (
     MAX_INSTRUCTIONS,
+    RUN_TIME,
     SCHEMA_VERSION,
     Access,
     Affine,
@@ -302,8 +303,8 @@ class _Decoder:
             body = self.body(raw["body"], depth + 1)
             self.open.pop()
             kind, register = LoopKind(raw["k"]), raw.get("r")
-            if (kind is LoopKind.DYNAMIC) != (register is not None):
-                _refuse(f"loop {number}: a dynamic loop, and no other, has its trip count in a register")
+            if (kind in RUN_TIME) != (register is not None):
+                _refuse(f"loop {number}: a loop of run-time trips, and no other, has a register")
             return Loop(
                 id=number,
                 name=_text(raw["name"]),

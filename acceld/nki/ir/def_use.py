@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from acceld.nki.ir.operations import OPS, Trait, having
-from acceld.nki.ir.program import Access, Indirect, Instruction, Loop, LoopKind, Program
+from acceld.nki.ir.program import Access, Indirect, Instruction, Loop, Program
 from acceld.nki.ir.regions import Box, box
 
 _BOXES_KEPT = 64
@@ -182,7 +182,7 @@ class Coverage:
                 fine, inner = self._walk(uses[at:end], depth + 1, root, have + written)
                 if not fine:
                     return False, []
-                if loop.kind is not LoopKind.DYNAMIC and loop.trips > 0:
+                if not loop.at_run_time and loop.trips > 0:
                     for region in inner:
                         outer = region.without(loop.id, loop.trips)
                         if outer is not None and outer.dense:

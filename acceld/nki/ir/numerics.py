@@ -144,6 +144,16 @@ def _abs(a: Any, b: Any, out: Array | None) -> Array:
     return result
 
 
+def _square(a: Any, b: Any, out: Array | None) -> Array:
+    result: Array = np.square(a, out=out)
+    return result
+
+
+def _relu(a: Any, b: Any, out: Array | None) -> Array:
+    result: Array = np.maximum(a, 0, out=out)
+    return result
+
+
 def _bypass(a: Any, b: Any, out: Array | None) -> Array:
     if out is None:
         return np.asarray(a)
@@ -174,6 +184,8 @@ ALU: dict[str, Alu] = {
     "logical_xor": _compare(np.logical_xor),
     "rsqrt": _rsqrt,
     "abs": _abs,
+    "square": _square,
+    "relu": _relu,
     "bypass": _bypass,
 }
 """Arithmetic on reals; comparisons and logic give 1 and 0. ``mod`` has the sign of its divisor, ``fmod`` of the

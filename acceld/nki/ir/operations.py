@@ -22,12 +22,13 @@ from acceld.nki.ir.program import Engine
 ALU_OPS = frozenset(
     "add subtract multiply divide max min power mod fmod abs_max abs_min "
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-    "bitwise_and bitwise_or bitwise_xor left_shift right_shift rsqrt abs bypass".split()
+    "bitwise_and bitwise_or bitwise_xor left_shift right_shift rsqrt abs square relu bypass".split()
 )
-"""Two-operand ALU functions. ``rsqrt`` and ``abs`` ignore their second operand; ``bypass`` returns the first; ``abs_max``
+"""Two-operand ALU functions. Those of :data:`UNARY_ALU_OPS` ignore their second operand; ``bypass`` returns the first; ``abs_max``
 and ``abs_min`` return the operand of the greater or smaller magnitude with its sign (nl.abs_max: ties give the second)."""
-LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4}
-"""ALU functions that the first NeuronCores lack, with the first that has them (nl.abs_max, nl.abs_min)."""
+UNARY_ALU_OPS = frozenset({"rsqrt", "abs", "square", "relu"})
+LATE_ALU_OPS: dict[str, int] = {"abs_max": 4, "abs_min": 4, "square": 4, "relu": 4}
+"""ALU functions that the first NeuronCores lack, with the first that has them."""
 
 RANDOM = frozenset({"dropout", "random"})
 """Operations that give other numbers each time."""

@@ -61,13 +61,18 @@ class LoopKind(StrEnum):
 
     ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may carry values. ``SPMD``: one axis of the
     launch grid. ``DYNAMIC``: the trip count is in register ``trips_register`` at run time (``trips`` is the
-    greatest it may be).
+    greatest it may be). ``WHILE``: runs as long as that register is not 0, looked at before each iteration.
     """
 
     AFFINE = "affine"
     SEQUENTIAL = "sequential"
     SPMD = "spmd"
     DYNAMIC = "dynamic"
+    WHILE = "while"
+
+
+RUN_TIME = frozenset({LoopKind.DYNAMIC, LoopKind.WHILE})
+"""Loops whose trips are known at run time only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +225,11 @@ class Loop:
     body: tuple[Node, ...]
     line: int = 0
     trips_register: int | None = None
+
+    @property
+    def at_run_time(self) -> bool:
+        """Tell whether its trips are known at run time only."""
+        return self.kind in RUN_TIME
 
 
 Node = Loop | Instruction

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
-from acceld.chips import ChipSpec
+from acceld.chips import VECTOR_TRANSPOSE, ChipSpec
 from acceld.nki.errors import MissingRule
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
@@ -78,7 +78,8 @@ class CostModel:
             return self._register(instruction)
         if op in ("matmul", "matmul_mx"):
             return self._matmul(instruction, shape)
-        if op == "transpose" and engine is Engine.TENSOR:
+        wide = op == "transpose" and max(instruction.dsts[0].shape) > VECTOR_TRANSPOSE
+        if op == "transpose" and (wide or engine is Engine.TENSOR):
             return self._transpose(instruction)
         if op == "broadcast_partition":
             return self._broadcast(instruction, shape, handed_over)

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from acceld.chips import ChipSpec, chip_spec
-from acceld.nki.ir.program import Loop, LoopKind, Node, Program
+from acceld.nki.ir.program import Loop, Node, Program
 from acceld.nki.timing import compiler_current, compiler_legacy, uncertainty
 from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
@@ -169,7 +169,7 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
         program = fuse(program)
     model = CostModel(chip, params, program.buffers)
     loops = program.loops
-    dynamic = [loop for loop in loops.values() if loop.kind is LoopKind.DYNAMIC]
+    dynamic = [loop for loop in loops.values() if loop.at_run_time]
     full = {number: loop.trips for number, loop in loops.items()}
     for loop in dynamic:
         full[loop.id] = min(loop.trips, 1 if params.dynamic_trips is None else params.dynamic_trips)
@@ -405,7 +405,7 @@ def _bound(engines: Mapping[str, float], latency: float, rows: Mapping[int, int]
 
 
 def _one_trip(program: Program, params: TimelineParams) -> tuple[str, ...]:
-    lines = sorted({loop.line for loop in program.loops.values() if loop.kind is LoopKind.DYNAMIC})
+    lines = sorted({loop.line for loop in program.loops.values() if loop.at_run_time})
     if not lines or params.dynamic_trips is not None:
         return ()
     where = ", ".join(map(str, lines))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from acceld.chips import BN_STATS_ELEMENTS, MAX8_ELEMENTS, STATIONARY_COLUMNS, TENSOR_TRANSPOSE, VECTOR_TRANSPOSE
+from acceld.chips import BN_STATS_ELEMENTS, MAX8_ELEMENTS, STATIONARY_COLUMNS, TENSOR_TRANSPOSE
 from acceld.nki.ir.operations import DTYPE_BYTES, INTEGER_DTYPES
-from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Space
+from acceld.nki.ir.program import Access, Affine, Instruction, Space
 from acceld.nki.ir.spaces import free_elements, iteration_space, reduced_axes
 from acceld.nki.verify.findings import Report
 from acceld.nki.verify.limits import RuleBook
@@ -216,7 +216,7 @@ class Operations(Checker):
         src, dst = instruction.srcs[0], instruction.dsts[0]
         if not isinstance(src, Access):
             return
-        limit = VECTOR_TRANSPOSE if instruction.engine is Engine.VECTOR else TENSOR_TRANSPOSE
+        limit = TENSOR_TRANSPOSE
         rows, columns = src.shape[0] if src.shape else 0, free_elements(src.shape)
         if len(src.shape) != 2 or len(dst.shape) != 2 or dst.shape != (columns, rows):
             self._add(

@@ -16,7 +16,6 @@ from acceld.nki.ir.program import (
     Buffer,
     Instruction,
     Loop,
-    LoopKind,
     Node,
     Pattern,
     Program,
@@ -182,7 +181,7 @@ class Structure:
         for node in body:
             self.report.tick()
             if isinstance(node, Loop):
-                dynamic = node.kind is LoopKind.DYNAMIC
+                dynamic = node.at_run_time
                 if node.id in self._loops:
                     self._bad(node.line, f"loop {node.id} stands twice")
                 if not self._is_index(node.trips, _LARGEST):
@@ -190,7 +189,7 @@ class Structure:
                 if dynamic != (node.trips_register is not None) or (
                     node.trips_register is not None and not self._is_index(node.trips_register, self.program.registers)
                 ):
-                    self._bad(node.line, "only a dynamic loop has its trip count in a register")
+                    self._bad(node.line, "only a loop of run-time trips has a register")
                 self._loops.add(node.id)
                 self._body(node.body, (*outer, node.id))
                 continue

@@ -14,6 +14,11 @@ _THOUGHT = re.compile(r"<(think|thinking|thought|reasoning|analysis)>.*?</\1>", 
 _THOUGHT_END = re.compile(r"^.*</(?:think|thinking|thought|reasoning|analysis)>", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\n`]*)$")
 _FIELD = re.compile(r"^[\s*#>_-]*(title|class|insights|strategy|slow|fast)[\s*_]*:[\s*_]*(.*)$", re.IGNORECASE)
+SEARCH, DIVIDER, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
+"""Lines around the two halves of an edit."""
+_EDIT = re.compile(
+    rf"^{SEARCH}[ \t]*\n(?P<old>.*?)^{DIVIDER}[ \t]*\n(?P<new>.*?)^{REPLACE}[ \t]*$", re.DOTALL | re.MULTILINE
+)
 _INSIGHT_ID = re.compile(r"\bi(\d+)\b")
 
 
@@ -52,8 +57,8 @@ def without_thoughts(answer: str) -> str:
     return _THOUGHT_END.sub("", answer)
 
 
-def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False) -> Extracted:
-    """The last complete block that holds a kernel.
+def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base: str = "") -> Extracted:
+    """Return the last complete block that holds a kernel, or ``base`` with the answer's edits.
 
     ``entry`` is the function it must define (empty: any). A complete block that defines it but does not parse is
     returned too: judging it names the line. ``cut_off`` says that the answer ended at its token limit.
@@ -61,6 +66,9 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False) -> Ex
     answer = without_thoughts(answer)
     if not answer.strip():
         return Extracted(None, "the answer is empty")
+    edits = list(_EDIT.finditer(answer)) if base else []
+    if edits and not cut_off:
+        return _edited(base, edits)
     blocks = list(_blocks(answer))
     complete = [text for text, closed in blocks if closed]
     if not blocks and not cut_off and _defines(answer, entry) is True:
@@ -74,6 +82,22 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False) -> Ex
     if not blocks:
         return Extracted(None, "the answer holds no code block")
     return Extracted(None, f"no code block defines {entry!r}" if entry else "no code block defines a function")
+
+
+def _edited(base: str, edits: list[re.Match[str]]) -> Extracted:
+    """The kernel after its edits, in order; each must be found in it once, as it stands but for trailing blanks."""
+    lines = [line.rstrip() for line in base.splitlines()]
+    for number, edit in enumerate(edits, 1):
+        wanted = [line.rstrip() for line in edit.group("old").strip("\n").splitlines()]
+        new = edit.group("new").strip("\n").splitlines()
+        if not any(wanted):
+            return Extracted(None, f"edit {number} searches for nothing")
+        places = [at for at in range(len(lines) - len(wanted) + 1) if lines[at : at + len(wanted)] == wanted]
+        if len(places) != 1:
+            found = f"found {len(places)} times" if places else "not found"
+            return Extracted(None, f"the lines that edit {number} searches for are {found}, not once: {wanted[0]!r}")
+        lines[places[0] : places[0] + len(wanted)] = new
+    return Extracted("\n".join(lines) + "\n")
 
 
 def parse_plan(answer: str) -> PlanText | None:

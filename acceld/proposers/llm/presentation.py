@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from acceld.chips import CHIPS
 from acceld.figures import duration, percent
 from acceld.model import Evaluation, Insight, InsightKind, Plan, Profile, Source
+from acceld.proposers.interface import Step
 from acceld.proposers.llm.fencing import LOG_CHARS, capped
 
 COUNTERS: Mapping[str, str] = {
@@ -48,6 +48,8 @@ ENGINES: Mapping[str, str] = {
 
 
 TITLE_CHARS = 80
+STEP_CHARS = 400
+"""Characters that are shown of a plan that led to a kernel."""
 TRIED = 40
 """Earlier plans that a planner is told of, at most."""
 
@@ -167,11 +169,24 @@ def difference(before: str, after: str, label: str = "kernel") -> str:
     return "\n".join(lines) or "(no difference)"
 
 
-def tried_lines(plans: Sequence[Plan]) -> str:
-    """Titles of earlier plans, newest last, each once with how often it came up."""
-    titles = Counter(plan.title or plan.text[:TITLE_CHARS] for plan in plans)
-    lines = [f"- {title}" + (f" ({count} times)" if count > 1 else "") for title, count in titles.items()]
+def tried_lines(plans: Sequence[Plan], outcomes: Mapping[int, str]) -> str:
+    """Return the titles of earlier plans, newest last, each once with what came of it every time."""
+    found: dict[str, list[str]] = {}
+    for plan in plans:
+        came = found.setdefault(plan.title or plan.text[:TITLE_CHARS], [])
+        came.append(outcomes.get(plan.id, "not known"))
+    lines = [f"- {title}: {'; '.join(came)}" for title, came in found.items()]
     return "\n".join(lines[-TRIED:])
+
+
+def lineage_lines(steps: Sequence[Step]) -> str:
+    """Return the steps that led to a kernel, oldest first: title, gain and the beginning of the plan."""
+    return "\n".join(
+        f"{number}. {step.title}"
+        + (f" ({step.speedup:.2f} times as fast)" if step.speedup is not None else "")
+        + f": {capped(' '.join(step.text.split()), STEP_CHARS)}"
+        for number, step in enumerate(steps, 1)
+    )
 
 
 def insight_lines(insights: Sequence[Insight], seed: int) -> str:

@@ -12,14 +12,16 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acceld.errors import PromptError, did_you_mean
 from acceld.proposers.llm.fencing import Data, delimiter, fenced
 
 SHARED = "shared"
-NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first")
+NAMES = ("planner", "executor", "fixer", "summarizer", "reask", "first", "tools")
+CONTEXT = "context"
+"""The system text of every prompt whose own file has none: the same for all roles, so that they share a cached prefix."""
 APIS = ("nki_legacy", "nki", "triton", "c", "numpy")
 USER_MARK = "<!-- user -->"
 
@@ -115,8 +117,19 @@ class PromptLibrary:
     def get(self, api: str, name: str) -> PromptFile:
         """The file for one API. :raises PromptError: there is none, or it is malformed."""
         if (api, name) not in self._loaded:
-            self._loaded[api, name] = PromptFile.load(self._find(api, name))
+            file = PromptFile.load(self._find(api, name))
+            if not file.system:
+                context = PromptFile.load(self._find(api, CONTEXT))
+                placeholders = file.placeholders | context.placeholders
+                file = replace(file, placeholders=placeholders, system=context.system)
+            self._loaded[api, name] = file
         return self._loaded[api, name]
+
+    def mistakes(self, api: str) -> str:
+        """Return the frequent mistakes of one API with their cure; empty where no file tells of any."""
+        if not any((folder / part / "mistakes.md").is_file() for folder in self._folders for part in (api, SHARED)):
+            return ""
+        return self.get(api, "mistakes").system
 
     def language(self, api: str) -> PromptFile:
         """The few lines on the language itself, with its ``name`` and code ``fence``."""
@@ -137,6 +150,7 @@ class PromptLibrary:
                     problems.append(str(error))
             try:
                 self.language(api)
+                self.mistakes(api)
             except PromptError as error:
                 problems.append(str(error))
         return list(dict.fromkeys(problems))

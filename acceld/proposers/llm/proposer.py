@@ -1,21 +1,24 @@
 """The roles filled by models: planner, executor, fixer, summarizer.
 
-What is the same for all plans of one parent stands first in the prompt, so that a provider's cache holds; what differs
-(the order of the counters and insights, what has been tried, the number of the proposal) stands last and gives variety
-to models that take no sampling parameters. Every draw comes from the request's seed.
+What is the same for all calls on one parent is the system text, whichever role asks, so that a provider's cache holds;
+what differs (the role, the order of the counters and insights, what has been tried, the number of the proposal) follows
+and gives variety to models that take no sampling parameters. Every draw comes from the request's seed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
+from acceld.config import ToolsConfig
 from acceld.errors import CredentialError
 from acceld.llm.calls import RoleBudgetError
-from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Role, Usage
 from acceld.llm.errors import (
     LLMEmpty,
     LLMError,
@@ -25,7 +28,8 @@ from acceld.llm.errors import (
     LLMUnavailable,
     LLMUnknownModel,
 )
-from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, Plan
+from acceld.llm.pricing import Price
+from acceld.model import PROPOSERS, Attempt, Insight, InsightKind, Kernel, KnowledgeLevel, Plan
 from acceld.proposers.interface import (
     NO_PLAN,
     AttemptRequest,
@@ -35,24 +39,30 @@ from acceld.proposers.interface import (
     Problem,
     SummaryRequest,
 )
-from acceld.proposers.llm.extraction import extract_kernel, parse_insight, parse_plan
+from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
 from acceld.proposers.llm.fencing import LOG_CHARS, NOTE_CHARS, Data
+from acceld.proposers.llm.knowledge import knowledge_of
 from acceld.proposers.llm.presentation import (
     difference,
     failure_lines,
     insight_lines,
+    lineage_lines,
     profile_lines,
     standing,
     tried_lines,
 )
 from acceld.proposers.llm.prompts import Prompt, PromptLibrary
 from acceld.proposers.llm.roles import RoleTable
+from acceld.proposers.llm.tools import TEXTS, Spent, Workbench, tool_calls, without_tools
 
 WARM_S: Final = 5.0
 """How long calls wait for the first with the same prompt; by then the provider has read it."""
 
 HOPELESS: Final = 6
 """So many failed calls of a role in a row without a single answer end the run: something is set up wrongly."""
+
+EDIT_LINES: Final = 120
+"""Lines of a kernel from which an answer may be edits of it instead of the whole file."""
 
 SEED_BITS: Final = 0x7FFF_FFFF
 
@@ -79,10 +89,12 @@ class LLMProposer:
         plans: int,
         fixer_steps: int = 0,
         planner: bool = True,
+        knowledge: KnowledgeLevel = "calls",
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
         """``plans`` is N; without ``planner`` the executor works straight from the kernel.
 
+        ``knowledge`` says which facts of the chip and its calls stand in prompts.
         ``accuracy`` says what the gate asks of a result, once that is known; empty before.
         """
         self._accuracy = accuracy
@@ -92,9 +104,17 @@ class LLMProposer:
         self._plans = plans
         self._fixer_steps = fixer_steps
         self._planner = planner
+        self._knowledge: KnowledgeLevel = knowledge
+        self._bench: Workbench | None = None
+        self._tool_caps = ToolsConfig()
+        self._price: Callable[[str, int], Price | None] = lambda name, tokens: None
         self._warming: dict[str, asyncio.Event] = {}
         self._failed_in_a_row: Counter[Role] = Counter()
         self._answered: set[Role] = set()
+
+    def equip(self, bench: Workbench, caps: ToolsConfig, price: Callable[[str, int], Price | None]) -> None:
+        """Let the executor use tools inside its attempts, within caps. ``price`` is of a model, for a prompt's tokens."""
+        self._bench, self._tool_caps, self._price = bench, caps, price
 
     async def plan(self, request: PlanRequest) -> Plan | None:
         """One plan; None where the models gave none."""
@@ -103,7 +123,6 @@ class LLMProposer:
             return self._no_plan(request)
         problem, parent = request.problem, request.parent
         values = self._problem_values(problem, parent.kernel)
-        del values["fence"]
         profile = parent.evaluation.profile if parent.evaluation else None
         values |= {
             "standing": standing(parent.evaluation),
@@ -114,10 +133,11 @@ class LLMProposer:
             "notes": "\n".join(request.notes),
             "hints": _optional("A person who watches this search says:", "hints", "\n".join(request.hints)),
             "tried": _optional(
-                "Already proposed for this kernel, so propose something else:",
+                "Already proposed for this kernel with what came of it, so propose something else:",
                 "earlier proposals",
-                tried_lines(request.earlier),
+                tried_lines(request.earlier, request.outcomes),
             ),
+            "ancestors": _optional("The steps that led to this kernel:", "steps", lineage_lines(request.lineage)),
             "plan_number": str(request.index + 1),
             "plan_count": str(self._plans),
         }
@@ -141,7 +161,6 @@ class LLMProposer:
     async def first(self, request: FirstRequest) -> str | None:
         """A first kernel from the reference; None where the model gave no code or repairs have no money left."""
         values = self._problem_values(request.problem, request.blank)
-        del values["parent"]
         earlier = [
             f"version {number}: {verdict.status}\n{failure_lines(verdict, text)}\n\n{text}"
             for number, (text, verdict) in enumerate(request.earlier, 1)
@@ -149,6 +168,7 @@ class LLMProposer:
         values |= {
             "earlier": _optional("Your earlier versions, which failed:", "earlier versions", "\n\n".join(earlier)),
             "attempt_number": str(request.index + 1),
+            "answer_form": self._answer_form(request.problem.api),
         }
         tags: Tags = {"run": request.run, "iteration": 0, "attempt": request.index, "step": request.step}
         role: Role = "fixer" if request.step else "executor"
@@ -175,10 +195,52 @@ class LLMProposer:
         values |= {
             "plan": Data("plan", plan.text, LOG_CHARS),
             "attempt_number": str(request.index + 1),
+            "answer_form": self._answer_form(request.problem.api, "the working kernel", parent.kernel.text),
         }
         tags = _tags(plan, attempt=request.index)
-        text, reason = await self._kernel("executor", request.problem.api, values, request.seed, tags, parent.kernel)
+        answer = None if self._bench is None else await self._worked(self._bench, request, values, tags)
+        text, reason = await self._kernel(
+            "executor", request.problem.api, values, request.seed, tags, parent.kernel, answer=answer
+        )
         return Attempt(plan=plan.id, index=request.index, text=text, reason=reason)
+
+    async def _worked(
+        self, bench: Workbench, request: AttemptRequest, values: Values, tags: Tags
+    ) -> Completion | LLMError:
+        """Return the executor's answer after what it used of its tools; each of its turns is a call like any other."""
+        spent, done = Spent(), list[str]()
+        while True:
+            used_up = spent.exceeds(self._tool_caps)
+            left = (
+                f"Your tools are used up ({used_up}): answer with the kernel now."
+                if used_up
+                else f"You have used {spent.turns} of {self._tool_caps.turns} turns with tools."
+            )
+            further: Values = {
+                "tools": "\n".join(TEXTS.values()),
+                "left": left,
+                "transcript": _optional("What you asked and were told:", "tools", "\n\n".join(done)),
+            }
+            turn = tags | {"turn": spent.turns}
+            answer = await self._ask(
+                "executor", request.problem.api, values, request.seed, turn, behind=("tools", further)
+            )
+            if isinstance(answer, LLMError):
+                return answer
+            calls = tool_calls(answer.text)
+            if not calls or used_up:
+                return replace(answer, text=without_tools(answer.text))
+            started_s = time.monotonic()
+            for call in calls:
+                told = await bench.use(call, request.parent.kernel)
+                done.append(f"{call.name}\n{call.text}\n{call.name} answers:\n{told}")
+            spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
+
+    def _cost_usd(self, usage: Usage, seed: int) -> float | None:
+        """Return what tokens cost at the executor's dearest model; None where a price is unknown."""
+        prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
+        known = [price.cost_usd(usage) for price in prices if price is not None]
+        return float(max(known)) if known and len(known) == len(prices) else None
 
     async def fix(self, request: FixRequest) -> Attempt | None:
         """A repaired kernel; None where repairs have used up their own budget."""
@@ -197,11 +259,12 @@ class LLMProposer:
             "earlier": _optional("Repairs tried before, which failed too:", "earlier tries", "\n\n".join(earlier)),
             "step": str(request.step),
             "steps": str(max(self._fixer_steps, request.step)),
+            "answer_form": self._answer_form(request.problem.api, "the failing kernel", failed.kernel.text),
         }
         attempt = failed.order[2]
         tags = _tags(plan, attempt=attempt, step=request.step)
         try:
-            text, reason = await self._kernel("fixer", request.problem.api, values, request.seed, tags, parent.kernel)
+            text, reason = await self._kernel("fixer", request.problem.api, values, request.seed, tags, failed.kernel)
         except RoleBudgetError:
             return None
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
@@ -231,43 +294,68 @@ class LLMProposer:
         return Insight(parsed.title, parsed.strategy, parsed.slow, parsed.fast, pair.speedup, kind)
 
     def _problem_values(self, problem: Problem, kernel: Kernel) -> Values:
-        """What the prompts of planner, executor and fixer say first."""
+        """What the prompts on one kernel say first, the same for every role; a blank kernel is none."""
         language = self._prompts.language(problem.api)
+        mistakes = self._prompts.mistakes(problem.api)
         limit = "float32 rounding" if problem.tolerance is None else f"{problem.tolerance:g}"
         published = f"its relative L2 error against a float64 evaluation is at most {limit}"
         return {
             "language_name": language.settings["name"],
             "language": language.system,
-            "fence": language.settings["fence"],
+            "knowledge": knowledge_of(problem.api, problem.chip, kernel.text, mistakes, self._knowledge),
             "chip": problem.chip,
             "problem": Data("problem", f"{problem.description}\n\n{problem.reference_source}"),
             "arguments": Data("arguments", "\n".join(problem.arguments), NOTE_CHARS),
             "tolerance": self._accuracy() or published,
-            "parent": Data("kernel", kernel.text),
+            "parent": Data("the working kernel", kernel.text) if kernel.text else "",
         }
 
+    def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
+        """How a kernel is to be answered: as a file, or for a long one as edits of the kernel that ``base`` names."""
+        fence = self._prompts.language(api).settings["fence"]
+        whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
+        if text.count("\n") < EDIT_LINES:
+            return whole
+        return (
+            f"{whole} As the kernel is long, you may answer with edits of {base} instead, one block each:\n"
+            f"```\n{SEARCH}\nlines as they stand there, enough of them to be found once\n{DIVIDER}\n"
+            f"the lines in their place\n{REPLACE}\n```"
+        )
+
     async def _kernel(
-        self, role: Role, api: str, values: Values, seed: int, tags: Tags, kernel: Kernel, *, name: str = ""
+        self,
+        role: Role,
+        api: str,
+        values: Values,
+        seed: int,
+        tags: Tags,
+        kernel: Kernel,
+        *,
+        name: str = "",
+        answer: Completion | LLMError | None = None,
     ) -> tuple[str | None, str]:
-        """A kernel's text, or None and why; asks once more where an answer holds none."""
-        answer = await self._ask(role, api, values, seed, tags, name=name)
+        """A kernel's text, or None and why; asks once more where an answer, which may be there already, holds none."""
+        if answer is None:
+            answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMEmpty | LLMInterrupted):
             tags = tags | {"reask": 1}
             answer = await self._ask(role, api, values, seed, tags, name=name)
         if isinstance(answer, LLMError):
             return None, answer.message
-        found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length")
+        base = kernel.text
+        found = extract_kernel(answer.text, kernel.entry, cut_off=answer.finish_reason == "length", base=base)
         if found.text is not None or "reask" in tags:
             return found.text, found.reason
         complaint: Values = {
-            "fence": str(values["fence"]),
+            "fence": self._prompts.language(api).settings["fence"],
             "problem_with_answer": found.reason,
             "answer": Data("answer", answer.text),
         }
-        second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, complaint=complaint)
+        behind = ("reask", complaint)
+        second = await self._ask(role, api, values, seed, tags | {"reask": 1}, name=name, behind=behind)
         if isinstance(second, LLMError):
             return None, found.reason
-        found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length")
+        found = extract_kernel(second.text, kernel.entry, cut_off=second.finish_reason == "length", base=base)
         return found.text, found.reason
 
     async def _ask(
@@ -279,16 +367,16 @@ class LLMProposer:
         tags: Tags,
         *,
         name: str = "",
-        complaint: Values | None = None,
+        behind: tuple[str, Values] | None = None,
     ) -> Completion | LLMError:
         """Return one answer, from the model the seed draws or, where that one is down, from another of the role.
 
-        With a ``complaint`` the same question is asked again, with the answer it got and what was wrong with it behind.
+        ``behind`` names a prompt that follows the question, and its values: what was wrong with an answer, or tools.
         """
         salt = str(tags["run"]).encode()
         prompt = self._prompts.get(api, name or role).render(values, salt)
-        if complaint is not None:
-            again = self._prompts.get(api, "reask").render(complaint, salt)
+        if behind is not None:
+            again = self._prompts.get(api, behind[0]).render(behind[1], salt)
             prompt = Prompt(prompt.system, f"{prompt.user}\n\n{again.system}\n\n{again.user}")
         models = self._roles.of(role)
         failure: LLMError = LLMUnavailable(f"the {role} has no model")

@@ -66,6 +66,7 @@ def test_it_names_tools_and_commands_that_there_are() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("page", ["SKILL.md", "examples.md"])
 def test_its_commands_work_in_their_order(page: str, project: Path) -> None:
     (project / "reference.py").write_text(REFERENCE)

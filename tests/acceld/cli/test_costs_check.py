@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
+from tests.acceld.llm.server import Reply, ScriptedServer
 from tests.acceld.search.llm_victim import ROOT, Judge, Model
 
 
@@ -118,3 +122,58 @@ def test_check_names_a_missing_key_a_role_without_a_model_and_a_broken_prompt(
     assert main(["check", "models", "prompts"]) == 2
     out = capsys.readouterr().out
     assert "OPENAI_API_KEY" in out and "'fats'" in out and "problme" in out
+
+
+def models_toml(folder: Path, *lines: str) -> None:
+    (folder / "acceld.toml").write_text("\n".join(lines) + "\n")
+
+
+def test_an_unknown_price_is_a_note_and_under_a_cap_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setattr("acceld.cli.commands.check.trusted_folders", lambda: frozenset({tmp_path}))
+    monkeypatch.setattr("acceld.trust.trusted_folders", lambda *_: frozenset({tmp_path}))
+    model = ["[models.mine]", 'base_url = "http://127.0.0.1:9/v1"', "[llm.planner]", 'models = ["mine"]']
+    model += ["[llm.executor]", 'models = ["mine"]']
+    models_toml(tmp_path, *model)
+    assert main(["check", "models"]) == 0
+    assert "its price is not known" in capsys.readouterr().out
+    models_toml(tmp_path, *model, "[budget]", "run_usd = 1.0")
+    assert main(["check", "models"]) == 2
+    assert "the cap in USD refuses its calls" in capsys.readouterr().out
+    assert main(["optimize", "silu", "--proposer", "llm", "--dry-run"]) == 0
+    assert "no price" in (out := capsys.readouterr().out) and "mine: under a cap in USD" in out
+
+
+def test_check_calls_each_model_once_and_says_what_came_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setattr("acceld.cli.commands.check.trusted_folders", lambda: frozenset({tmp_path}))
+    with served(Reply("ok", refuses="temperature", input_tokens=100)) as server:
+        prices = ("input_usd_per_mtok = 100", "output_usd_per_mtok = 0")
+        models_toml(tmp_path, "[models.mine]", f'base_url = "{server.base_url}"', *prices)
+        assert main(["check", "models", "--call", "--json"]) == 2, "no role names it"
+        answer = json.loads(capsys.readouterr().out)
+    (note,) = [entry["note"] for entry in answer["checked"] if entry["name"] == "mine"]
+    assert note.startswith("$0.01") and note.endswith("it does not take temperature")
+    assert len(server.seen) == 2
+
+
+@contextmanager
+def served(reply: Reply) -> Iterator[ScriptedServer]:
+    """A server in a thread of its own, for commands that run their own event loop."""
+    server, loop = ScriptedServer(default=reply), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(30)
+        yield server
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -153,6 +153,30 @@ def test_bash_completes_a_command_and_a_flag(capsys: pytest.CaptureFixture[str])
         assert done.stdout.split() == [wanted]
 
 
+def test_the_man_page_has_every_command_and_is_taken_by_man(capsys: pytest.CaptureFixture[str]) -> None:
+    page = printed(capsys, "completion", "man")
+    assert page.startswith(".TH ACCELD 1") and all(f".SS {name}\n" in page for name in COMMANDS)
+    if shutil.which("mandoc"):
+        assert not subprocess.run(
+            ["mandoc", "-T", "lint", "-W", "error"], input=page, text=True, check=False
+        ).returncode
+
+
+def test_values_are_completed_by_what_stands_before_them(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offered(*words: str) -> list[str]:
+        return printed(capsys, "completion", "values", *words).split()
+
+    monkeypatch.setenv("ACCELD_HOME", str(home))
+    assert "rmsnorm_matmul" in offered("optimize") and "r1" not in offered("optimize")
+    assert "r1" in offered("tree") and "r1" in offered("show") and "c1" in offered("show")
+    assert offered("optimize", "--", "--preset") == ["quick", "standard", "paper"]
+    assert offered("no-such-command") == [] or offered("no-such-command") == [""]
+    monkeypatch.setenv("ACCELD_HOME", str(home / "nowhere"))
+    assert offered("tree") == []
+
+
 @pytest.mark.parametrize("text", ["def kernel(x, y):\n    return x\n", "@jit\ndef kernel(x):\n    return x\n"])
 def test_a_best_kernel_that_is_called_otherwise_is_not_put_over_a_file(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str

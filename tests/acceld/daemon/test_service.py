@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from acceld.cli.commands.status import lines
+from acceld.daemon import interruption
 from acceld.errors import AcceldError, StoreError, UsageError
 from acceld.events import CandidateEvaluated, InsightChanged, RunStateChanged
 from acceld.home import Home
@@ -166,6 +167,32 @@ async def test_a_stopped_daemon_takes_its_runs_up_again(home: Home, monkeypatch:
             "POST", "/v1/query", {"sql": "SELECT key FROM evaluations GROUP BY key HAVING count(*) > 1"}
         )
         assert counted["rows"] == []
+
+
+async def test_a_spot_notice_ends_the_daemon_in_order_and_the_next_one_goes_on(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCRIPTED_S", "0.02")
+    announced = asyncio.Event()
+
+    async def notice() -> str:
+        await announced.wait()
+        return "EC2 will terminate this spot instance at noon"
+
+    monkeypatch.setattr(interruption, "on_ec2", lambda: True)
+    monkeypatch.setattr(interruption, "notice", notice)
+    async with serving(home) as (daemon, client):
+        run = await client.send("POST", "/v1/runs", QUICK)
+        await begun(client, run["id"])
+        announced.set()
+        async with asyncio.timeout(60):
+            await daemon._stop.wait()
+        assert "spot instance at noon" in daemon._stop_reason
+    monkeypatch.setattr(interruption, "on_ec2", lambda: False)
+    async with serving(home) as (_, client):
+        assert (await ended(client, run["id"]))["state"] == "finished"
+        told = await client.send("POST", "/v1/query", {"sql": "SELECT data FROM events"})
+        assert any("spot instance at noon" in str(row) for row in told["rows"])
 
 
 async def test_an_idle_daemon_ends_itself(home: Home) -> None:

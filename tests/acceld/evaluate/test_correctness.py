@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import Trial, accuracy, judge_errors, splits
-from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare
+from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare, place_of
 from acceld.evaluate.correctness.tolerance import Tolerance, floor_of_parts, tolerance_from
 from acceld.workloads import workload
 
@@ -33,6 +34,27 @@ def test_errors_are_the_ratios_they_are_said_to_be() -> None:
     assert errors.rel_l2 == pytest.approx(distance / np.linalg.norm(reference))
     assert errors.worst_row == pytest.approx(distance / np.linalg.norm(reference[3]))
     assert errors.element > errors.worst_row
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda wanted: np.where(np.arange(64)[:, None] < 48, wanted, 0),
+            ("rows 48 to 63 and every column", "no matter"),
+        ),
+        (lambda wanted: wanted.astype(ml_dtypes.bfloat16), ("every row is off by about as much, so precision",)),
+        (
+            lambda wanted: np.where(wanted == wanted[5, 7], np.nan, wanted),
+            ("worst at [5, 7]: expected", "1 are not finite"),
+        ),
+    ],
+)
+def test_a_wrong_output_tells_where_and_whether_precision_is_the_suspect(change: Any, words: tuple[str, ...]) -> None:
+    wanted = RNG.normal(size=(64, 128))
+    said = place_of(change(wanted).astype(np.float32), wanted)
+    assert [word for word in words if word not in said] == []
+    assert place_of(wanted.copy(), wanted) == ""
 
 
 def test_blocks_do_not_change_the_result() -> None:
@@ -105,7 +127,8 @@ def test_each_of_the_three_errors_decides_alone_and_a_limit_itself_passes(field:
     limit, at = Tolerance(1e-6, 1e-5, 1e-3), Errors(1e-6, 1e-5, 1e-3)
     assert limit.admits(at) and limit.complaint(at) == ""
     for error in (1.01 * getattr(at, field), math.nan, math.inf):
-        found = replace(at, **{field: error})
+        values = [error if name == field else getattr(at, name) for name in ("rel_l2", "worst_row", "element")]
+        found = Errors(*values)
         assert not limit.admits(found) and limit.complaint(found).startswith(words)
 
 

@@ -90,8 +90,8 @@ async def check_rows(store: Store, run: Run) -> list[Status]:
 @pytest.mark.timeout(600)
 async def test_a_scripted_server_drives_a_run_to_the_known_best(store: Store) -> None:
     def answer(body: dict[str, Any]) -> Reply:
-        system, user = (message["content"] for message in body["messages"])
-        if "You study one kernel" in system:
+        user = body["messages"][-1]["content"]
+        if "You are the planner" in user:
             return Reply("Title: One product\nClass: fusion\nInsights: none\n\nUse one matrix product.")
         if "What came of it" in user:
             return Reply(f"```python\n{FASTER}```")
@@ -149,10 +149,10 @@ async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_bat
     )
 
     def answer(body: dict[str, Any]) -> Reply:
-        system, user = (message["content"] for message in body["messages"])
-        if "You study one kernel" in system:
+        user = body["messages"][-1]["content"]
+        if "You are the planner" in user:
             return Reply("Title: Wider rows\nClass: tile_width\nInsights: none\n\nLoad more columns at a time.")
-        if "write the first kernel" in system:
+        if "you write the first one" in user:
             partitions = 128 if "partition_limit" in user else 256
             return Reply(f"```python\n{NKI.format(partitions=partitions, width=256)}```")
         return Reply(f"```python\n{NKI.format(partitions=128, width=2048)}```")

@@ -175,7 +175,7 @@ LEGACY = (
     Pair(
         "transpose_shape",
         "t = nisa.nc_transpose(a[0:32, 0:32], engine=nisa.vector_engine)",
-        "t = nisa.nc_transpose(a[0:64, 0:64], engine=nisa.vector_engine)",
+        "t = nisa.nc_transpose(a[0:32, 0:256], engine=nisa.vector_engine)",
     ),
     Pair("reduce_axis", "t = nisa.tensor_reduce(np.add, a, axis=(1,))", "t = nisa.tensor_reduce(np.add, a, axis=(0,))"),
     Pair("reduce_axis", "t = nl.max(a, axis=1)", "t = nl.max(a, axis=[0])"),
@@ -345,7 +345,7 @@ CURRENT = (
     Pair("dtype", "t = nl.ndarray((128, 8), dtype=nl.float16)", "t = nl.ndarray((128, 8), dtype=np.float64)"),
     Pair("dtype", "t = nl.ndarray((128, 64), dtype=nl.int32);;nisa.dma_copy(dst=t, src=w);;nisa.tensor_scalar(t, t, nl.bitwise_and, 7)", "nisa.tensor_scalar(r, a, nl.bitwise_and, 7)"),
     Pair("dtype", "t = nl.zeros((32, 1), dtype=nl.int32);;nisa.dma_copy(dst=r[0:32], src=x.ap([[1024, 32], [1, 512]], vector_offset=t))", "t = nl.zeros((32, 1), dtype=nl.float32);;nisa.dma_copy(dst=r[0:32], src=x.ap([[1024, 32], [1, 512]], vector_offset=t))"),
-    Pair("transpose_shape", "nisa.nc_transpose(r[0:32, 0:32], a[0:32, 0:32], engine=nisa.vector_engine)", "nisa.nc_transpose(r[0:64, 0:64], a[0:64, 0:64], engine=nisa.vector_engine)"),
+    Pair("transpose_shape", "nisa.nc_transpose(r[0:32, 0:32], a[0:32, 0:32], engine=nisa.vector_engine)", "nisa.nc_transpose(r[0:64, 0:64], a[0:64, 0:64])"),
     Pair("reduce_axis", "s = nl.ndarray((128, 1), dtype=nl.float32);;nisa.tensor_reduce(s, nl.add, a, axis=1)", "s = nl.ndarray((1, 512), dtype=nl.float32);;nisa.tensor_reduce(s, nl.add, a, axis=0)"),
     Pair("free_size", "s = nl.ndarray((128, 6), dtype=nl.float32);;nisa.bn_stats(s, a)", "t = nl.zeros((128, 1024), dtype=nl.float32);;s = nl.ndarray((128, 6), dtype=nl.float32);;nisa.bn_stats(s, t)"),
     Pair("free_size", "s = nl.ndarray((128, 8), dtype=nl.float32);;nisa.max8(s, a)", "s = nl.ndarray((128, 8), dtype=nl.float32);;nisa.max8(s, a[:, 0:4])"),

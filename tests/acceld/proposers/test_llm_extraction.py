@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acceld.proposers.llm.extraction import extract_kernel, parse_insight, parse_plan
+from acceld.proposers.llm.extraction import DIVIDER, REPLACE, SEARCH, extract_kernel, parse_insight, parse_plan
 
 KERNEL = "def kernel(x):\n    return x\n"
 OTHER = "def kernel(x):\n    return x + x\n"
@@ -73,6 +73,23 @@ def test_no_code_says_why(answer: str, reason: str) -> None:
 def test_without_a_known_entry_any_function_will_do() -> None:
     assert extract_kernel(block("def other(x):\n    return x\n")).text is not None
     assert extract_kernel(block("x = 1\n")).text is None
+
+
+def edit(old: str, new: str) -> str:
+    return f"```\n{SEARCH}\n{old}{DIVIDER}\n{new}{REPLACE}\n```\n"
+
+
+def test_edits_change_the_kernel_they_are_of_and_must_be_found_once() -> None:
+    base = "def kernel(x):\n    y = x  \n    z = 1\n    return y\n"
+    answer = edit("    y = x\n", "    y = x + 1\n") + edit("    z = 1\n", "")
+    assert extract_kernel(answer, "kernel", base=base).text == "def kernel(x):\n    y = x + 1\n    return y\n"
+    missing = extract_kernel(edit("    y = 3\n", "    y = 4\n"), "kernel", base=base)
+    assert missing.text is None and missing.reason == (
+        "the lines that edit 1 searches for are not found, not once: '    y = 3'"
+    )
+    twice = extract_kernel(edit("    a = 1\n", ""), "kernel", base="    a = 1\n    a = 1\n")
+    assert twice.text is None and "found 2 times" in twice.reason
+    assert extract_kernel(edit("\n", "x\n"), "kernel", base=base).reason == "edit 1 searches for nothing"
 
 
 def test_a_plan_with_its_header() -> None:

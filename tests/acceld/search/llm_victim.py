@@ -1,7 +1,8 @@
 """A process that searches with a scripted model until it is killed: ``python -m tests.acceld.search.llm_victim FOLDER``.
 
 Each answer the model gives is noted in FOLDER/paid before it is handed over, as a provider's bill would be. With BATCH_URL
-set, every role goes through the batch mode of the endpoint there instead, whose own record is the bill.
+set, every role goes through the batch mode of the endpoint there instead, whose own record is the bill. With SPEND_URL, calls
+go to the endpoint there, until the run has spent CAP_USD.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from pathlib import Path
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.llm.calls import Calls
-from acceld.llm.client import Completion, CompletionRequest, Usage
+from acceld.llm.client import Completion, CompletionRequest, LLMClient, Usage
 from acceld.llm.ledger import question_key
-from acceld.llm.model import connect_batches
+from acceld.llm.model import connect, connect_batches
 from acceld.llm.pricing import Price
-from acceld.llm.settings import ModelSettings
+from acceld.llm.retry import RetryPolicy
+from acceld.llm.settings import Deadlines, ModelSettings
 from acceld.model import Check, Correctness, Evaluation, Kernel, Profile, RunSpec, SearchParameters, Source, Status
 from acceld.proposers.interface import Problem
 from acceld.proposers.llm.prompts import PromptLibrary
@@ -31,7 +33,7 @@ from acceld.search.budget import Budget
 from acceld.search.loop import Search, SearchParts
 from acceld.store.changes.runs import create_run, recover_runs
 from acceld.store.database import Store
-from acceld.store.reads.records import load_runs
+from acceld.store.reads.records import load_runs, spent_usd
 
 ROOT = Kernel("def kernel(x):\n    return 100.0\n", "nki_legacy", entry="kernel", filename="kernel.py")
 PARAMETERS = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=500, patience=0)
@@ -99,7 +101,21 @@ async def search(folder: Path) -> None:
         batchers["m"] = connect_batches(served, StoreJournal(store), {}, quiet_s=0.02, poll_s=0.01)
         models = replace(roles.planner, batch=True)
         roles = RoleTable(models, models, models, models)
-    paid = {"m": (settings, Model(folder / "paid"))}
+    paid: dict[str, tuple[ModelSettings, LLMClient]] = {"m": (settings, Model(folder / "paid"))}
+    if endpoint := os.environ.get("SPEND_URL"):
+        settings = replace(
+            settings,
+            base_url=endpoint,
+            key_env="SPEND_KEY",
+            price=Price.of("1", "10"),
+            deadlines=Deadlines(2.0, 1.0, 1.0, 4.0),
+            retry=RetryPolicy(base_s=0.01),
+        )
+        paid = {"m": (settings, connect(settings))}
+        models = replace(roles.planner, max_output_tokens=2000)
+        roles = RoleTable(models, models, models, models)
+        spent = await store.read(spent_usd, run.id, settled=True)
+        budget.open_run(run.id, float(os.environ["CAP_USD"]), spent)
     calls = Calls(paid, ledger=StoreLedger(store), purse=budget, batchers=batchers)
     proposer = LLMProposer(calls, roles, PromptLibrary([prompts_folder()]), plans=PARAMETERS.plans)
     problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")

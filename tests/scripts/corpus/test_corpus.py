@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from scripts.corpus.__main__ import main
 from scripts.corpus.host import Host, Stopped
 from scripts.corpus.outcomes import Outcome, State, Trial, read, results, write
 from scripts.corpus.report import changes, table
@@ -114,3 +115,14 @@ def test_the_reference_of_convolutions_is_a_convolution() -> None:
     )
     np.testing.assert_allclose(convolution(x, w, bias, 1)[0], direct.reshape(3, 3, 2))
     assert convolution(x, w, bias, 2).shape == (1, 3, 1, 1)
+
+
+def test_the_command_keeps_outcomes_and_prints_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "scripts.corpus.__main__.SOURCES", (lambda scratch: [Trial("somewhere", "a", lambda: (State.EQUAL, "0"))],)
+    )
+    assert main(["--only", "somewhere", "--jobs", "1", "--results", str(tmp_path / "corpus.json")]) == 0
+    assert "| somewhere | 1 | 1 | 1 | 1 |" in capsys.readouterr().out
+    assert [one.state for one in read(tmp_path / "corpus.json")] == [State.EQUAL]

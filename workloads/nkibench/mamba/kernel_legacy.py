@@ -9,7 +9,7 @@ import neuronxcc.nki.language as nl
 @nki.jit
 def kernel(delta, u, a, b, c):
     out = nl.ndarray((256, 7168), dtype=nl.float32, buffer=nl.shared_hbm)
-    total = nl.zeros((2, nl.par_dim(128), 7168), dtype=nl.float32, buffer=nl.sbuf)
+    total = nl.zeros((nl.par_dim(128), 14336), dtype=nl.float32, buffer=nl.sbuf)
     p = nl.arange(128)[:, None]
     f = nl.arange(7168)[None, :]
     one = nl.arange(1)[:, None]
@@ -26,7 +26,7 @@ def kernel(delta, u, a, b, c):
             scanned = nisa.tensor_tensor_scan(decay, driven, initial=0.0, op0=np.multiply, op1=np.add)
             c_row = nl.load(c[state + one, f])
             weighted = nisa.tensor_tensor(scanned, c_row.broadcast_to((128, 7168)), op=nl.multiply)
-            total[tile, p, f] += weighted
+            total[p, 7168 * tile + f] += weighted
     for tile in nl.affine_range(2):
-        nl.store(out[128 * tile + p, f], value=total[tile, p, f])
+        nl.store(out[128 * tile + p, f], value=total[p, 7168 * tile + f])
     return out

@@ -17,14 +17,16 @@ def kernel(x, w):
     for row in nl.affine_range(32):
         x_tile = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
         normed = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
-        square = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-        scaled = nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
+        square = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
+        scaled = nl.ndarray((nl.par_dim(128), 1024), dtype=nl.float32, buffer=nl.sbuf)
         part = nl.ndarray((nl.par_dim(128), 2), dtype=nl.float32, buffer=nl.sbuf)
         x_tile[p, wide] = nl.load(x[row, p, wide])
         for chunk in nl.affine_range(2):
-            square[chunk, p, f] = nisa.activation(op=nl.square, data=x_tile[p, 512 * chunk + f])
-            scaled[chunk, p, f] = nisa.tensor_scalar(data=square[chunk, p, f], op0=nl.multiply, operand0=1.0 / 1024)
-            part[p, chunk + one] = nisa.tensor_reduce(nl.add, data=scaled[chunk, p, f], axis=[1])
+            square[p, 512 * chunk + f] = nisa.activation(op=nl.square, data=x_tile[p, 512 * chunk + f])
+            scaled[p, 512 * chunk + f] = nisa.tensor_scalar(
+                data=square[p, 512 * chunk + f], op0=nl.multiply, operand0=1.0 / 1024
+            )
+            part[p, chunk + one] = nisa.tensor_reduce(nl.add, data=scaled[p, 512 * chunk + f], axis=[1])
         mean = nisa.tensor_reduce(nl.add, data=part[p, nl.arange(2)[None, :]], axis=[1])
         inverse = nisa.activation(op=nl.rsqrt, data=mean)
         for chunk in nl.affine_range(2):

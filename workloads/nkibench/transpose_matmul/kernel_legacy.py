@@ -12,28 +12,26 @@ def kernel(lhs, rhs):
     p = nl.arange(128)[:, None]
     c = nl.arange(128)[None, :]
     f = nl.arange(512)[None, :]
-    lhs_tile = nl.ndarray((16, 2, 16, nl.par_dim(128), 128), dtype=nl.float32, buffer=nl.sbuf)
-    rhs_tile = nl.ndarray((16, 22, 16, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
-    product = nl.zeros((16, 22, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum, lazy_initialization=True)
-    out_tile = nl.ndarray((16, 22, 2, nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
     for pair in nl.affine_range(16):
+        lhs_tile = nl.ndarray((nl.par_dim(128), 2, 16, 128), dtype=nl.float32, buffer=nl.sbuf)
         for row in nl.affine_range(2):
             for k in nl.affine_range(16):
-                lhs_tile[pair, row, k, p, c] = nl.load(lhs[p, k, 256 * pair + 128 * row + c])
+                lhs_tile[p, row, k, c] = nl.load(lhs[p, k, 256 * pair + 128 * row + c])
         for column in nl.affine_range(22):
+            rhs_tile = nl.ndarray((nl.par_dim(128), 16, 512), dtype=nl.float32, buffer=nl.sbuf)
             for k in nl.affine_range(16):
-                rhs_tile[pair, column, k, p, f] = nl.load(rhs[p, k, 512 * column + f], mask=512 * column + f < 10944)
+                rhs_tile[p, k, f] = nl.load(rhs[p, k, 512 * column + f], mask=512 * column + f < 10944)
             for row in nl.affine_range(2):
+                product = nl.zeros((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)
+                out_tile = nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.sbuf)
                 for k in nl.affine_range(16):
-                    product[pair, column, row, p, f] += nisa.nc_matmul(
-                        lhs_tile[pair, row, k, p, c], rhs_tile[pair, column, k, p, f], mask=512 * column + f < 10944
+                    product[p, f] += nisa.nc_matmul(
+                        lhs_tile[p, row, k, c], rhs_tile[p, k, f], mask=512 * column + f < 10944
                     )
-                out_tile[pair, column, row, p, f] = nl.copy(
-                    product[pair, column, row, p, f], mask=512 * column + f < 10944
-                )
+                out_tile[p, f] = nl.copy(product[p, f], mask=512 * column + f < 10944)
                 nl.store(
                     out[2 * pair + row, p, 512 * column + f],
-                    value=out_tile[pair, column, row, p, f],
+                    value=out_tile[p, f],
                     mask=512 * column + f < 10944,
                 )
     return out

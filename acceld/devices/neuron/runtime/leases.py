@@ -18,6 +18,7 @@ from acceld.devices.neuron.runtime.cores import Core, Isolation, foreign_process
 from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess
 from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
+from acceld.evaluate.queue import Occupancy
 from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
@@ -92,6 +93,7 @@ class CoreLeases:
         self._served: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = clock()
+        self._occupancy = Occupancy(len(cores), clock)
         self._since: dict[int, float] = {}
         self._busy_us: Counter[int] = Counter()
 
@@ -217,6 +219,9 @@ class CoreLeases:
             self._since[core.id] = self._clock()
             self._served[waiter.run] = next(self._numbers)
             waiter.turn.set_result(lease)
+        idle = sum(self._can_have(core, False, set()) for core in self._cores)
+        usable = sum(map(self._usable, self._cores))
+        self._occupancy.note(usable - idle + len(self._cores) - usable, waiting=bool(self._waiting))
 
     def _first_grant(self) -> tuple[_Waiter, Core] | None:
         holding = Counter(lease.run for lease in self._held.values())
@@ -285,5 +290,6 @@ class CoreLeases:
             "waiting": len(self._waiting),
             "waiting_runs": dict(Counter(waiter.run for waiter in self._waiting)),
             "utilization": leased_us / whole_us,
+            "busy_share": self._occupancy.share,
             "utilization_by_core": {core.id: self._share(core.id, now) for core in self._cores},
         }

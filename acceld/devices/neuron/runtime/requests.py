@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from acceld.model import Kernel
 
 Scalar = int | float | bool | str
+FLAGS: Mapping[str, tuple[str, ...]] = {"nki_legacy": ("--disable-dge", "--auto-cast=none"), "nki": ()}
+"""Options every kernel of an API is compiled with: those of the published measurements."""
 ROUTES: Mapping[str, tuple[str, ...]] = {
     "nki_legacy": ("neuronxcc.nki.baremetal", "neuronxcc.nki.benchmark"),
     "nki": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,10 @@ from pathlib import Path
 
 VENVS = Path("/opt")
 PATTERN = "aws_neuronx_venv_*"
+HOME = Path.home
+HOLDS = "lib/python3*/site-packages/{}"
+PACKAGES = ("nrtpy", "spike", "neuronxcc", "nki")
+"""Folders of packages that make a person's own environment worth asking."""
 DEVICES = "/dev/neuron*"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 TOOLS = "sudo apt-get install aws-neuronx-dkms aws-neuronx-runtime-lib aws-neuronx-tools"
@@ -78,7 +83,14 @@ def find_neuron(pythons: tuple[str, ...] = ()) -> NeuronTools:
 
 
 def _interpreters() -> Iterator[str]:
-    for folder in sorted(VENVS.glob(PATTERN)):
+    """Yield those of AWS's virtual environments, then those of a person's own that hold a Neuron package.
+
+    nrtpy needs an environment of its own beside that of ``nki``: it may stand in the home folder or be the active one.
+    """
+    own = [Path(active)] if (active := os.environ.get("VIRTUAL_ENV")) else []
+    own += sorted(made.parent for pattern in ("*", ".*") for made in HOME().glob(f"{pattern}/pyvenv.cfg"))
+    holding = [folder for folder in own if any(next(folder.glob(HOLDS.format(name)), None) for name in PACKAGES)]
+    for folder in dict.fromkeys((*sorted(VENVS.glob(PATTERN)), *holding)):
         if (python := folder / "bin" / "python").exists():
             yield str(python)
 

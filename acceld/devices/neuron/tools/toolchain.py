@@ -39,9 +39,18 @@ def find_toolchain(
         )
     # Without nrtpy or spike the runner drives the profiler alone, for which any interpreter will do.
     runner = runner_python or _python_with("nrtpy", tools) or _python_with("spike", tools) or sys.executable
-    profiler = tools.profiler or _tool("neuron-explorer") or _tool("neuron-profile")
-    monitor = _tool("neuron-monitor") or "neuron-monitor"
-    return Toolchain(compiler, runner, profiler, _tool("neuron-ls") or "neuron-ls", monitor)
+    profiler = tools.profiler or tool("neuron-explorer") or tool("neuron-profile")
+    monitor = tool("neuron-monitor") or "neuron-monitor"
+    return Toolchain(compiler, runner, profiler, tool("neuron-ls") or "neuron-ls", monitor)
+
+
+def likely_toolchain(api: str, found: NeuronTools, *, compile_python: str = "", runner_python: str = "") -> Toolchain:
+    """Return the toolchain as far as there is one: what is missing is empty, or a name that can not be started."""
+    try:
+        return find_toolchain(api, compile_python=compile_python, runner_python=runner_python, found=found)
+    except DeviceError:
+        profiler = found.profiler or tool("neuron-explorer") or tool("neuron-profile")
+        return Toolchain("", runner_python or sys.executable, profiler, tool("neuron-ls") or "neuron-ls")
 
 
 def _python_with(package: str, tools: NeuronTools) -> str:
@@ -49,6 +58,7 @@ def _python_with(package: str, tools: NeuronTools) -> str:
     return next(real, "")
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
+    """Return the path of one of Neuron's tools; empty where it is not there."""
     path = TOOLS / name
     return str(path) if path.is_file() else shutil.which(name) or ""

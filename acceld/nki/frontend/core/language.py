@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +14,7 @@ from acceld.nki.frontend.core import dtypes, elementwise, index, memory, product
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.index import ds
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.core.tensor import Tensor, on_chip
+from acceld.nki.frontend.core.tensor import ParDim, Tensor, on_chip
 from acceld.nki.ir.program import Engine
 
 UNARY = (
@@ -175,6 +176,11 @@ def random_seed(seed: object, *, mask: object = None, **kwargs: Any) -> None:
     if value is None:
         refuse("operand_type", "the seed must be a number or a tile")
     current().emit("random_seed", Engine.VECTOR, [], [value])
+
+
+def par_dim(n: object) -> ParDim:
+    """``nl.par_dim``: the size of the partition dimension."""
+    return ParDim(operator.index(cast("Any", n)))
 
 
 class TileSize:

@@ -7,6 +7,7 @@ from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import activation_function, alu_op, engine_of
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.operands import Number, emit, fold, matched, reduced, scalar, word_of
+from acceld.nki.ir.operations import UNARY_ALU_OPS
 from acceld.nki.ir.program import Attr, Engine, Pattern
 
 
@@ -101,7 +102,7 @@ def tensor_scalar(
     dst: object,
     data: object,
     op0: object,
-    operand0: object,
+    operand0: object = None,
     reverse0: bool = False,
     op1: object = None,
     operand1: object = None,
@@ -109,14 +110,19 @@ def tensor_scalar(
     engine: object = None,
     name: str | None = None,
 ) -> None:
-    """dst = (data op0 operand0) op1 operand1, operands numbers or (P, 1) tiles."""
+    """dst = (data op0 operand0) op1 operand1, operands numbers or (P, 1) tiles; none for a function of one value."""
     target, tile = matched(dst, "tensor_scalar", data=data)
-    srcs: list[Tensor | Number | Pattern] = [tile, scalar(operand0, "operand0", "tensor_scalar", tile)]
     attrs: dict[str, Attr] = {"op0": alu_op(op0), "reverse0": bool(reverse0)}
+    srcs: list[Tensor | Number | Pattern] = [tile, _second(attrs["op0"], operand0, "operand0", tile)]
     if op1 is not None:
-        srcs.append(scalar(operand1, "operand1", "tensor_scalar", tile))
         attrs |= {"op1": alu_op(op1), "reverse1": bool(reverse1)}
+        srcs.append(_second(attrs["op1"], operand1, "operand1", tile))
     emit("tensor_scalar", engine_of(engine), [target], srcs, pattern=None, **attrs)
+
+
+def _second(op: Attr, operand: object, name: str, tile: Tensor) -> Tensor | Number | Pattern:
+    """The second operand of an ALU function: 0 where it takes none."""
+    return 0 if operand is None and op in UNARY_ALU_OPS else scalar(operand, name, "tensor_scalar", tile)
 
 
 def tensor_scalar_reduce(

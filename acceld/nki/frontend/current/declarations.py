@@ -12,7 +12,7 @@ from acceld.nki.frontend.core import dtypes, index, memory
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.placement import declare
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.core.tensor import Tensor
+from acceld.nki.frontend.core.tensor import ParDim, Tensor
 from acceld.nki.frontend.current.moves import dma_copy
 from acceld.nki.frontend.current.operands import emit
 from acceld.nki.frontend.current.state import current_trace
@@ -30,7 +30,14 @@ def ndarray(
     """An undefined tensor; in SBUF where no buffer is named. ``address`` is (partition, byte offset)."""
     trace = current_trace()
     kind = memory.buffer_kind(buffer)
-    sizes = tuple(operator.index(cast("Any", n)) for n in memory.as_shape(shape))
+    given = memory.as_shape(shape)
+    if any(isinstance(n, ParDim) for n in given[1:]):
+        refuse(
+            "block_dim", "nl.par_dim marks a dimension other than the first", "blocks go on the free axis or in a list"
+        )
+    sizes = tuple(operator.index(cast("Any", n)) for n in given)
+    if sizes == (1,) and kind.space is not Space.HBM:  # one element, as registers are loaded from
+        sizes = (1, 1)
     if kind.shared and (known := trace.shared_tensor(sizes, dtypes.dtype_name(dtype))) is not None:
         return known
     scope = () if kind.shared else None

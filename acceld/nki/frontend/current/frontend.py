@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from math import prod
 from types import ModuleType
@@ -18,6 +18,7 @@ from acceld.nki.frontend.current.loop_rerolling import SamplesDiffer, mark, rero
 from acceld.nki.frontend.current.sampling import SAMPLE_AFTER
 from acceld.nki.frontend.current.state import CurrentTrace, SamplesWanted
 from acceld.nki.frontend.current.surface import COLLECTIVES, ISA_FUNCTIONS, LANGUAGE_FUNCTIONS
+from acceld.nki.frontend.protocol import IS, WHILE
 from acceld.nki.frontend.session import Session, Site, is_ours
 from acceld.nki.frontend.shims import ApiModule
 from acceld.nki.frontend.tracing_types import TensorSpec
@@ -38,6 +39,7 @@ class CurrentFrontEnd:
 
     roots = ("nki",)
     prelude = PRELUDE
+    statements: Mapping[str, Callable[..., object]] = {WHILE: language.while_statement, IS: language.is_statement}
 
     def __init__(self, session: Session) -> None:
         self.session = session

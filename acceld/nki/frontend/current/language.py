@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import numpy as np
 from acceld.chips import chip_spec
 from acceld.nki.errors import LegalityError, LimitExceeded
 from acceld.nki.frontend.core import dtypes, language, memory
-from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse, unsupported
+from acceld.nki.frontend.core.context import MAX_TRIPS, Retrace, refuse
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.current import sampling
 from acceld.nki.frontend.current.declarations import (
@@ -105,12 +106,23 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
         trips = rounded.combined("subtract", rounded.combined("mod", by)).combined("divide", by)
     index = register_alloc()
     register_move(index, lower)
+    with _looped("fori", LoopKind.DYNAMIC, trips):
+        yield index
+        trace.emit(
+            "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
+        )
+
+
+@contextmanager
+def _looped(name: str, kind: LoopKind, register: Register) -> Iterator[None]:
+    """A loop of run-time trips around what is traced here, once. It must be traced to its end."""
+    trace = current()
     line = trace.line()
-    loop = trace.builder.open_loop("fori", MAX_TRIPS, LoopKind.DYNAMIC, line=line, trips_register=trips.number)
-    trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, LoopKind.DYNAMIC
+    loop = trace.builder.open_loop(name, MAX_TRIPS, kind, line=line, trips_register=register.number)
+    trace.trips[loop.id], trace.kinds[loop.id] = MAX_TRIPS, kind
     finished = False
     try:
-        yield index
+        yield
         finished = True
     finally:
         if not finished and trace.broken is None:
@@ -120,9 +132,6 @@ def _run_time_loop(lower: object, upper: object, step: object) -> Iterator[Regis
                 line=line,
                 hint="let it run to its end",
             )
-    current().emit(
-        "register_alu", Engine.SYNC, [], [by], attrs={"register": index.number, "source": index.number, "op": "add"}
-    )
     trace.close(loop.id)
 
 
@@ -130,9 +139,37 @@ def _register_of(value: object) -> Register:
     return value if isinstance(value, Register) else register_alloc(value)
 
 
-def while_loop(init: object, body_fun: object) -> None:
-    """Refused: its trip count has no bound the simulator could check."""
-    unsupported("nl.while_loop is not simulated", "use nl.fori_loop")
+def while_loop(init: object, body_fun: Callable[[Register], object]) -> None:
+    """A loop that runs as long as its register is not 0; ``body_fun`` takes the register and returns the next one."""
+    if not isinstance(init, Register):
+        refuse("operand_type", "nl.while_loop runs on a register", "load one with nisa.register_load")
+    held = register_alloc(init)
+    with _looped("while", LoopKind.WHILE, held):
+        following = body_fun(held)
+        if not isinstance(following, Register):
+            refuse("operand_type", "the body of nl.while_loop returns the register of its next condition")
+        register_move(held, following)
+
+
+def while_statement(test: Callable[[], object]) -> Iterator[None]:
+    """The iterations of a ``while`` statement: one, traced for all, where its condition is a register."""
+    held = test()
+    if isinstance(held, Register):
+        with _looped("while", LoopKind.WHILE, held):
+            yield
+            if test() != held:
+                refuse("control_flow", "another register is the condition of the next iteration", "load it again")
+        return
+    while held:
+        yield
+        held = test()
+
+
+def is_statement(one: object, other: object) -> bool:
+    """``one is other``; of two tensors it says nothing of their values, and compilers refuse it."""
+    if isinstance(one, NkiTensor) and isinstance(other, NkiTensor):
+        refuse("control_flow", "'is' between two tensors", "compare names or numbers; 'is None' is fine")
+    return one is other
 
 
 def is_hbm(buffer: object) -> bool:
@@ -175,6 +212,7 @@ def namespace(chip: str = "trn2") -> dict[str, object]:
         "fori_loop": fori_loop,
         "while_loop": while_loop,
         "dynamic_range": _dynamic_range,
+        "par_dim": language.par_dim,
         "ndarray": ndarray,
         "full": full,
         "zeros": zeros,

@@ -11,7 +11,8 @@ from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
-from acceld.nki.frontend.current.operands import destination, emit, matched, number, same, tensor, word_of
+from acceld.nki.frontend.current.operands import destination, emit, matched, number, paired, same, tensor, word_of
+from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
 TRANSPOSES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
@@ -38,7 +39,8 @@ def dma_copy(
                 "copy it to SBUF with nisa.tensor_copy first",
             )
     _check_dge(dge_mode, engine, source, target, "dma_copy")
-    emit("dma_copy", Engine.DMA, [target], [same(source, target, "dma_copy")], oob=word_of(oob_mode) or "error")
+    target, source = paired(target, source, "dma_copy")
+    emit("dma_copy", Engine.DMA, [target], [source], oob=word_of(oob_mode) or "error")
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
@@ -135,8 +137,15 @@ def tensor_copy(
 
 
 def memset(dst: object, value: object, engine: object = None, name: str | None = None) -> None:
-    """dst = value."""
-    emit("memset", engine_of(engine), [destination(dst, "memset")], [number(value, "value", "memset")])
+    """dst = value, an integer where dst holds integers."""
+    target = destination(dst, "memset")
+    if isinstance(value, float) and target.dtype_name in INTEGER_DTYPES:
+        refuse(
+            "memset_dtype",
+            f"'memset' of {target.dtype_name} with the float {value}: the value must be of the type of dst",
+            f"pass {value:.0f}",
+        )
+    emit("memset", engine_of(engine), [target], [number(value, "value", "memset")])
 
 
 def tensor_copy_predicated(

@@ -9,7 +9,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any, cast
 
-from acceld.nki.frontend.core.context import refuse
+from acceld.nki.errors import UnsupportedCall
+from acceld.nki.frontend.core.context import Retrace, refuse
 from acceld.nki.frontend.core.elementwise import operand, scalar_operand
 from acceld.nki.frontend.core.index import as_number
 from acceld.nki.frontend.core.names import reduce_op
@@ -135,6 +136,17 @@ def same(source: Tensor, target: Tensor, call: str) -> Tensor:
     if view is None:
         refuse("shape", f"'{call}' in/out shape must match: dst {list(target.shape)}, src {list(source.shape)}")
     return view
+
+
+def paired(target: Tensor, source: Tensor, call: str) -> tuple[Tensor, Tensor]:
+    """Both of a copy in one shape: the target's, or the source's where only the target has a view of that shape."""
+    try:
+        return target, same(source, target, call)
+    except (UnsupportedCall, Retrace) as failure:
+        try:
+            return same(target, source, call), source
+        except UnsupportedCall:
+            raise failure from None
 
 
 def fold(op: object) -> str:

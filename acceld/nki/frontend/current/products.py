@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
+from acceld.chips import VECTOR_TRANSPOSE
 from acceld.nki.errors import LegalityError
 from acceld.nki.frontend.core.context import refuse
 from acceld.nki.frontend.core.elementwise import operand
 from acceld.nki.frontend.core.names import engine_of
-from acceld.nki.frontend.core.products import flat, in_sbuf
+from acceld.nki.frontend.core.products import flat, in_sbuf, notice_wide_transpose
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.core.views import select
@@ -146,6 +147,13 @@ def nc_transpose(dst: object, data: object, engine: object = None, name: str | N
     chosen = engine_of(engine)
     if chosen is Engine.UNKNOWN:
         chosen = Engine.TENSOR if target.space is Space.PSUM else Engine.VECTOR
+        if chosen is Engine.VECTOR and max(source.shape) > VECTOR_TRANSPOSE:
+            refuse(
+                "transpose_shape",
+                f"a transpose of {list(source.shape)} into SBUF: the vector engine turns {VECTOR_TRANSPOSE} x {VECTOR_TRANSPOSE}",
+                "turn it into PSUM on the tensor engine",
+            )
     if target.shape != tuple(reversed(source.shape)):
         refuse("shape", f"dst{list(target.shape)} of 'nc_transpose' should be {list(reversed(source.shape))}")
+    notice_wide_transpose(chosen, *source.shape)
     emit("transpose", chosen, [target], [source])

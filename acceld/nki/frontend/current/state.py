@@ -10,7 +10,7 @@ from acceld.nki.frontend.current.loop_rerolling import Sample
 from acceld.nki.frontend.current.tensor import NkiTensor
 from acceld.nki.frontend.session import Session, Site
 from acceld.nki.ir.builder import Slot
-from acceld.nki.ir.program import LoopKind
+from acceld.nki.ir.program import RUN_TIME
 
 
 class SamplesWanted(BaseException):
@@ -45,7 +45,7 @@ class CurrentTrace(Trace):
 
     def reaches(self, tensor: Tensor) -> bool:
         """Whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
-        return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) is LoopKind.DYNAMIC)
+        return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in RUN_TIME)
 
 
 def current_trace() -> CurrentTrace:

@@ -33,7 +33,6 @@ REASONS = {
     "rand_set_state": "the generator's state is not modelled",
     "rand_get_state": "the generator's state is not modelled",
     "sendrecv": "the two cores of a logical core run one after the other here",
-    "while_loop": "its trip count has no bound that could be checked",
 }
 """Why a documented function is refused."""
 

@@ -123,6 +123,7 @@ def _documented(name: str, shared: Callable[..., Any]) -> Callable[..., Any]:
         return guarded(*args, **{own_names.get(key, key): value for key, value in kwargs.items()})
 
     entry.__name__ = entry.__qualname__ = name
+    entry.__dict__["__signature__"] = signature
     return entry
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -43,6 +43,7 @@ class LegacyFrontEnd:
 
     roots: tuple[str, ...] = ("neuronxcc", "nki")
     prelude = PRELUDE
+    statements: Mapping[str, Callable[..., object]] = {}
 
     def __init__(self, session: Session) -> None:
         self.session = session

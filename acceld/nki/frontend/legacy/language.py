@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from acceld.nki.frontend.core.language import binary
 from acceld.nki.frontend.core.memory import HBM, PRIVATE_HBM, PSUM, SBUF, SHARED_HBM
 from acceld.nki.frontend.core.signatures import checked
 from acceld.nki.frontend.core.state import current
-from acceld.nki.frontend.core.tensor import ParDim, Tensor
+from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.legacy import grids, loops, memory, transfers
 from acceld.nki.ir.program import Engine, LoopKind
 
@@ -30,11 +30,6 @@ def _remainder(name: str) -> Callable[..., Tensor]:
 
     call.__name__ = call.__qualname__ = name
     return call
-
-
-def par_dim(n: object) -> ParDim:
-    """``nl.par_dim(n)``."""
-    return ParDim(operator.index(cast("Any", n)))
 
 
 def affine_range(*args: object, **kwargs: Any) -> object:
@@ -106,7 +101,7 @@ UNSUPPORTED = {
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    par_dim, affine_range, sequential_range, static_range, spmd_dim, nc, static_cast, rand, gemm_grid,
+    language.par_dim, affine_range, sequential_range, static_range, spmd_dim, nc, static_cast, rand, gemm_grid,
     gemm_stationary_grid, grids.arange, memory.ndarray, memory.full, memory.zeros, memory.ones, memory.empty_like,
     memory.zeros_like, loops.loop_reduce, transfers.atomic_rmw,
 )  # fmt: skip

@@ -16,8 +16,8 @@ from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.nki.source.syntax import Access, Loop, Statement, names_in
 from acceld.proposers.rules.records import Finding, Rule, Variant
 
-_LARGEST_BYTES = 96 * 1024
-"""Bytes a partition that the kept tiles may take: half of a trn1 core's SBUF."""
+_LARGEST_BYTES = 144 * 1024
+"""Bytes a partition that the kept tiles may take: three quarters of a trn1 core's SBUF."""
 _ELEMENT_BYTES = 4
 
 
@@ -57,7 +57,7 @@ class HoistLoads(Rule):
                 statement.line,
                 partial(_hoisted, kernel, repeated),
                 Variant("keep"),
-                precondition=f"{source} does not depend on {outer}, nothing writes it, and its {tiles} tiles fit into half "
+                precondition=f"{source} does not depend on {outer}, nothing writes it, and its {tiles} tiles fit into three quarters "
                 "of SBUF",
                 plan=f"Every iteration of {outer} loads {source} again. Load its {tiles} tiles once before the loop and "
                 f"keep them: {repeated.repeats - 1} of {repeated.repeats} loads disappear.",

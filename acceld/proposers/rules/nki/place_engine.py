@@ -84,9 +84,8 @@ def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
 
 def _other_engines(kernel: KernelModule, statement: Statement) -> tuple[str, ...]:
     """Engines besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
-    if statement.kind != "op" or statement.augmented or kernel.text_of(statement, "engine").endswith("_engine"):
-        return ()
-    if "unknown" not in kernel.text_of(statement, "engine") and "engine" in statement.args:
+    named = kernel.text_of(statement, "engine")
+    if statement.kind != "op" or statement.augmented or (named and "unknown" not in named):
         return ()
     if statement.target is None or not all(
         _in_sbuf(kernel, one.name) for one in (statement.target, *statement.mentions)

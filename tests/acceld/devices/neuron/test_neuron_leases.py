@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import json
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from acceld import figures
 from acceld.devices.neuron.runtime import canary
 from acceld.devices.neuron.runtime.cache import NeffCache
 from acceld.devices.neuron.runtime.cores import Core, Isolation, cores_of, read_devices
@@ -20,6 +23,7 @@ from acceld.devices.neuron.runtime.leases import CoreLeases, Lease
 from acceld.devices.neuron.runtime.runner import NeuronRunner
 from acceld.devices.neuron.tools.reports import NeuronDevice, NeuronProcess
 from acceld.errors import DeviceError
+from acceld.evaluate.queue import Occupancy
 from acceld.model import Status
 from tests.standin_neuron.machine import tool
 
@@ -307,3 +311,41 @@ async def test_after_memory_errors_every_core_of_the_chip_needs_a_canary_and_no_
 
 def test_a_lease_starts_clean() -> None:
     assert Lease(Core(0, 0, 0, 1), "r", False, "").clean
+
+
+@pytest.mark.parametrize("isolation", [Isolation.CORE, Isolation.PAIR])
+async def test_thirty_two_cores_are_busy_while_kernels_wait(isolation: Isolation) -> None:
+    pool = Pool(*(_chip(number) for number in range(16)), isolation=isolation)
+    asleep: list[tuple[float, int, asyncio.Future[None]]] = []
+    random = Random(0)
+
+    async def job(number: int) -> None:
+        timing = number % 4 == 0
+        async with pool.leases.lease(f"r{number % 3}", timing=timing):
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            heapq.heappush(asleep, (pool.now + random.uniform(0.5, 1.5), number, done))
+            await done
+
+    jobs = [asyncio.create_task(job(number)) for number in range(640)]
+    while not all(one.done() for one in jobs):
+        await _turns()
+        pool.now, _, done = heapq.heappop(asleep)
+        done.set_result(None)
+        await _turns()
+    share = pool.leases.statistics()["busy_share"]
+    assert isinstance(share, float) and 0.95 <= share <= 1.0, share
+    text = figures.cores({"devices": pool.leases.statistics()})[0]
+    assert "% while kernels waited)" in text
+
+
+def test_the_busy_share_counts_only_time_in_which_somebody_waits() -> None:
+    now = [0.0]
+    occupancy = Occupancy(4, lambda: now[0])
+    occupancy.note(1, waiting=False)
+    now[0] = 10.0
+    assert occupancy.share is None
+    occupancy.note(3, waiting=True)
+    now[0] = 20.0
+    occupancy.note(4, waiting=True)
+    now[0] = 30.0
+    assert occupancy.share == pytest.approx((3 + 4) / 8)

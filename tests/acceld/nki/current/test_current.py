@@ -228,7 +228,6 @@ def kernel(x, n):
         ("nl.load(x, mask=None)", LegalityError, "mask"),
         ("nl.ndarray((256, 64), dtype=nl.float32, buffer=nl.sbuf)", LegalityError, "partition"),
         ("nisa.nc_transposee(dst=x, data=x)", LegalityError, "nc_transpose"),
-        ("nl.while_loop(0, None)", UnsupportedCall, "while_loop"),
         ("nki.collectives.all_reduce(x)", UnsupportedCall, "all_reduce"),
         ("nisa.sendrecv(x, x, 0, 1, 0)", KernelFailure, "sendrecv"),
     ],

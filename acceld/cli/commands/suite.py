@@ -1,0 +1,299 @@
+"""``acceld suite``: many kernels under one budget; one table, one figure; two suites side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from acceld import figures
+from acceld.cli.arguments import CONFIGURED, add_json, add_target
+from acceld.cli.output import print_json, print_table, say, write_file
+from acceld.errors import AcceldError, UsageError
+from acceld.events import RunStateChanged, event_of
+from acceld.model import PRESETS, PROPOSERS, waits_for_budget
+
+if TYPE_CHECKING:
+    from acceld.client import Client
+    from acceld.search.suites import Entry, Row, Slice, Suite
+
+_SLICES = 3
+"""Slices that each kernel could have if time were dealt out evenly."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument(
+        "action", choices=("run", "compare"), help="run optimizes a suite; compare shows two runs' JSON"
+    )
+    parser.add_argument(
+        "what", nargs="+", metavar="FAMILY|SUITE.toml|A.json", help="a family of workloads, such as nkibench, or a file"
+    )
+    parser.add_argument("--roots", metavar="FOLDER", help="kernels to start from, named WORKLOAD.py or WORKLOAD_*.py")
+    parser.add_argument(
+        "--rivals", metavar="FOLDER", help="competitors' kernels, judged strictly and shown beside ours"
+    )
+    parser.add_argument(
+        "--hours", type=float, default=1.0, metavar="Y", help="time for all kernels together (default 1)"
+    )
+    parser.add_argument("--usd", type=float, metavar="X", help="what models may cost for all kernels together")
+    parser.add_argument("--name", default="", help="tells this pass over the suite from others; a known name goes on")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
+    parser.add_argument("--preset", choices=tuple(PRESETS), default="quick", help="of each slice (default: quick)")
+    parser.add_argument("--strategy", help="of each slice (default: tune with rules on the simulator)")
+    parser.add_argument("-o", "--output", metavar="FILE.svg", help="write percent of peak before and after as bars")
+    add_target(parser, backend=f"what judges them {CONFIGURED}")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a suite, or compare two."""
+    wanted = 1 if arguments.action == "run" else 2
+    if len(arguments.what) != wanted:
+        raise UsageError(
+            f"suite {arguments.action} takes {wanted}, not {len(arguments.what)}", hint="acceld suite --help"
+        )
+    return _run(arguments) if arguments.action == "run" else _compare(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from acceld.cli.connect import connected
+    from acceld.search.suites import figures_of, next_entry
+
+    suite = _suite(arguments)
+    if arguments.hours <= 0:
+        raise UsageError("--hours must be more than 0")
+    _, client = connected(arguments.home)
+    done: dict[str, list[Slice]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for entry in suite.entries:
+        name = _run_name(suite, arguments, entry)
+        for outcome in _earlier(client, name):
+            _note(done, rows, entry, outcome)
+    entries = {_label(entry): entry for entry in suite.entries}
+    waiting = list(entries)
+    spent_s = sum(one.elapsed_s for each in done.values() for one in each)
+    ends = time.monotonic() + arguments.hours * 3600 - spent_s
+    notes: dict[str, str] = {}
+    try:
+        while (left_s := ends - time.monotonic()) > 0 and (label := next_entry(done, waiting)) is not None:
+            try:
+                outcome = _slice(client, suite, arguments, entries[label], rows.get(label, []), left_s, len(waiting))
+            except AcceldError as error:
+                notes[label] = error.message
+                waiting.remove(label)
+                continue
+            _note(done, rows, entries[label], outcome)
+            if label not in done:
+                notes[label] = outcome["message"]
+                waiting.remove(label)
+                continue
+            last = done[label][-1]
+            say(f"{label}: {figures.speedup(last.gain)} in {last.elapsed_s:.0f} s (r{last.run})")
+    except KeyboardInterrupt:
+        say("detached; the same command goes on")
+    competitors = _competitors(client, suite, arguments) if arguments.rivals else {}
+    found = [_row(label, rows.get(label, []), competitors.get(label), notes.get(label, "")) for label in entries]
+    record = figures_of(suite.name, found)
+    if arguments.output:
+        _draw(Path(arguments.output), found)
+    if arguments.json:
+        print_json(record)
+    else:
+        _print(found, record)
+    return 0
+
+
+def _suite(arguments: argparse.Namespace) -> Suite:
+    from acceld.search.suites import family, kernels_in, read_suite
+    from acceld.workloads import find_workloads
+
+    (asked,) = arguments.what
+    path = Path(asked)
+    suite = read_suite(path) if path.suffix == ".toml" else family(asked, find_workloads())
+    if arguments.roots:
+        roots = kernels_in(Path(arguments.roots), [_label(entry) for entry in suite.entries])
+        entries = (replace(entry, root=roots.get(_label(entry), entry.root)) for entry in suite.entries)
+        suite = replace(suite, entries=tuple(entries))
+    return suite
+
+
+def _label(entry: Entry) -> str:
+    return Path(entry.workload).name
+
+
+def _run_name(suite: Suite, arguments: argparse.Namespace, entry: Entry) -> str:
+    chip = arguments.chip or "default"
+    return f"suite {suite.name} {arguments.name} {chip} {_label(entry)}".replace("  ", " ")[:80]
+
+
+def _earlier(client: Client, name: str) -> list[dict[str, Any]]:
+    """Outcomes of the runs that an earlier call of the same command made, oldest first."""
+    listed = client.get("/v1/runs", limit=1000)["runs"]
+    numbers = sorted(one["id"] for one in listed if one["name"] == name)
+    return [client.get(f"/v1/runs/{number}/outcome") for number in numbers]
+
+
+def _note(
+    done: dict[str, list[Slice]], rows: dict[str, list[dict[str, Any]]], entry: Entry, outcome: dict[str, Any]
+) -> None:
+    from acceld.search.suites import Slice
+
+    before, after = outcome["baseline_latency_us"], outcome["best_latency_us"]
+    if before is not None and after is not None:
+        label = _label(entry)
+        done.setdefault(label, []).append(Slice(outcome["run"], outcome["elapsed_s"], before, after))
+        rows.setdefault(label, []).append(outcome)
+
+
+def _slice(
+    client: Client,
+    suite: Suite,
+    arguments: argparse.Namespace,
+    entry: Entry,
+    earlier: Sequence[Mapping[str, Any]],
+    left_s: float,
+    waiting: int,
+) -> dict[str, Any]:
+    """Optimize one kernel from its best so far for its share of the time and money that is left."""
+    from acceld.cli.commands.optimize import as_body, specification
+    from acceld.cli.main import parser_of
+
+    words = [str(entry.root), "--workload", entry.workload] if entry.root is not None else [entry.workload]
+    strategy = arguments.strategy or ("tune" if arguments.proposer in (None, "rules") else None)
+    options = {"proposer": arguments.proposer, "preset": arguments.preset, "chip": arguments.chip}
+    options |= {"api": arguments.api, "backend": arguments.backend, "strategy": strategy}
+    words += [word for name, value in options.items() if value for word in (f"--{name}", value)]
+    share_s = min(left_s, max(30.0, arguments.hours * 3600 / (_SLICES * len(suite.entries))))
+    spec, _ = specification(parser_of("optimize").parse_args(words))
+    search = replace(spec.search, time_limit_s=share_s)
+    if arguments.usd is not None:
+        search = replace(search, budget_usd=arguments.usd / (_SLICES * len(suite.entries)))
+    body = as_body(replace(spec, search=search, name=_run_name(suite, arguments, entry)))
+    if earlier:
+        best = client.get(f"/v1/candidates/{earlier[-1]['best']}")
+        body["root"] = {**body.get("root", {}), "text": best["text"], "api": spec.api}
+        if spec.root is None:
+            body["root"] |= {"entry": best.get("entry", ""), "filename": "kernel.py"}
+    number: int = client.send("POST", "/v1/runs", body)["id"]
+    _wait(client, number)
+    outcome: dict[str, Any] = client.get(f"/v1/runs/{number}/outcome")
+    return outcome
+
+
+def _wait(client: Client, number: int) -> None:
+    """Until a run has ended; one that has spent its money is ended."""
+    for row in client.events(0, run=number, wait_s=5.0):
+        match event_of(row).data:
+            case RunStateChanged(state, message):
+                if waits_for_budget(state, message):
+                    client.send("POST", f"/v1/runs/{number}/actions", {"action": "cancel"})
+                if state.ended:
+                    return
+
+
+def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) -> dict[str, tuple[float | None, str]]:
+    """Latency of each competitor's kernel after the strict gate, or why it has none."""
+    from acceld.search.suites import kernels_in
+
+    labels = {_label(entry): entry for entry in suite.entries}
+    found: dict[str, tuple[float | None, str]] = {}
+    for label, path in kernels_in(Path(arguments.rivals), list(labels)).items():
+        kernel = {"text": path.read_text("utf-8"), "filename": path.name}
+        body: dict[str, Any] = {"workload": label, "kernel": kernel, "gate": "strict"}
+        if labels[label].workload != label:
+            body["workload_folder"] = labels[label].workload
+        body |= {name: value for name in ("api", "chip", "backend") if (value := getattr(arguments, name))}
+        kernel |= {"api": body["api"]} if "api" in body else {}
+        try:
+            verdict = client.send("POST", "/v1/evaluations", body)
+        except AcceldError as error:
+            found[label] = (None, error.message)
+            continue
+        latency_us = (verdict.get("profile") or {}).get("latency_us") if verdict["status"] == "passed" else None
+        found[label] = (latency_us, "" if latency_us is not None else verdict["status"])
+        say(f"{path.name}: {verdict['status']}, {figures.duration(latency_us)}")
+    return found
+
+
+def _row(
+    label: str, outcomes: Sequence[Mapping[str, Any]], competitor: tuple[float | None, str] | None, note: str
+) -> Row:
+    from acceld.search.suites import Row
+
+    theirs, problem = competitor or (None, "")
+    told = "; ".join(filter(None, (note, f"competitor: {problem}" if problem else "")))
+    if not outcomes:
+        return Row(label, None, None, None, None, 0.0, (), theirs, told or "not begun")
+    first, last = outcomes[0], outcomes[-1]
+    return Row(
+        label,
+        first["baseline_latency_us"],
+        last["best_latency_us"],
+        first["percent_of_peak_before"],
+        last["percent_of_peak_after"],
+        sum(one["elapsed_s"] for one in outcomes),
+        tuple(one["run"] for one in outcomes),
+        theirs,
+        told,
+    )
+
+
+def _print(rows: Sequence[Row], record: Mapping[str, Any]) -> None:
+    table = [
+        (
+            row.workload,
+            figures.duration(row.before_us),
+            figures.duration(row.after_us),
+            "—" if row.speedup is None else f"{row.speedup:.2f}x",
+            figures.percent(row.percent_before),
+            figures.percent(row.percent_after),
+            figures.duration(row.competitor_us),
+            figures.elapsed(row.elapsed_s),
+            row.note or " ".join(f"r{number}" for number in row.runs),
+        )
+        for row in rows
+    ]
+    headers = ("workload", "before", "best", "speed-up", "of peak", "then", "competitor", "time", "runs")
+    print_table(table, headers, right=frozenset(range(1, 8)))
+    mean = record["geometric_mean"]
+    if mean is not None:
+        print(f"geometric mean of {mean['count']}: {mean['value']:.2f}x ({mean['low']:.2f} to {mean['high']:.2f})")
+
+
+def _draw(place: Path, rows: Sequence[Row]) -> None:
+    from acceld.report import svg
+
+    write_file(place, svg.peak_bars([(row.workload, row.percent_before, row.percent_after) for row in rows]))
+    say(f"wrote {place}")
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from acceld.search.suites import compared, geometric_mean
+
+    one, other = (_figures(place) for place in arguments.what)
+    rows = compared(one, other)
+    mean = geometric_mean([here / there for _, here, there in rows])
+    if arguments.json:
+        listed = [{"workload": name, "a_us": here, "b_us": there} for name, here, there in rows]
+        print_json({"rows": listed, "a_over_b": None if mean is None else mean.value})
+        return 0
+    table = [(name, figures.duration(a), figures.duration(b), f"{a / b:.2f}x") for name, a, b in rows]
+    print_table(table, ("workload", "A", "B", "B is faster by"), right=frozenset({1, 2, 3}))
+    if mean is not None:
+        print(f"geometric mean of {mean.count}: B is {mean.value:.2f}x as fast ({mean.low:.2f} to {mean.high:.2f})")
+    return 0
+
+
+def _figures(place: str) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = json.loads(Path(place).read_text("utf-8"))
+        if "rows" in found:
+            return found
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(f"{place}: {error}") from error
+    raise UsageError(f"{place} has no suite's figures", hint="acceld suite run NAME --json > FILE writes them")

@@ -1,0 +1,53 @@
+"""Hear from EC2 that a spot instance is about to be taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiohttp
+
+METADATA = "http://169.254.169.254"
+"""Where an EC2 instance asks about itself."""
+VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
+PERIOD_S = 5.0
+"""AWS advises to ask every five seconds; the notice comes two minutes before the end."""
+_ANSWER_S = 2.0
+
+
+def on_ec2() -> bool:
+    """Return True on an EC2 instance: nowhere else is there anybody to ask."""
+    try:
+        return VENDOR.read_text(encoding="ascii").strip() == "Amazon EC2"
+    except OSError:
+        return False
+
+
+async def notice(base_url: str = METADATA, *, period_s: float = PERIOD_S) -> str:
+    """Wait for the notice and return it for people: what will happen to the instance, and when."""
+    timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
+    async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
+        while True:
+            try:
+                told = await _ask(session, base_url)
+            except (aiohttp.ClientError, TimeoutError, ValueError):
+                told = None
+            if told:
+                return told
+            await asyncio.sleep(period_s)
+
+
+async def _ask(session: aiohttp.ClientSession, base_url: str) -> str | None:
+    """Return the notice; None while there is none."""
+    asking = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
+    async with session.put(f"{base_url}/latest/api/token", headers=asking) as answer:
+        token = await answer.text() if answer.status == 200 else ""
+    headers = {"X-aws-ec2-metadata-token": token} if token else {}
+    async with session.get(f"{base_url}/latest/meta-data/spot/instance-action", headers=headers) as answer:
+        if answer.status != 200:
+            return None
+        told = json.loads(await answer.text())
+    if not isinstance(told, dict) or "action" not in told:
+        return None
+    return f"EC2 will {told['action']} this spot instance at {told.get('time', 'a time it does not tell')}"

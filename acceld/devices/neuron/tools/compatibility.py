@@ -1,0 +1,85 @@
+"""Say which chip, SDK, API and workload go together, as AWS documents it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from acceld.device import Finding
+from acceld.workloads import Workload
+
+LEGACY_SDKS = {"trn1": (20, 29), "trn2": (21, 29)}
+"""First and last SDK 2.x that compiles ``neuronxcc.nki`` for a chip: release notes of 2.20, 2.21 and 2.30."""
+CURRENT_SDK = 29
+"""First SDK 2.x whose package ``nki`` is more than a beta; it is for trn2 and trn3."""
+LAST_BLOCK_SDK = 26
+"""Last SDK 2.x known to compile block dimensions; the documentation calls them an error from 2.25 on."""
+COMPILER_TO_SDK = 5
+"""The minor version of neuronx-cc plus this is that of its SDK: 2.27.5334 came with 2.32, 2.28.7631 with 2.33."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Whether an API compiles for a chip with an SDK; why not, where it does not."""
+
+    reason: str = ""
+    blocks: bool = True
+    """Kernels with block dimensions compile too."""
+
+
+def sdk_of(compiler_version: str) -> int | None:
+    """Return x of the SDK 2.x that a version of neuronx-cc came with; None for a version of another form."""
+    match = re.match(r"2\.(\d+)\b", compiler_version)
+    return int(match[1]) + COMPILER_TO_SDK if match else None
+
+
+def runs(api: str, chip: str, sdk: int) -> Runs:
+    """Return whether an API compiles for a chip with SDK 2.``sdk``."""
+    if api == "nki":
+        if chip not in ("trn2", "trn3"):
+            return Runs(f"the package nki is for trn2 and trn3, not {chip}")
+        return Runs("" if sdk >= CURRENT_SDK else f"nki needs SDK 2.{CURRENT_SDK} or newer; this is 2.{sdk}")
+    first, last = LEGACY_SDKS.get(chip, (1, 0))
+    if first > last:
+        return Runs(f"neuronxcc.nki is for trn1 and trn2, not {chip}")
+    if not first <= sdk <= last:
+        return Runs(f"neuronxcc.nki compiles for {chip} with SDK 2.{first} to 2.{last}; this is 2.{sdk}")
+    return Runs(blocks=sdk <= LAST_BLOCK_SDK)
+
+
+def has_block_dimensions(text: str) -> bool:
+    """Return True for a kernel that makes a tensor whose partition dimension is not its first."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Tuple) and any(map(_is_partitions, node.elts[1:])):
+            return True
+    return False
+
+
+def _is_partitions(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "par_dim"
+
+
+def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Workload]) -> Iterator[Finding]:
+    """Yield what can run here, and what can not with the reason."""
+    sdk, name = sdk_of(compiler_version), f"{api} on {chip}"
+    if sdk is None:
+        yield Finding(name, "note", f"which SDK neuronx-cc {compiler_version} came with is not known")
+        return
+    found = runs(api, chip, sdk)
+    if found.reason:
+        yield Finding(name, "note", found.reason, "docs/trainium.md has the table of chips, SDKs and APIs")
+        return
+    able: list[str] = []
+    unable: list[str] = []
+    for one in sorted(workloads, key=lambda one: one.name):
+        if api in one.baselines:
+            text = one.baselines[api].read_text(encoding="utf-8")
+            (able if found.blocks or not has_block_dimensions(text) else unable).append(one.name)
+    yield Finding(name, "ok", f"SDK 2.{sdk}: {', '.join(able)}")
+    if unable:
+        told = f"block dimensions, which compile up to SDK 2.{LAST_BLOCK_SDK}: {', '.join(unable)}"
+        yield Finding(
+            name, "note", f"not with their own baselines: {told}", "give another kernel: --workload W KERNEL.py"
+        )

@@ -1,0 +1,150 @@
+"""One model behind an official SDK: set up when it is first needed, asked once a call, its errors translated."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar
+
+from acceld.llm.answer import finished
+from acceld.llm.client import Completion, CompletionRequest, Received
+from acceld.llm.deadlines import Watch
+from acceld.llm.errors import LLMError, LLMRefused
+from acceld.llm.providers.translation import translate
+from acceld.llm.settings import NO_KEY, ModelSettings
+
+
+class SdkClient(ABC):
+    """What the clients of all SDKs have in common; one request is one :meth:`once`.
+
+    The SDKs' objects are ``Any`` here: each provider has classes of its own that behave alike.
+    """
+
+    errors: ClassVar[Mapping[str, type[LLMError]]]
+    """The SDK's exceptions, by class name."""
+
+    def __init__(self, settings: ModelSettings, environment: Mapping[str, str] | None = None) -> None:
+        """:raises LLMRefused: no key where one is needed."""
+        self.settings = settings
+        self.key = settings.key(environment)
+        self._client: Any = None
+        self._connecting = asyncio.Lock()
+
+    @abstractmethod
+    def load(self, common: dict[str, Any]) -> Any:
+        """Import and set up the SDK, with what all of its clients take: seconds of work, so in a thread."""
+
+    @abstractmethod
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """Return what is sent for one request, apart from streaming."""
+
+    @abstractmethod
+    def answer(self) -> Received:
+        """Return an answer that has not begun."""
+
+    @abstractmethod
+    def pieces(self, client: Any, request: CompletionRequest, answer: Any) -> AsyncIterator[str | None]:
+        """Yield the visible text of each event: empty for reasoning, None for a mere sign of life."""
+
+    async def once(self, request: CompletionRequest) -> Completion:
+        """Return the answer to one request. :raises LLMError: and nothing of the SDK's."""
+        client = await self.sdk()
+        answer = self.answer()
+        if request.progress is not None:
+            await request.progress.sending(answer)
+        async with Watch(self.settings.deadlines, self.settings.name, streamed=self.settings.stream) as watch:
+            try:
+                async for visible in self.pieces(client, request, answer):
+                    if visible is not None:
+                        watch.piece(visible)
+            except LLMError as error:
+                error.partial = error.partial or watch.text
+                error.started = watch.started
+                raise
+            except Exception as error:
+                name = self.settings.name
+                known = translate(error, self.errors, name, partial=watch.text, started=watch.started, secret=self.key)
+                if known is None:
+                    raise
+                known.usage = answer.usage
+                raise known from error
+        return finished(request, watch, self.settings.name, answer)
+
+    async def close(self) -> None:
+        """Close connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def sdk(self) -> Any:
+        """Return the SDK's client, loaded when it is first needed."""
+        async with self._connecting:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._load)
+            return self._client
+
+    def _load(self) -> Any:
+        import httpx2
+
+        common: dict[str, Any] = {
+            "base_url": self.settings.base_url,
+            "max_retries": 0,
+            "timeout": httpx2.Timeout(None, connect=self.settings.deadlines.connect_s),
+        }
+        if self.settings.headers:
+            common["default_headers"] = dict(self.settings.headers)
+        try:
+            return self.load(common)
+        except ImportError as error:
+            extra = self.settings.provider
+            raise LLMRefused(
+                f"model {self.settings.name!r}: provider {extra} needs {error.name}",
+                hint=f"pip install 'acceld[{extra}]'",
+            ) from error
+
+    def aws(self) -> dict[str, Any]:
+        """Return the region, profile or key with which Bedrock is reached: AWS's own chain finds the credentials.
+
+        :raises LLMRefused: the chain finds no credentials, or no region.
+        """
+        import boto3
+
+        settings = self.settings
+        try:
+            session = boto3.Session(profile_name=settings.profile or None)
+            region = settings.region or os.environ.get("AWS_REGION") or session.region_name
+            found = self.key != NO_KEY or session.get_credentials() is not None
+        except Exception as error:  # botocore's errors have no common class that is stable
+            raise LLMRefused(f"model {settings.name!r}: AWS credentials: {error}") from error
+        if not region or not found:
+            raise LLMRefused(
+                f"model {settings.name!r}: AWS finds no {'credentials' if region else 'region'}",
+                hint="An instance role, `aws configure`, AWS_PROFILE or AWS_ACCESS_KEY_ID give credentials; region in "
+                f"[models.{settings.name}] or AWS_REGION the region.",
+            )
+        if self.key != NO_KEY:
+            return {"aws_region": region, "api_key": self.key}
+        return {"aws_region": region, **({"aws_profile": settings.profile} if settings.profile else {})}
+
+    def google(self) -> dict[str, Any]:
+        """Return project, region and credentials with which Vertex AI is reached: Google's own chain finds them.
+
+        :raises LLMRefused: the chain finds no credentials, or no project.
+        """
+        import google.auth
+        from google.auth.exceptions import GoogleAuthError
+
+        settings = self.settings
+        try:
+            credentials, project = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+        except GoogleAuthError as error:
+            raise LLMRefused(
+                f"model {settings.name!r}: Google finds no credentials: {error}",
+                hint="gcloud auth application-default login, or a service account in GOOGLE_APPLICATION_CREDENTIALS.",
+            ) from error
+        if not (settings.project or project):
+            raise LLMRefused(f"model {settings.name!r}: no project", hint=f"project in [models.{settings.name}]")
+        region = settings.region or os.environ.get("CLOUD_ML_REGION") or "global"
+        return {"project_id": settings.project or project, "region": region, "credentials": credentials}

@@ -1,0 +1,245 @@
+"""Facts of NKI that a kernel's author needs: calls with their arguments, engines and limits, and the chip's figures.
+
+All of it is read from the tables by which kernels are traced and verified, so nothing here can be at odds with them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from acceld.chips import (
+    BN_STATS_ELEMENTS,
+    LEGACY_RESERVED_SBUF_BYTES,
+    MAX8_ELEMENTS,
+    STATIONARY_COLUMNS,
+    TENSOR_TRANSPOSE,
+    VECTOR_TRANSPOSE,
+    ChipSpec,
+    chip_spec,
+)
+from acceld.nki.frontend.core import language
+from acceld.nki.frontend.core.names import ACTIVATION_ALIASES, ALU_ALIASES
+from acceld.nki.frontend.current import isa as current_isa
+from acceld.nki.frontend.current import language as current_language
+from acceld.nki.frontend.current import wrappers
+from acceld.nki.frontend.current.surface import surface
+from acceld.nki.frontend.legacy import isa as legacy_isa
+from acceld.nki.frontend.legacy import language as legacy_language
+from acceld.nki.frontend.legacy.surface import SURFACE
+from acceld.nki.frontend.shims import arguments_of
+from acceld.nki.ir.operations import ACTIVATION_FUNCTIONS, ALU_OPS, LATE_ALU_OPS, OPS, REDUCE_OPS, Memory, Trait
+
+PACKAGES = {"nki_legacy": "neuronxcc.nki", "nki": "nki"}
+SHORT = {"language": "nl", "isa": "nisa"}
+
+UNARY_OPERATIONS = {
+    "reciprocal": "reciprocal", "invert": "tensor_scalar", "logical_not": "tensor_scalar", "negative": "tensor_scalar",
+}  # fmt: skip
+"""Functions of one tile that the scalar engine's table of functions does not compute."""
+LANGUAGE_OPERATIONS: Mapping[str, str] = {
+    **dict.fromkeys(wrappers.UNARY, "activation"),
+    **UNARY_OPERATIONS,
+    **dict.fromkeys(wrappers.BINARY, "tensor_tensor"),
+    **dict.fromkeys((*language.REDUCTIONS, "all"), "tensor_reduce"),
+    **dict.fromkeys(("load", "store"), "dma_copy"),
+    "copy": "copy",
+    "matmul": "matmul",
+    "transpose": "transpose",
+    "where": "select",
+    "dropout": "dropout",
+    "gather_flattened": "gather",
+    "loop_reduce": "loop_reduce",
+    "rand": "random",
+}
+"""Operation that a function of ``nl`` becomes; the others take several, or none."""
+
+LOOPS = frozenset("affine_range sequential_range static_range dynamic_range arange".split())
+"""Functions whose arguments are those of Python's ``range``, and which the language's own file tells of."""
+
+KIND = Trait.ELEMENTWISE | Trait.ROUNDS | Trait.BY_ROW | Trait.ACROSS
+"""Traits by which one operation stands for another."""
+
+
+def used_calls(source: str, api: str) -> frozenset[str]:
+    """Return the functions of ``nl`` and ``nisa`` that a source names, such as ``nisa.activation``."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    short = {f"{PACKAGES[api]}.{name}": alias for name, alias in SHORT.items()}
+    modules: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {one.asname or one.name: short[one.name] for one in node.names if one.name in short}
+        elif isinstance(node, ast.ImportFrom):
+            for one in node.names:
+                whole = f"{node.module}.{one.name}"
+                if whole in short:
+                    modules[one.asname or one.name] = short[whole]
+                elif node.module in short:
+                    names[one.asname or one.name] = f"{short[node.module]}.{one.name}"
+    found = {names[node.id] for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (module := modules.get(ast.unparse(node.value))):
+            found.add(f"{module}.{node.attr}")
+    return frozenset(found & _functions(api).keys())
+
+
+def neighbours(calls: Iterable[str], api: str, chip: str) -> frozenset[str]:
+    """Return the instructions of ``nisa`` that do the same kind of work as ``calls``, on ``chip``."""
+    kinds = {_kind(operation) for call in calls if (operation := operation_of(call)) is not None}
+    return frozenset(
+        call
+        for call in _functions(api)
+        if call.startswith("nisa.")
+        and (operation := operation_of(call)) is not None
+        and _kind(operation) in kinds
+        and OPS[operation].generation <= chip_spec(chip).generation
+    )
+
+
+def call_lines(calls: Iterable[str], api: str) -> list[str]:
+    """Return a line for each call: arguments, the engines that have it, where its tiles may lie, what it computes."""
+    functions = _functions(api)
+    return [f"{call}({functions[call]}){_facts(call)}" for call in sorted(calls, key=_instructions_first)]
+
+
+def every_call(api: str, chip: str) -> frozenset[str]:
+    """Return the functions of ``nl`` and ``nisa`` that ``chip`` has."""
+    generation = chip_spec(chip).generation
+    return frozenset(
+        call
+        for call in _functions(api)
+        if (operation := operation_of(call)) is None or OPS[operation].generation <= generation
+    )
+
+
+def name_lines(api: str, chip: str) -> list[str]:
+    """Return the names of ``nl`` that the ``op`` arguments of instructions take."""
+    late = {name for name, first in LATE_ALU_OPS.items() if first > chip_spec(chip).generation}
+
+    def names(known: frozenset[str], aliases: Mapping[str, str]) -> str:
+        offered = sorted(_language(api) - {"sum", "prod", "all"})  # reductions of a tile, which go by other names here
+        return ", ".join(f"nl.{name}" for name in offered if aliases.get(name, name) in known - late)
+
+    return [
+        f"op of tensor_tensor, tensor_scalar and their like: {names(ALU_OPS, ALU_ALIASES)}",
+        f"op of reductions: {names(REDUCE_OPS, ALU_ALIASES)}",
+        f"op of activation: {names(ACTIVATION_FUNCTIONS, ACTIVATION_ALIASES)}",
+    ]
+
+
+def chip_lines(api: str, chip: str) -> list[str]:
+    """Return the figures of a chip's core that kernels are shaped by."""
+    spec = chip_spec(chip)
+    legacy = api == "nki_legacy"
+    usable = spec.sbuf_bytes_per_partition - (LEGACY_RESERVED_SBUF_BYTES if legacy else 0)
+    rates = ", ".join(f"{dtype} {rate:g}" for dtype, rate in spec.matmul_tflops.items())
+    return [
+        f"partitions: {spec.partitions}, the first axis of every tile",
+        f"SBUF: {usable // 1024} KiB a partition",
+        (
+            f"PSUM: {spec.psum_banks} banks of {spec.psum_bank_bytes} B a partition; only products and transposes of the "
+            "tensor engine accumulate there, and DMA does not reach it"
+        ),
+        (
+            f"matrix product: contraction of at most {spec.partitions} (the partitions of both operands), stationary "
+            f"operand at most {STATIONARY_COLUMNS} columns, moving operand at most {spec.moving_columns} columns of float32"
+        ),
+        (
+            f"transpose: {TENSOR_TRANSPOSE} x {TENSOR_TRANSPOSE} on the tensor engine, {VECTOR_TRANSPOSE} x "
+            f"{VECTOR_TRANSPOSE} on the vector engine"
+        ),
+        f"bn_stats: at most {BN_STATS_ELEMENTS} elements a partition; max8: {MAX8_ELEMENTS[0]} to {MAX8_ELEMENTS[1]}",
+        (
+            f"HBM: {spec.hbm_bytes_per_us / 1000:.0f} GB/s; {spec.dma_engines} DMA engines, together "
+            f"{spec.dma_bytes_per_us / 1000:.0f} GB/s with long contiguous rows; each row costs an engine "
+            f"{1000 * spec.dma_descriptor_us:.0f} ns more, so rows under {_short_row(spec)} B waste most of it"
+        ),
+        (
+            f"engines (GHz): tensor {spec.tensor_ghz:g}, vector {spec.vector_ghz:g}, scalar {spec.scalar_ghz:g}, gpsimd "
+            f"{spec.gpsimd_ghz:g}; they work at the same time"
+        ),
+        f"matrix products: {rates} TFLOP/s",
+        *(["vector and gpsimd take turns at SBUF"] if spec.shared_vector_gpsimd_port else []),
+        *(["the vector engine is faster on 16-bit copies and arithmetic"] if spec.fast_16bit_vector else []),
+    ]
+
+
+def operation_of(call: str) -> str | None:
+    """Return the operation that a call becomes; None where it becomes several, or none."""
+    module, _, name = call.partition(".")
+    if module == "nl":
+        return LANGUAGE_OPERATIONS.get(name)
+    words = name.split("_")
+    if name in OPS:
+        return name
+    for start in range(1, len(words)):
+        if "_".join(words[start:]) in OPS:
+            return "_".join(words[start:])
+    for end in range(len(words) - 1, 0, -1):
+        if "_".join(words[:end]) in OPS:
+            return "_".join(words[:end])
+    return None
+
+
+@cache
+def _language(api: str) -> frozenset[str]:
+    """Names of ``nl``."""
+    return frozenset((legacy_language if api == "nki_legacy" else current_language).namespace())
+
+
+@cache
+def _functions(api: str) -> Mapping[str, str]:
+    """Supported functions by short name, with their arguments."""
+    legacy = api == "nki_legacy"
+    places = {
+        "nl": (legacy_language if legacy else current_language).namespace(),
+        "nisa": (legacy_isa if legacy else current_isa).namespace(),
+    }
+    states = SURFACE if legacy else surface()
+    return {
+        f"{short}.{name}": arguments_of(places[short][name])
+        for module, short in SHORT.items()
+        for name, state in states[f"{PACKAGES[api]}.{module}"].items()
+        if state == "supported" and callable(places[short].get(name)) and name not in LOOPS
+    }
+
+
+def _facts(call: str) -> str:
+    operation = operation_of(call)
+    if operation is None:
+        return ""
+    one = OPS[operation]
+    if one.memory is Memory.DMA:
+        engines = "DMA"
+    else:
+        engines = " or ".join(sorted(engine.value for engine in one.engines))
+    places = {
+        Memory.CHIP: "SBUF or PSUM",
+        Memory.SBUF: "SBUF",
+        Memory.PRODUCT: "operands in SBUF, result in PSUM",
+        Memory.DMA: "HBM or SBUF",
+        Memory.ANY: "",
+    }[one.memory]
+    limits = "at most one operand in PSUM" if Trait.TWO_TILES in one.traits else ""
+    facts = "; ".join(filter(None, (engines, places, limits)))
+    meaning = f": {one.meaning}" if call.startswith("nisa.") else ""
+    return f"  [{facts}]{meaning}" if facts else meaning
+
+
+def _kind(operation: str) -> tuple[str, str, Trait]:
+    one = OPS[operation]
+    return one.space, one.memory.value, one.traits & KIND
+
+
+def _instructions_first(call: str) -> tuple[bool, str]:
+    return call.startswith("nl."), call
+
+
+def _short_row(spec: ChipSpec) -> int:
+    """Bytes of a row that take as long as its descriptor."""
+    return round(spec.dma_descriptor_us * spec.dma_wire_bytes_per_us)

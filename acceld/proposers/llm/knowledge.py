@@ -1,0 +1,39 @@
+"""Facts that stand in every prompt of a kernel's roles: the chip's figures, calls, and frequent mistakes with their cure."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from acceld.chips import API_CHIPS
+from acceld.model import KnowledgeLevel
+from acceld.nki import knowledge as nki
+from acceld.targets import ALL_DEVICES
+
+
+def knowledge_of(api: str, chip: str, source: str, mistakes: str, level: KnowledgeLevel) -> str:
+    """Return the facts as the level has them: none, those of the calls in ``source`` and their neighbours, or of all.
+
+    Without a source there is nothing to choose calls by, so all of them are shown.
+    """
+    if level == "none":
+        return ""
+    parts = ["The chip:", *_figures(api, chip)]
+    if api in API_CHIPS:
+        calls = nki.used_calls(source, api)
+        calls |= nki.neighbours(calls, api, chip)
+        if level == "full" or not calls:
+            calls = nki.every_call(api, chip)
+        parts += ["", "Calls with their arguments [engines; where tiles may lie]:", *nki.call_lines(calls, api)]
+        parts += nki.name_lines(api, chip)
+    return "\n".join([*parts, *(["", mistakes] if mistakes else [])])
+
+
+def _figures(api: str, chip: str) -> list[str]:
+    if api in API_CHIPS:
+        return nki.chip_lines(api, chip)
+    for device in ALL_DEVICES:
+        if device.figures and any(chip in target.chips.get(api, ()) for target in device.targets):
+            module, _, name = device.figures.partition(":")
+            lines: list[str] = getattr(import_module(module), name)(chip)
+            return lines
+    return []

@@ -1,0 +1,141 @@
+"""Tools that an executor may use inside one attempt, written as blocks of its answer, so that every protocol has them.
+
+``check`` runs on a data set that no gate uses, and none of the verdicts decides anything: what is answered in the end is
+judged like any other source. Results follow from the question alone, so that a run that goes on asks nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from acceld.config import ToolsConfig
+from acceld.errors import AcceldError
+from acceld.evaluate.interface import EvaluationRequest, Priority
+from acceld.llm.client import Usage
+from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.nki.frontend import reference
+from acceld.proposers.llm.presentation import failure_lines, profile_lines, standing
+
+MOST_BLOCKS: Final = 3
+RESULT_CHARS: Final = 6_000
+_BLOCK = re.compile(r"^```tool[ \t]+(\w+)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+
+TEXTS: Final = {
+    "look_up": "look_up: the name of one NKI call, such as nc_matmul. Its parameters in each API. Takes no time.",
+    "trace": "trace: a whole kernel file. If it is legal on the chip, else rule and line; its counters. About a second.",
+    "profile": "profile: a whole kernel file. Predicted latency, what bounds it, its hottest lines. About a second.",
+    "check": "check: a whole kernel file. If its results are right on one data set that decides nothing. Seconds.",
+}
+"""Each tool: what it takes, what it tells, what it costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One block of an answer."""
+
+    name: str
+    text: str
+
+
+@dataclass(slots=True)
+class Spent:
+    """What an attempt's tools have used; ``usd`` is None once a price was unknown."""
+
+    turns: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    usd: float | None = 0.0
+
+    def add(self, usage: Usage, usd: float | None, seconds: float) -> None:
+        """Count one call of the model and what its tools took."""
+        self.turns += 1
+        self.tokens += usage.input_tokens + usage.output_tokens
+        self.seconds += seconds
+        self.usd = None if self.usd is None or usd is None else self.usd + usd
+
+    def exceeds(self, caps: ToolsConfig) -> str:
+        """Return the cap that is used up; empty where none is."""
+        if self.turns >= caps.turns:
+            return f"{caps.turns} turns"
+        if self.tokens >= caps.tokens:
+            return f"{caps.tokens} tokens"
+        if self.seconds >= caps.seconds:
+            return f"{caps.seconds:g} seconds"
+        if caps.usd is not None and (self.usd is None or self.usd >= caps.usd):
+            return f"{caps.usd:g} USD"
+        return ""
+
+
+def tool_calls(answer: str) -> list[ToolCall]:
+    """Return the tool blocks of an answer."""
+    return [ToolCall(name, text) for name, text in _BLOCK.findall(answer)][:MOST_BLOCKS]
+
+
+def without_tools(answer: str) -> str:
+    """Return an answer without its tool blocks."""
+    return _BLOCK.sub("", answer)
+
+
+class Workbench:
+    """Carries the tools out for one run. ``evaluate`` is the daemon's evaluator."""
+
+    def __init__(
+        self,
+        evaluate: Callable[[EvaluationRequest], Awaitable[Evaluation]],
+        *,
+        workload: str,
+        folder: str,
+        chip: str,
+        run: int,
+    ) -> None:
+        self._evaluate = evaluate
+        self._request = EvaluationRequest(
+            Kernel("", ""),
+            workload,
+            chip,
+            run=run,
+            workload_folder=folder,
+            priority=Priority.SEARCH,
+            practice=True,
+        )
+
+    async def use(self, call: ToolCall, parent: Kernel) -> str:
+        """Return a tool's answer for the model; what is wrong with the call is an answer too."""
+        if call.name not in TEXTS:
+            return f"there is no tool {call.name}; there are {', '.join(TEXTS)}"
+        if call.name == "look_up":
+            return await asyncio.to_thread(_looked_up, call.text.strip())
+        if not call.text.strip():
+            return f"{call.name} takes a whole kernel file"
+        gate = Gate.SEARCH if call.name == "check" else Gate.TIMING
+        kernel = replace(parent, text=call.text, trusted=False)
+        try:
+            found = await self._evaluate(replace(self._request, kernel=kernel, gate=gate))
+        except AcceldError as error:
+            return f"{call.name} does not work now: {error.message}"
+        return _told(call.name, found, call.text)[:RESULT_CHARS]
+
+
+def _told(name: str, found: Evaluation, text: str) -> str:
+    if found.failure is not None:
+        return f"{found.status}\n{failure_lines(found, text)}"
+    if name == "check":
+        correctness = found.correctness
+        exact = f", relative L2 error {correctness.rel_l2:.2g}" if correctness is not None else ""
+        return f"right on one data set{exact}" if found.status is Status.PASSED else str(found.status)
+    profile = found.profile
+    if name == "trace":
+        counters = sorted(profile.counters.items()) if profile is not None else []
+        return "\n".join(["legal", *(f"{counter}: {value:g}" for counter, value in counters if value)])
+    return f"{standing(found)}\n{profile_lines(profile, None, text)}"
+
+
+def _looked_up(name: str) -> str:
+    found = reference.look_up(name)
+    if not found:
+        return f"no NKI API documents {name[:80]!r}; near: {', '.join(reference.near(name[:80])) or 'none'}"
+    return "\n\n".join(f"{one.module}.{one.name}{one.signature}: {one.state}\n{one.text}".rstrip() for one in found)

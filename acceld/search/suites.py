@@ -1,0 +1,170 @@
+"""Suites: many kernels optimized under one budget, which goes where the expected gain is greatest. Pure, but for reading files.
+
+A suite is searched in slices, each a run of one kernel that goes on from its best so far. Every kernel gets a first slice;
+after that the next one goes to the kernel that gained most a second in its last, until nothing gains any more.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.errors import UsageError
+from acceld.workloads import Workload
+
+LEAST_GAIN = 1.005
+"""A slice that gains less has found nothing."""
+_RESAMPLED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kernel of a suite."""
+
+    workload: str
+    """A name or a folder."""
+    root: Path | None = None
+    """The kernel to start from; None: the workload's baseline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Kernels that are optimized together."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+
+def read_suite(path: Path) -> Suite:
+    """Read a suite: ``name`` and a ``[[kernel]]`` with ``workload`` and perhaps ``root`` for each. UsageError where it is none.
+
+    Folders and roots are relative to the file.
+    """
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} is no suite: {error}") from error
+    listed = raw.get("kernel")
+    if not isinstance(listed, list) or not listed or set(raw) - {"name", "kernel"}:
+        raise UsageError(f"{path} is no suite", hint="It has a name and a [[kernel]] with a workload for each kernel.")
+    entries = []
+    for number, one in enumerate(listed, 1):
+        if not isinstance(one, dict) or not isinstance(one.get("workload"), str) or set(one) - {"workload", "root"}:
+            raise UsageError(f"{path}: kernel {number} needs a workload, and may have a root")
+        folder = path.parent / one["workload"]
+        known = str(folder) if (folder / "workload.toml").is_file() else one["workload"]
+        entries.append(Entry(known, path.parent / one["root"] if "root" in one else None))
+    return Suite(str(raw.get("name", path.stem)), tuple(entries))
+
+
+def family(name: str, workloads: Mapping[str, Workload]) -> Suite:
+    """Return the suite of all workloads of a family. UsageError where there is none."""
+    members = sorted(one.name for one in workloads.values() if one.family == name)
+    if not members:
+        known = ", ".join(sorted({one.family for one in workloads.values()}))
+        raise UsageError(f"there is no suite {name!r}", hint=f"a .toml file, or a family of workloads: {known}")
+    return Suite(name, tuple(Entry(member) for member in members))
+
+
+def kernels_in(folder: Path, names: Sequence[str]) -> dict[str, Path]:
+    """Return the kernel file of each workload: the longest name that a file's name is or begins with, before ``_``."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.py")):
+        fitting = [name for name in names if path.stem == name or path.stem.startswith(f"{name}_")]
+        if fitting:
+            found.setdefault(max(fitting, key=len), path)
+    if not found:
+        raise UsageError(f"{folder} has no kernel for any workload of the suite", hint="files are named WORKLOAD.py")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One run of an entry."""
+
+    run: int
+    elapsed_s: float
+    before_us: float
+    after_us: float
+
+    @property
+    def gain(self) -> float:
+        """How many times faster it made the kernel."""
+        return self.before_us / self.after_us
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of an entry. Percents are of the paper's peak."""
+
+    workload: str
+    before_us: float | None
+    after_us: float | None
+    percent_before: float | None
+    percent_after: float | None
+    elapsed_s: float
+    runs: tuple[int, ...]
+    competitor_us: float | None = None
+    """Somebody else's kernel, judged by the same gate."""
+    note: str = ""
+
+    @property
+    def speedup(self) -> float | None:
+        """Of the best kernel over the first."""
+        return None if self.before_us is None or self.after_us is None else self.before_us / self.after_us
+
+
+def next_entry(done: Mapping[str, Sequence[Slice]], open_entries: Sequence[str]) -> str | None:
+    """Return the entry that the next slice goes to; None where no slice is worth it.
+
+    One without a slice comes first, in order; then the one whose last slice gained most a second.
+    """
+    for name in open_entries:
+        if not done.get(name):
+            return name
+    rates = {
+        name: math.log(last.gain) / max(last.elapsed_s, 1.0)
+        for name in open_entries
+        if (last := done[name][-1]).gain >= LEAST_GAIN
+    }
+    return max(rates, key=lambda name: rates[name]) if rates else None
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A geometric mean with a 95 % interval over the kernels of the suite."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+def geometric_mean(values: Sequence[float]) -> Mean | None:
+    """Return the mean; the interval is that of the mean of kernels drawn with replacement. None of nothing."""
+    if not values:
+        return None
+    logs = [math.log(value) for value in values]
+    rng = random.Random(0)
+    means = sorted(sum(rng.choices(logs, k=len(logs))) / len(logs) for _ in range(_RESAMPLED))
+    low, high = means[_RESAMPLED // 40], means[-_RESAMPLED // 40]
+    return Mean(math.exp(sum(logs) / len(logs)), math.exp(low), math.exp(high), len(logs))
+
+
+def figures_of(name: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return a suite's figures as JSON-able data; :func:`compared` reads them."""
+    mean = geometric_mean([row.speedup for row in rows if row.speedup is not None])
+    listed = [asdict(row) | {"speedup": row.speedup} for row in rows]
+    return {"suite": name, "rows": listed, "geometric_mean": None if mean is None else asdict(mean)}
+
+
+def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """Return workload and best latencies of two suites' figures, where both have one."""
+    theirs = {row["workload"]: row["after_us"] for row in other["rows"]}
+    both = [(row["workload"], row["after_us"], theirs.get(row["workload"])) for row in one["rows"]]
+    return [(name, here, there) for name, here, there in both if here and there]

@@ -1,0 +1,51 @@
+"""Doctor says which chip, SDK, API and workload go together; what the documentation begins with can run."""
+
+from __future__ import annotations
+
+import pytest
+
+from acceld.devices.neuron.tools.compatibility import check, has_block_dimensions, runs, sdk_of
+from acceld.workloads import find_workloads, workload
+
+BLOCKS = {"bmm_softmax", "gqa_full", "lora", "swiglu"}
+"""Workloads whose legacy baseline keeps more than SBUF holds in block dimensions, and so needs an older SDK."""
+
+
+@pytest.mark.parametrize(
+    ("version", "sdk"),
+    [("2.27.5334.0", 32), ("2.28.7631.0", 33), ("2.21.0+standin", 26), ("1.0.post1", None), ("", None)],
+)
+def test_a_compilers_version_names_its_sdk(version: str, sdk: int | None) -> None:
+    assert sdk_of(version) == sdk
+
+
+@pytest.mark.parametrize(
+    ("api", "chip", "sdk", "reason"),
+    [
+        ("nki_legacy", "trn1", 26, ""),
+        ("nki_legacy", "trn1", 30, "2.20 to 2.29; this is 2.30"),
+        ("nki_legacy", "trn2", 20, "2.21 to 2.29; this is 2.20"),
+        ("nki_legacy", "trn3", 26, "for trn1 and trn2, not trn3"),
+        ("nki", "trn1", 32, "trn2 and trn3, not trn1"),
+        ("nki", "trn2", 28, "2.29 or newer; this is 2.28"),
+        ("nki", "trn3", 29, ""),
+    ],
+)
+def test_what_does_not_go_together_says_why(api: str, chip: str, sdk: int, reason: str) -> None:
+    found = runs(api, chip, sdk)
+    assert reason in found.reason and bool(found.reason) is bool(reason)
+
+
+def test_the_workload_of_the_documents_first_command_runs_with_every_sdk_that_compiles_its_api() -> None:
+    known = [workload(name, ()) for name in find_workloads(())]
+    for version in ("2.16.345", "2.21.18209", "2.22.12471", "2.24.5133"):
+        able, *_ = check("nki_legacy", "trn2", version, known)
+        assert able.state == "ok" and "silu" in able.text.split(": ")[1].split(", ")
+    later = list(check("nki_legacy", "trn1", "2.22.12471", known))
+    assert set(later[1].text.split(": ")[-1].split(", ")) == BLOCKS
+    assert len(list(check("nki_legacy", "trn1", "2.21.18209", known))) == 1
+
+
+def test_block_dimensions_are_those_before_the_partitions() -> None:
+    assert has_block_dimensions("x = nl.ndarray((4, nl.par_dim(128), 512), dtype=nl.float32)")
+    assert not has_block_dimensions("x = nl.ndarray((nl.par_dim(128), 4, 512), dtype=nl.float32)")

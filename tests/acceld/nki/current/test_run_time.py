@@ -1,0 +1,194 @@
+"""Loops on registers, and forms of the language that the compiler reads otherwise than Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from acceld.nki.errors import KernelFailure, LegalityError
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.codec import decode, encode
+from acceld.nki.ir.program import Loop, LoopKind, Program
+from acceld.nki.timing.timeline import timeline
+from acceld.nki.verify.verifier import verify
+from tests.acceld.nki.current.test_current import PRELUDE
+
+COUNTDOWN = """
+@nki.jit
+def kernel(n, x):
+    left = nl.load(n)
+    one = nl.full((1, 1), 1, dtype=nl.int32)
+    total = nl.zeros((1, 8), dtype=nl.float32)
+    step = nl.load(x)
+    again = nisa.register_alloc()
+    nisa.register_load(again, left)
+    def body(register):
+        nisa.tensor_tensor(dst=total, data1=total, data2=step, op=nl.add)
+        nisa.tensor_tensor(dst=left, data1=left, data2=one, op=nl.subtract)
+        following = nisa.register_alloc()
+        nisa.register_load(following, left)
+        return following
+    {loop}
+    out = nl.ndarray((1, 8), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, total)
+    return out
+"""
+FUNCTION = "nl.while_loop(again, body)"
+STATEMENT = """while again:
+        nisa.tensor_tensor(dst=total, data1=total, data2=step, op=nl.add)
+        nisa.tensor_tensor(dst=left, data1=left, data2=one, op=nl.subtract)
+        nisa.register_load(again, left)"""
+
+
+def countdown(loop: str) -> Program:
+    specs = [TensorSpec((1, 1), "int32"), TensorSpec((1, 8), "float32")]
+    program = trace(PRELUDE + COUNTDOWN.format(loop=loop), specs, api="nki", chip="trn2")
+    assert decode(encode(program)) == program and verify(program) == ()
+    return program
+
+
+@pytest.mark.parametrize("loop", [FUNCTION, STATEMENT])
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_a_loop_runs_as_long_as_its_register_is_not_zero(loop: str, trips: int) -> None:
+    program = countdown(loop)
+    assert [one.kind for one in program.loops.values()] == [LoopKind.WHILE]
+    (out,) = execute(program, [np.array([[trips]], np.int32), np.full((1, 8), 1.5, np.float32)])
+    np.testing.assert_array_equal(out, np.full((1, 8), 1.5 * trips, np.float32))
+
+
+def test_the_latency_of_a_while_loop_says_that_it_is_of_one_trip() -> None:
+    assert any("known at run time only" in warning for warning in timeline(countdown(FUNCTION)).warnings)
+
+
+def test_a_while_loop_that_does_not_end_is_a_failure_of_the_kernel() -> None:
+    program = countdown(FUNCTION)
+    body = tuple(replace(node, trips=7) if isinstance(node, Loop) else node for node in program.body)
+    with pytest.raises(KernelFailure, match="more than 7 times"):
+        execute(replace(program, body=body), [np.array([[-1]], np.int32), np.zeros((1, 8), np.float32)])
+
+
+def test_a_while_statement_on_python_values_is_a_loop_of_python() -> None:
+    body = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, left = nl.load(x), 3
+    while left:
+        nisa.tensor_scalar(dst=tile, data=tile, op0=nl.add, operand0=1.0)
+        left -= 1
+    nl.store(out, tile)
+    return out
+"""
+    program = trace(PRELUDE + body, [TensorSpec((128, 8), "float32")], api="nki", chip="trn2")
+    (out,) = execute(program, [np.zeros((128, 8), np.float32)])
+    np.testing.assert_array_equal(out, np.full((128, 8), 3, np.float32))
+
+
+def elementwise(statements: str, dtype: str = "float32", chip: str = "trn2") -> Program:
+    body = "\n    ".join(
+        ["tile = nl.load(x)", "made = nl.ndarray(x.shape, dtype=x.dtype)", *statements.split("\n"),
+         "out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)", "nl.store(out, made)", "return out"]
+    )  # fmt: skip
+    source = f"{PRELUDE}\n@nki.jit\ndef kernel(x):\n    {body}\n"
+    return trace(source, [TensorSpec((128, 8), dtype)], api="nki", chip=chip)
+
+
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        ("if tile is made:\n    pass", "'is' between two tensors"),
+        ("if tile is not made:\n    pass", "'is' between two tensors"),
+        ("count = nl.ndarray((128, 8), dtype=nl.int32)\nnisa.memset(count, 2.0)", "must be of the type of dst"),
+        ("nl.ndarray((4, nl.par_dim(128), 8), dtype=nl.float32)", "other than the first"),
+        ("nl.while_loop(1, None)", "runs on a register"),
+        ("nisa.tensor_scalar(dst=made, data=tile, op0=nl.square)", "needs NeuronCore-v4"),
+    ],
+)
+def test_what_the_documentation_calls_an_error_is_one(statements: str, words: str) -> None:
+    with pytest.raises(LegalityError, match=words):
+        for finding in verify(elementwise(statements)):
+            raise LegalityError(finding.message, rule=finding.rule)
+
+
+def test_a_name_is_compared_with_none_and_a_number_fills_floats() -> None:
+    program = elementwise("if tile is not None and x is not None:\n    nisa.memset(made, 2)")
+    assert verify(program) == ()
+
+
+@pytest.mark.parametrize(("op", "expected"), [("square", np.square), ("relu", lambda x: np.maximum(x, 0))])
+def test_the_vector_engine_of_trn3_squares_and_clips(op: str, expected: np.ufunc) -> None:
+    program = elementwise(f"nisa.tensor_scalar(dst=made, data=tile, op0=nl.{op})", chip="trn3")
+    x = np.random.default_rng(0).standard_normal((128, 8)).astype(np.float32)
+    assert verify(program) == ()
+    np.testing.assert_array_equal(execute(program, [x])[0], expected(x))
+
+
+def test_a_pattern_of_uneven_steps_is_moved_into_rows() -> None:
+    body = """
+@nki.jit
+def kernel(x):
+    tile = nl.ndarray((nl.par_dim(64), 6), dtype=x.dtype)
+    nisa.dma_copy(dst=tile, src=x.ap(pattern=[[65, 64], [7, 3], [2, 2]]))
+    out = nl.ndarray((64, 6), dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+"""
+    x = np.arange(128 * 64, dtype=np.float32).reshape(128, 64)
+    program = trace(PRELUDE + body, [TensorSpec((128, 64), "float32")], api="nki", chip="trn2")
+    assert verify(program) == ()
+    steps = 65 * np.arange(64)[:, None, None] + 7 * np.arange(3)[:, None] + 2 * np.arange(2)
+    np.testing.assert_array_equal(execute(program, [x])[0], x.reshape(-1)[steps].reshape(64, 6))
+
+
+def test_a_register_is_loaded_from_a_tile_of_one_dimension() -> None:
+    program = elementwise(
+        "one = nl.ndarray((1,), dtype=nl.int32)\nnisa.memset(one, 3)\nheld = nisa.register_alloc()\n"
+        "nisa.register_load(held, one)\nnl.fori_loop(0, held, lambda i: nisa.memset(made, 1.0))"
+    )
+    assert [loop.kind for loop in program.loops.values()] == [LoopKind.DYNAMIC]
+
+
+def test_a_wide_transpose_named_for_the_vector_engine_is_a_warning_and_timed_on_the_tensor_engine() -> None:
+    body = """
+@nki.jit
+def kernel(x):
+    made = nl.ndarray((128, 128), dtype=x.dtype)
+    nisa.nc_transpose(dst=made, data=nl.load(x), engine=nisa.vector_engine)
+    out = nl.ndarray((128, 128), dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, made)
+    return out
+"""
+    program = trace(PRELUDE + body, [TensorSpec((128, 128), "float32")], api="nki", chip="trn2")
+    assert verify(program) == ()
+    assert ["documented for 32 x 32" in notice.text for notice in program.notices] == [True]
+    assert timeline(program).engines["tensor"] > 0
+    x = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
+    np.testing.assert_array_equal(execute(program, [x])[0], x.T)
+
+
+def test_a_call_that_nki_has_and_the_simulator_lacks_is_not_taken_for_another() -> None:
+    with pytest.raises(KernelFailure, match="NKI has it"):
+        elementwise("nisa.rand_get_state(dst=made)")
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_what_is_folded_does_not_depend_on_where_the_elements_are_dropped(width: int) -> None:
+    """A destination with a step of 0 keeps one element a partition; the sum is of all of them."""
+    body = f"""
+@nki.jit
+def kernel(x):
+    dropped = nl.ndarray((128, {width}), dtype=nl.float32)
+    total = nl.ndarray((128, 1), dtype=nl.float32)
+    nisa.activation_reduce(
+        dst=dropped.ap(pattern=[[{width}, 128], [0, 64]]), op=nl.square, data=nl.load(x), reduce_op=nl.add,
+        reduce_res=total)
+    out = nl.ndarray((128, 1), dtype=nl.float32, buffer=nl.shared_hbm)
+    nl.store(out, total)
+    return out
+"""
+    x = np.random.default_rng(0).standard_normal((128, 64)).astype(np.float32)
+    program = trace(PRELUDE + body, [TensorSpec((128, 64), "float32")], api="nki", chip="trn2")
+    np.testing.assert_allclose(execute(program, [x])[0], np.square(x).sum(1, keepdims=True), rtol=1e-5)

@@ -1,0 +1,172 @@
+"""Facts in prompts are those of the simulator, and what is called wrong there is wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from acceld.chips import API_CHIPS
+from acceld.devices.cpu.policy import refused_c
+from acceld.devices.cpu.signature import prototype
+from acceld.devices.cuda.blank_torch import BlankTorch, tensor_of
+from acceld.devices.cuda.policy import refused_triton
+from acceld.evaluate.hosted.driver import BuildRefused
+from acceld.nki import knowledge
+from acceld.nki.errors import KernelFailure
+from acceld.nki.frontend.tracing import trace
+from acceld.nki.frontend.tracing_types import TensorSpec
+from acceld.nki.ir.operations import OPS
+from acceld.nki.ir.program import Program
+from acceld.nki.verify.verifier import verify
+from acceld.proposers.llm.knowledge import knowledge_of
+from acceld.proposers.llm.prompts import APIS, PromptLibrary
+from acceld.resources import prompts_folder
+from acceld.workloads import workload
+
+HEADS = {
+    "nki_legacy": "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\nimport neuronxcc.nki.isa as nisa\n\n",
+    "nki": "import nki\nimport nki.language as nl\nimport nki.isa as nisa\n\n",
+}
+PAIR = re.compile(r"Wrong \((\w+)\):\n```\w+\n(.*?)```\nRight:\n```\w+\n(.*?)```", re.DOTALL)
+
+
+def pairs(*apis: str) -> Iterator[tuple[str, str, str, str]]:
+    library = PromptLibrary([prompts_folder()])
+    for api in apis:
+        found = PAIR.findall(library.mistakes(api))
+        assert len(found) == 4 and library.mistakes(api).count("Wrong") == 4
+        yield from ((api, *one) for one in found)
+
+
+def traced(api: str, body: str) -> Program:
+    return trace(HEADS[api] + body, [TensorSpec((128, 2048), "float32")], api=api, chip=API_CHIPS[api][0])
+
+
+@pytest.mark.parametrize(("api", "rule", "wrong", "right"), pairs("nki_legacy", "nki"))
+def test_each_mistake_in_nki_is_refused_by_its_rule_and_its_cure_passes(
+    api: str, rule: str, wrong: str, right: str
+) -> None:
+    try:
+        refused = {finding.rule for finding in verify(traced(api, wrong))}
+    except KernelFailure as failure:
+        refused = {failure.rule}
+    assert rule in refused
+    assert not verify(traced(api, right))
+
+
+@pytest.mark.parametrize(("api", "kind", "wrong", "right"), pairs("c"))
+def test_each_mistake_in_c_fails_as_it_says_and_its_cure_computes(
+    tmp_path: Path, api: str, kind: str, wrong: str, right: str
+) -> None:
+    assert outcome(tmp_path, wrong) == kind
+    assert outcome(tmp_path, right) == "passed"
+
+
+def outcome(folder: Path, text: str) -> str:
+    """What becomes of a kernel that is to double 1003 numbers."""
+    if refused_c(text) is not None:
+        return "rejected"
+    vector = {"name": "x", "shape": [1003], "dtype": "float32"}
+    declared = prototype([vector], [{**vector, "name": "y"}], "kernel")
+    (folder / "prototype.h").write_text(f"#include <stdint.h>\n{declared}\n")
+    (folder / "kernel.c").write_text(text)
+    made = folder / f"kernel{len(list(folder.glob('*.so')))}.so"
+    command = ["gcc", "-O3", "-shared", "-fPIC", "-include", "prototype.h", "kernel.c", "-o", str(made)]
+    if subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode:
+        return "compile_error"
+    x, y = np.arange(1003, dtype=np.float32), np.full(1003, 7.0, np.float32)
+    ctypes.CDLL(str(made)).kernel(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data))
+    return "passed" if np.array_equal(y, 2 * x) else "incorrect_numerical"
+
+
+@pytest.mark.parametrize(("api", "rule", "wrong", "right"), pairs("triton"))
+def test_each_mistake_in_triton_is_refused_by_its_rule_and_its_cure_is_not(
+    api: str, rule: str, wrong: str, right: str
+) -> None:
+    found = refused_triton(wrong)
+    assert (found.rule if found else host_rule(wrong)) == rule
+    assert refused_triton(right) is None and host_rule(right) == ""
+
+
+def host_rule(text: str) -> str:
+    """What the stand-in for torch refuses of the host code; empty where it launches."""
+
+    class Launched:
+        def __getitem__(self, grid: tuple[int, ...]) -> Launched:
+            return self
+
+        def __call__(self, *arguments: object, **constants: object) -> None: ...
+
+    class Triton:
+        cdiv = staticmethod(lambda n, of: -(-n // of))
+
+    if "def run" not in text:
+        return ""
+    names: dict[str, object] = {"torch": BlankTorch(132, 90), "triton": Triton, "double": Launched()}
+    exec(text, names)  # noqa: S102  # a block of our own documentation
+    try:
+        names["run"](tensor_of(0, (4096,), "float32"))  # type: ignore[operator]
+    except BuildRefused as refusal:
+        return refusal.rule
+    return ""
+
+
+ARGUMENTS = {
+    "activation": "tile", "reciprocal": "tile", "tensor_scalar": "tile", "tensor_tensor": "tile, tile",
+    "tensor_reduce": "tile, axis=1", "copy": "tile", "select": "tile, tile, tile", "transpose": "tile[0:128, 0:32]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", API_CHIPS)
+def test_a_function_of_the_language_becomes_the_operation_and_runs_on_an_engine_that_prompts_name(api: str) -> None:
+    load = "tile = nl.load(x[0:128, 0:64])"
+    if api == "nki":
+        load = "tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)\n    nisa.dma_copy(dst=tile, src=x[0:128, 0:64])"
+    tried = 0
+    for call in sorted(knowledge.every_call(api, API_CHIPS[api][0])):
+        module, _, name = call.partition(".")
+        operation = knowledge.operation_of(call)
+        if module != "nl" or operation not in ARGUMENTS or name.startswith(("bitwise", "invert", "left", "right")):
+            continue
+        body = f"@nki.jit\ndef kernel(x):\n    {load}\n    {call}({ARGUMENTS[operation]})\n    return x\n"
+        made = [one for one, _ in traced(api, body).walk() if one.op not in ("dma_copy", "memset")]
+        emitted = {one.op for one in made}
+        assert operation in emitted, call
+        named = OPS[operation].engines
+        assert all(one.engine in named or one.engine.value == "unknown" for one in made if one.op == operation), call
+        tried += 1
+    assert tried > 50
+
+
+@pytest.mark.parametrize("api", API_CHIPS)
+def test_every_documented_call_that_is_traced_is_listed_with_its_arguments(api: str) -> None:
+    chip = API_CHIPS[api][0]
+    lines = knowledge.call_lines(knowledge.every_call(api, chip), api)
+    assert len(lines) > 120 and not any(" at 0x" in line or "<" in line for line in lines if "rmw" not in line)
+    named = [line for line in lines if line.startswith("nisa.")]
+    assert sum("[" in line for line in named) >= len(named) - 12
+
+
+def test_a_prompt_shows_the_calls_of_the_kernel_and_those_that_could_stand_for_them() -> None:
+    text = workload("silu").baselines["nki_legacy"].read_text()
+    used = knowledge.used_calls(text, "nki_legacy")
+    assert {"nl.load", "nisa.activation"} <= used and "nisa.max8" not in used
+    near = knowledge.neighbours(used, "nki_legacy", "trn1")
+    assert {"nisa.scalar_tensor_tensor", "nisa.activation_reduce"} <= near and "nisa.nc_matmul" not in near
+    assert knowledge.used_calls("from nki.isa import dma_copy as move\nmove(1)\n", "nki") == {"nisa.dma_copy"}
+    assert knowledge.used_calls("def (", "nki") == frozenset()
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_levels_of_facts_are_none_some_and_all(api: str) -> None:
+    chip = {"triton": "h100", "c": "host", "numpy": "host"}.get(api) or API_CHIPS[api][0]
+    source = HEADS.get(api, "") + "y = nl.exp(x)\n"
+    none, some, every = (knowledge_of(api, chip, source, "MISTAKES", level) for level in ("none", "calls", "full"))
+    assert none == "" and some.endswith("MISTAKES") and some.startswith("The chip:\n")
+    assert (len(some) < len(every)) == (api in API_CHIPS)

@@ -1,0 +1,137 @@
+"""Models that invent calls of NKI in a third of their answers win as often as those that do not, where a fixer is on.
+
+Only the model's words are made up; the simulator says what is wrong with an invented call, and the scripted fixer knows
+nothing but what its prompt tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from acceld.config import EvaluateConfig
+from acceld.daemon.build import problem_of
+from acceld.daemon.ledger import StoreLedger
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.llm.calls import Calls
+from acceld.llm.client import CompletionRequest, ScriptedClient
+from acceld.llm.pricing import FREE
+from acceld.llm.settings import ModelSettings
+from acceld.model import RunSpec, SearchParameters, Status
+from acceld.proposers.llm.prompts import PromptLibrary
+from acceld.proposers.llm.proposer import LLMProposer
+from acceld.proposers.llm.roles import RoleTable
+from acceld.resources import prompts_folder
+from acceld.search.budget import Budget
+from acceld.search.loop import Search, SearchParts
+from acceld.store.changes.runs import create_run
+from acceld.store.database import Store
+from acceld.store.reads.records import load_candidates
+from acceld.workloads import load_workload
+
+pytestmark = pytest.mark.timeout(900)
+
+FOLDER = Path(__file__).parents[2] / "adversarial" / "workloads" / "st_silu"
+KERNEL = (FOLDER / "kernel_legacy.py").read_text()
+BODY = KERNEL[KERNEL.index("        weight =") : KERNEL.index("        nl.store")]
+STORE = "value=nl.multiply(tile, inverse)"
+PLANS = 6
+
+FASTER = "        weight = nisa.activation(op=nl.sigmoid, data=tile)\n"
+"""One pass instead of three: what every plan comes to that is carried out rightly."""
+RIGHT = "nisa.activation(op=nl.sigmoid, data=tile)"
+INVENTED = (
+    "nisa.activate(op=nl.sigmoid, data=tile)",
+    "nisa.activation(op=nl.sigmoid, data=tile, accumulate=False)",
+    "nisa.activation(function=nl.sigmoid, data=tile)",
+    "nl.sigmoids(tile)",
+)
+
+
+def written(line: str, spare: int) -> str:
+    """The kernel with the new line; ``spare`` makes each plan's source its own."""
+    text = KERNEL.replace(BODY, line).replace(STORE, "value=nl.multiply(tile, weight)")
+    return text.replace('"""SiLU', f'"""Version {spare}. SiLU', 1)
+
+
+def repaired(request: CompletionRequest) -> str:
+    """The failing kernel as its failure says it must be: the nearest call that exists, without what it does not take."""
+    failing = request.user.split("failing kernel\n", 1)[1].split("\n>>>", 1)[0]
+    failing = re.split(r"\n[0-9a-f]{20}>>>", failing)[0]
+    told = request.user.split("rule: ", 1)[1]
+    if told.startswith("unknown_call"):
+        wrong = re.search(r"message: neuronxcc\.nki\.(?:isa|language)\.(\w+) does not exist", told)
+        near = re.search(r"The nearest: (\w+)\(", told)
+        assert wrong and near, told[:300]
+        return failing.replace(f".{wrong[1]}(", f".{near[1]}(")
+    assert told.startswith("signature"), told[:200]
+    unknown = re.search(r"has no option '(\w+)'", told)
+    assert unknown and "its arguments: op, data" in told, told[:300]
+    if unknown[1] == "function":
+        return failing.replace("function=", "op=")
+    return re.sub(rf", {unknown[1]}=\w+", "", failing)
+
+
+def answers(seed: int, share: int) -> ScriptedClient:
+    """A model that invents a call in one of ``share`` of its kernels; never where ``share`` is 0."""
+
+    def answer(request: CompletionRequest) -> str:
+        if request.role == "planner":
+            return f"Title: plan {request.tags['index']}\nClass: fusion\nInsights: none\n\nUse the sigmoid."
+        if request.role == "fixer":
+            return f"```python\n{repaired(request)}```"
+        plan = int(request.tags["plan"])
+        line = FASTER
+        if share and (plan + seed) % share == 0:
+            line = FASTER.replace(RIGHT, INVENTED[(plan // share) % len(INVENTED)])
+        return f"```python\n{written(line, plan)}```"
+
+    return ScriptedClient(answer)
+
+
+@pytest.fixture
+async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
+    found = Judge(EvaluateConfig(slots=1, memory_gib=4.0), tmp_path)
+    await found.start()
+    yield found
+    await found.stop(5.0)
+
+
+async def wins(store: Store, judge: Judge, seed: int, share: int) -> list[bool]:
+    """Whether each plan of one iteration led to a faster kernel."""
+    found = load_workload(FOLDER)
+    root = baseline_kernel(found, "nki_legacy")
+    parameters = SearchParameters(beam_width=1, plans=PLANS, attempts=1, iterations=1, fixer_steps=2, seed=seed)
+    spec = RunSpec("st_silu", workload_folder=str(FOLDER), search=parameters, proposer="llm", root=root)
+    run = await store.change(create_run, spec)
+    settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=FREE)
+    calls = Calls({"m": (settings, answers(seed, share))}, ledger=StoreLedger(store), purse=Budget())
+    proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=PLANS, fixer_steps=2)
+    await Search(run, SearchParts(store, judge, proposer, problem_of(found, "trn1", "nki_legacy"), root)).run()
+    made = await store.read(load_candidates, run.id)
+    baseline = made[0].evaluation
+    assert baseline is not None and baseline.latency_us is not None
+    fast = {
+        one.plan
+        for one in made
+        if one.evaluation is not None
+        and one.evaluation.status in (Status.PASSED, Status.UNTESTED)
+        and one.evaluation.latency_us is not None
+        and one.evaluation.latency_us < baseline.latency_us
+    }
+    plans = sorted({one.plan for one in made if one.plan is not None})
+    broken = {one.plan for one in made if one.evaluation and one.evaluation.status is Status.COMPILE_ERROR}
+    assert len(broken) == (PLANS // share if share else 0), "so many answers invented a call"
+    return [plan in fast for plan in plans]
+
+
+async def test_inventing_calls_in_a_third_of_the_answers_costs_no_win(store: Store, judge: Judge) -> None:
+    honest, inventing = [], []
+    for seed in range(4):
+        honest += await wins(store, judge, seed, 0)
+        inventing += await wins(store, judge, seed, 3)
+    assert inventing == honest == [True] * (4 * PLANS)

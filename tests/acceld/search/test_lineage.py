@@ -1,0 +1,54 @@
+"""What a planner is told of the past."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from acceld.model import Candidate, Correctness, Evaluation, Failure, Gate, Kernel, Plan, Profile, Source, Status
+from acceld.proposers.interface import Step
+from acceld.search.lineage import lineage, outcomes
+
+
+def candidate(number: int, parent: int | None, plan: int | None, latency_us: float | None) -> Candidate:
+    profile = None if latency_us is None else Profile(Source.SIMULATED, "trn1", "nki", latency_us, "test")
+    status = Status.COMPILE_ERROR if latency_us is None else Status.PASSED
+    failure = Failure("signature", "no such option") if latency_us is None else None
+    right = None if latency_us is None else Correctness(Gate.SEARCH, 0.0, 2e-5)
+    evaluation = Evaluation(status, "", correctness=right, profile=profile, failure=failure)
+    return Candidate(1, 1, Kernel("", "nki"), parent, plan=plan, evaluation=evaluation, id=number)
+
+
+def plan(number: int, parent: int) -> Plan:
+    return Plan(1, 1, parent, 0, f"text {number}", title=f"plan {number}", id=number)
+
+
+PLANS = {number: plan(number, parent) for number, parent in ((1, 1), (2, 2), (3, 2), (4, 2), (5, 2))}
+CANDIDATES = {
+    one.id: one
+    for one in (
+        candidate(1, None, None, 100.0),
+        candidate(2, 1, 1, 80.0),
+        candidate(3, 2, 2, 40.0),
+        candidate(4, 2, 2, 50.0),
+        candidate(5, 2, 3, None),
+        candidate(6, 2, 4, 160.0),
+    )
+}
+
+
+def test_what_came_of_each_plan_is_its_best_kernel_or_why_there_is_none() -> None:
+    assert outcomes(PLANS.values(), CANDIDATES) == {
+        1: "1.25 times as fast",
+        2: "2.00 times as fast",
+        3: "failed: compile_error (signature)",
+        4: "slower: 0.50 times as fast",
+        5: "no kernel came of it",
+    }
+
+
+def test_a_lineage_is_the_steps_from_the_baseline() -> None:
+    found = lineage(CANDIDATES[3], PLANS, CANDIDATES)
+    assert found == (Step("plan 1", "text 1", 1.25), Step("plan 2", "text 2", 2.0))
+    assert lineage(CANDIDATES[1], PLANS, CANDIDATES) == ()
+    unjudged = replace(CANDIDATES[3], evaluation=None)
+    assert lineage(unjudged, PLANS, CANDIDATES)[-1].speedup is None

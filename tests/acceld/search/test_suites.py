@@ -1,0 +1,86 @@
+"""Suites: what they hold, where the next slice goes, and what they come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acceld.errors import UsageError
+from acceld.search.suites import (
+    Entry,
+    Row,
+    Slice,
+    compared,
+    family,
+    figures_of,
+    geometric_mean,
+    kernels_in,
+    next_entry,
+    read_suite,
+)
+from acceld.workloads import find_workloads
+
+
+def took(gain: float, seconds: float) -> Slice:
+    return Slice(1, seconds, 100.0 * gain, 100.0)
+
+
+def test_a_suite_is_a_file_or_a_family_of_workloads(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "workload.toml").touch()
+    file = tmp_path / "all.toml"
+    file.write_text('[[kernel]]\nworkload = "silu"\nroot = "silu.py"\n[[kernel]]\nworkload = "mine"\n')
+    suite = read_suite(file)
+    assert suite.name == "all"
+    assert suite.entries == (Entry("silu", tmp_path / "silu.py"), Entry(str(tmp_path / "mine")))
+    assert len(family("nkibench", find_workloads()).entries) == 14
+    with pytest.raises(UsageError, match="no suite 'nkibenches'"):
+        family("nkibenches", find_workloads())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "kernel = 3", "[[kernel]]\nroot = 'a.py'", "[[kernel]]\nworkload = 'a'\nbeam = 1", "["]
+)
+def test_what_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"bad\.toml"):
+        read_suite(tmp_path / "bad.toml")
+
+
+def test_kernels_are_found_by_the_longest_name_they_begin_with(tmp_path: Path) -> None:
+    for name in ("matmul_M4_0.py", "matmul_add_rmsnorm_M4_0.py", "silu.py", "other.py"):
+        (tmp_path / name).touch()
+    found = kernels_in(tmp_path, ["matmul", "matmul_add_rmsnorm", "silu", "bmm"])
+    assert {name: path.name for name, path in found.items()} == {
+        "matmul": "matmul_M4_0.py", "matmul_add_rmsnorm": "matmul_add_rmsnorm_M4_0.py", "silu": "silu.py",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="no kernel"):
+        kernels_in(tmp_path, ["bmm"])
+
+
+def test_every_kernel_gets_a_slice_before_any_gets_a_second() -> None:
+    assert next_entry({"a": [took(3.0, 1)]}, ["a", "b", "c"]) == "b"
+
+
+def test_the_next_slice_goes_where_the_last_gained_most_a_second() -> None:
+    done = {"a": [took(2.0, 100)], "b": [took(1.2, 10)], "c": [took(3.0, 1), took(1.0, 1)]}
+    assert next_entry(done, ["a", "b", "c"]) == "b"
+    assert next_entry(done, ["a", "c"]) == "a"
+    assert next_entry(done, ["c"]) is None
+
+
+def test_a_mean_is_geometric_and_its_interval_is_of_kernels() -> None:
+    mean = geometric_mean([2.0, 8.0])
+    assert mean is not None and mean.value == pytest.approx(4.0) and mean.count == 2
+    assert 2.0 <= mean.low <= 4.0 <= mean.high <= 8.0
+    alone = geometric_mean([3.0])
+    assert alone is not None and [alone.low, alone.high] == pytest.approx([3.0, 3.0])
+    assert geometric_mean([]) is None
+
+
+def test_figures_of_two_suites_are_compared_where_both_have_them() -> None:
+    rows = [Row("a", 4.0, 2.0, None, None, 1.0, (1,)), Row("b", None, None, None, None, 0.0, ())]
+    one = figures_of("one", rows)
+    assert one["geometric_mean"]["value"] == pytest.approx(2.0) and one["rows"][1]["speedup"] is None
+    assert compared(one, figures_of("two", [Row("a", 4.0, 1.0, None, None, 1.0, ())])) == [("a", 2.0, 1.0)]
