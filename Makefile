@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 SECONDS_OF_FUZZING ?= 600
 
+.PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history corpus faults snapshots wheel clean
 .PHONY: run test test-all test-llm fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history corpus faults snapshots dist clean
 
 run: $(VENV)/.installed
@@ -17,6 +18,10 @@ test-all: $(VENV)/.installed-dev
 
 test-llm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m llm
+
+test-exports:
+	python3 -m venv .venv-exports && .venv-exports/bin/pip install -q -e '.[parquet]' datasets pytest pytest-asyncio pytest-timeout hypothesis
+	.venv-exports/bin/python -m pytest -q -p no:cacheprovider tests/acceld/report/test_libraries.py
 
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS_OF_FUZZING)

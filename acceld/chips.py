@@ -191,6 +191,30 @@ CHIPS: Mapping[str, ChipSpec] = MappingProxyType(
 )
 """Every chip the simulator knows."""
 
+_GUIDE = "documented: DMA bandwidth guide"
+_AS_TRN2 = "assumed: as on trn2, no figure is published"
+DMA_SOURCES: Mapping[str, Mapping[str, str]] = {
+    "trn1": {
+        "dma_practical_bytes_per_us": _GUIDE,
+        "dma_wire_bytes_per_us": "documented: architecture guide, 435 GB/s for 16 engines",
+        "dma_descriptor_us": "derived: Autocomp's first gemm moves rows of 256 and 1024 B in 80.1 ns, two starts of 16 and 1280 B at 27.2 B/ns",
+        "dma_long_row_bytes_per_us": _GUIDE + ", the practical rate",
+    },
+    "trn2": {
+        "dma_practical_bytes_per_us": _GUIDE,
+        "dma_wire_bytes_per_us": "fitted: rows of KDA's adamw that are multiples of 64 B and not of 512 B",
+        "dma_descriptor_us": "fitted: the same rows",
+        "dma_long_row_bytes_per_us": "derived: KDA's silu and adamw, 25.6 to 26.1 B/ns an engine while active",
+    },
+    "trn3": {
+        "dma_practical_bytes_per_us": _GUIDE,
+        "dma_wire_bytes_per_us": "documented: architecture guide, 614 GB/s for 16 engines",
+        "dma_descriptor_us": _AS_TRN2,
+        "dma_long_row_bytes_per_us": "assumed: trn2's share of the wire rate",
+    },
+}
+"""Where each DMA rate of each chip is from: documented, derived from published figures, fitted, or assumed."""
+
 
 def chip_spec(name: str) -> ChipSpec:
     """The chip called ``name``. UsageError for an unknown one."""

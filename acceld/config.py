@@ -105,6 +105,9 @@ class RoleConfig:
     models: tuple[str, ...] = _key((), "names from [models], each optionally with a weight: 'name*3'")
     max_output_tokens: int = _key(16_384, "longest answer")
     temperature: float | None = _key(None, "left to the provider where not set")
+    choice: Literal["weights", "gain"] = _key(
+        "weights", "which model is asked: drawn by its weight, or by what its answers gained for each dollar too"
+    )
     tools: bool = _key(
         False, "for the executor: look up, trace, profile and check inside an attempt, within [llm.tools]"
     )

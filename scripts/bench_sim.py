@@ -147,7 +147,11 @@ def sets(bench: Bench) -> dict[str, Table]:
     found, missing = prediction.predict_all(bench.measured, bench.results / "programs")
     for reason in missing:
         say(f"not timed: {reason}")
-    return {**prediction.set_tables(found), "intervals": prediction.interval_table(found)}
+    return {
+        **prediction.set_tables(found),
+        "intervals": prediction.interval_table(found),
+        "paired": prediction.paired_table(found),
+    }
 
 
 def ablations(bench: Bench) -> dict[str, Table]:

@@ -67,7 +67,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
 
 def _unpriced(spec: RunSpec, settings: Config) -> list[str]:
     """Models of the run whose price nobody knows."""
-    if not PROPOSERS[spec.proposer].uses_models:
+    if not PROPOSERS[spec.proposer].asks_models:
         return []
     book = PriceBook()
     found = {

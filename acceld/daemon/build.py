@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from weakref import WeakSet
@@ -25,9 +25,11 @@ from acceld.evaluate.simulated.evaluator import Judge
 from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
+from acceld.llm.client import Role
 from acceld.llm.model import connect, connect_batches
 from acceld.llm.settings import ModelSettings
 from acceld.model import PROPOSERS, Gate, Kernel, Run, RunSpec
+from acceld.nki.timing.calibration import chosen, read
 from acceld.nki.timing.parameters import PARAMS_VERSION
 from acceld.proposers.interface import Problem, Proposer
 from acceld.proposers.llm.prompts import PromptLibrary
@@ -35,6 +37,7 @@ from acceld.proposers.llm.roles import RoleTable
 from acceld.proposers.rules.tuner import Timed
 from acceld.resources import prompts_folder
 from acceld.search.budget import Budget, BudgetLevel
+from acceld.search.choice import shares, yields
 from acceld.search.control import RunControl
 from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
@@ -43,7 +46,7 @@ from acceld.store.changes.calls import spent_by_role
 from acceld.store.changes.runs import register_workload, write_event, write_notice
 from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
-from acceld.store.reads.records import past_steering, spent_usd
+from acceld.store.reads.records import load_candidates, load_plans, past_steering, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
@@ -153,7 +156,7 @@ class Builder:
         root = await asyncio.to_thread(_root, found, spec)
         problem = await asyncio.to_thread(problem_of, found, spec.chip, spec.api)
         parameters = spec.search
-        proposer = await asyncio.to_thread(self._proposer, spec, found)
+        proposer = await asyncio.to_thread(self._proposer, spec, found, run.id)
         self._equip(proposer, run)
         cap = parameters.budget_usd if parameters.budget_usd is not None else self._config.budget.run_usd
         for wish in await self._store.read(past_steering, run.id):
@@ -179,6 +182,9 @@ class Builder:
             )
         await self._store.change(register_workload, found.name, definition(found))
         context = f"{found.hash[:12]}.m{PARAMS_VERSION}"
+        calibration = chosen(read(self._home.path), spec.chip, spec.api) if spec.backend == SIMULATOR else None
+        if calibration is not None:
+            context += f".c{calibration.digest}"
         if spec.backend in DEVICE_OF and DEVICE_OF[spec.backend].host_timed:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
@@ -205,7 +211,7 @@ class Builder:
             return load_workload(Path(folder))
         return workload(name, self._config.paths.workloads)
 
-    def _proposer(self, spec: RunSpec, found: Workload) -> Proposer:
+    def _proposer(self, spec: RunSpec, found: Workload, run: int = 0) -> Proposer:
         name, parameters = spec.proposer, spec.search
         if parameters.strategy in TUNING and (name != "rules" or spec.backend != SIMULATOR):
             raise UsageError(
@@ -241,16 +247,18 @@ class Builder:
         from acceld.proposers.llm.proposer import LLMProposer
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
+        roles = RoleTable.from_config(self._config)
         prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid
         self._prompts.add(prompts)
         return LLMProposer(
             self._calls(),
-            RoleTable.from_config(self._config),
+            roles,
             prompts,
             plans=parameters.plans,
             fixer_steps=parameters.fixer_steps,
             planner=parameters.planner,
             knowledge=parameters.knowledge,
+            shares=self._shares(run, roles),
             accuracy=accuracy_asked,
         )
 
@@ -261,6 +269,21 @@ class Builder:
         )
         found = await self._router.evaluate(request)
         return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
+
+    def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
+        """How often each model of a role is to be drawn in an iteration of a run, from what earlier ones gave."""
+        known: dict[tuple[Role, int], dict[str, float]] = {}
+
+        async def shares_of(role: Role, iteration: int) -> Mapping[str, float]:
+            if (role, iteration) not in known:
+                calls = await self._store.read(priced_calls, run)
+                plans = await self._store.read(load_plans, run)
+                candidates = await self._store.read(load_candidates, run)
+                found = yields(calls, plans, candidates, role, iteration)
+                known[role, iteration] = shares(dict(roles.of(role).models), found)
+            return known[role, iteration]
+
+        return shares_of
 
     def _calls(self) -> Calls:
         """All configured models as one client. ConfigError where there is none."""

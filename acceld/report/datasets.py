@@ -7,13 +7,15 @@ one; a right but slower kernel costs a little, and a faster one earns the logari
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from acceld.model import Attempt, Candidate, Kernel, Plan, Run, Status
 from acceld.report.scrub import scrubbed
+from acceld.store.reads.records import AnsweredCall
 
 NO_CODE = -1.0
 REWARDS: Mapping[Status, float] = {
@@ -30,6 +32,8 @@ LEAST, MOST = -0.2, 2.0
 """Of what passes."""
 MARGIN = 0.1
 """Least difference of two rewards for one answer to be preferred to the other: 7 percent of latency."""
+NUMBERS = ("run", "candidate", "index")
+"""Fields that tell where a row comes from and not what it says."""
 TEST_SHARE = 10
 """One workload in this many is held back as the test split."""
 
@@ -44,6 +48,9 @@ class Material:
     attempts: Sequence[Attempt]
     reference: str
     """Text of the workload's numpy reference; empty where it is not known."""
+    calls: Sequence[AnsweredCall] = ()
+    insights: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    """By slow and fast candidate: wins less losses, of the times an insight was cited."""
 
     def by_id(self) -> dict[int, Candidate]:
         """Candidates by id."""
@@ -150,22 +157,97 @@ def trl_sft(material: Material) -> Iterator[dict[str, Any]]:
 
 
 def trl_dpo(material: Material) -> Iterator[dict[str, Any]]:
-    """A clearly faster answer preferred to a slower or failed sibling on the same parent, each used once."""
-    families: dict[int, list[tuple[Candidate, Plan | None, float]]] = {}
+    """A clearly faster answer preferred to a slower or failed one to the same prompt, each used once.
+
+    Answers to one plan share a prompt that shows it. Of what is left of a parent's, the prompt shows no plan, so that both
+    answers are answers to it.
+    """
     parents = material.by_id()
+    by_plan: dict[tuple[int, int], list[tuple[Candidate, float]]] = {}
     for parent, child, plan, value in edges(material):
-        families.setdefault(parent.id, []).append((child, plan, value))
-    for number, family in families.items():
-        family.sort(key=lambda entry: (-entry[2], entry[0].id))
-        half = len(family) // 2
-        for (better, plan, value), (worse, _, least) in zip(family[:half], reversed(family), strict=False):
-            if value <= 0 or value - least < MARGIN:
-                break
-            yield {
-                "prompt": prompt(material, parents[number], plan),
-                "chosen": answer(better),
-                "rejected": answer(worse),
-            }
+        by_plan.setdefault((parent.id, plan.id if plan else 0), []).append((child, value))
+    left: dict[int, list[tuple[Candidate, float]]] = {}
+    for (number, plan_id), family in by_plan.items():
+        for better, worse in _preferred(family):
+            yield _preference(material, parents[number], material.plans.get(plan_id), better, worse)
+            family = [entry for entry in family if entry[0] not in (better, worse)]
+        left.setdefault(number, []).extend(family)
+    for number, family in left.items():
+        for better, worse in _preferred(family):
+            yield _preference(material, parents[number], None, better, worse)
+
+
+def _preferred(family: Sequence[tuple[Candidate, float]]) -> list[tuple[Candidate, Candidate]]:
+    """The best with the worst, the second best with the second worst, while they clearly differ."""
+    ordered = sorted(family, key=lambda entry: (-entry[1], entry[0].id))
+    half = len(ordered) // 2
+    return [
+        (better, worse)
+        for (better, value), (worse, least) in zip(ordered[:half], reversed(ordered), strict=False)
+        if value > 0 and value - least >= MARGIN
+    ]
+
+
+def _preference(
+    material: Material, parent: Candidate, plan: Plan | None, better: Candidate, worse: Candidate
+) -> dict[str, Any]:
+    return {"prompt": prompt(material, parent, plan), "chosen": answer(better), "rejected": answer(worse)}
+
+
+def roles(material: Material) -> Iterator[dict[str, Any]]:
+    """Every answered call of every role as it was: system and user text, reasoning, answer, reward.
+
+    An executor's or fixer's answer is worth what its kernel is, a planner's what the best kernel of its plan is, a
+    summarizer's how much oftener its insight led to a win than to a loss. None where nothing is known.
+    """
+    of_attempt: dict[int, float] = {}
+    of_plan: dict[int, float] = {}
+    for _, child, plan, earned in edges(material):
+        if child.attempt is not None:
+            of_attempt[child.attempt] = earned
+        if plan is not None:
+            of_plan[plan.id] = max(earned, of_plan.get(plan.id, earned))
+    places = {(plan.iteration, plan.parent, plan.index): plan.id for plan in material.plans.values()}
+    versions: dict[tuple[int, int], list[Attempt]] = {}
+    for attempt in sorted(material.attempts, key=lambda one: one.id):
+        versions.setdefault((attempt.plan, attempt.index), []).append(attempt)
+    for call in material.calls:
+        tags = call.tags
+        value: float | None = None
+        if call.role == "planner":
+            place = (tags.get("iteration", 0), tags.get("parent", 0), tags.get("index", 0))
+            value = of_plan.get(places.get(place, 0))
+        elif call.role in ("executor", "fixer"):
+            made = versions.get((tags.get("plan", 0), tags.get("attempt", 0)), [])[tags.get("step", 0) :]
+            if made:
+                value = NO_CODE if made[0].text is None else of_attempt.get(made[0].id)
+        else:
+            value = material.insights.get((tags.get("slow", 0), tags.get("fast", 0)))
+        yield {
+            "run": material.run.id,
+            "workload": material.run.spec.workload,
+            "role": call.role,
+            "model": call.model,
+            "messages": [
+                *([{"role": "system", "content": scrubbed(call.system)}] if call.system else []),
+                {"role": "user", "content": scrubbed(call.user)},
+                {"role": "assistant", "content": scrubbed(call.answer)},
+            ],
+            "reasoning": scrubbed(call.reasoning),
+            "reward": None if value is None else round(value, 4),
+        }
+
+
+def distinct(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each row once: two that differ in nothing but their numbers are one."""
+    seen: set[str] = set()
+    for row in rows:
+        extra = {name: value for name, value in row.get("extra_info", {}).items() if name not in NUMBERS}
+        text = json.dumps({name: value for name, value in row.items() if name not in NUMBERS} | {"extra_info": extra})
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if digest not in seen:
+            seen.add(digest)
+            yield row
 
 
 def verl(material: Material) -> Iterator[dict[str, Any]]:
@@ -223,6 +305,7 @@ def _about(material: Material, candidate: Candidate) -> dict[str, Any]:
 
 
 ROWS = {
+    "roles": roles,
     "pairs": pairs,
     "numpy-nki": numpy_nki,
     "trl-sft": trl_sft,

@@ -135,17 +135,29 @@ def nkibench(materials: Iterable[Material]) -> tuple[dict[str, Any], dict[str, s
     return summary, files
 
 
-def card(name: str, counts: dict[str, int], materials: Sequence[Material]) -> str:
+TASKS = {"trl-dpo": "reinforcement-learning", "verl": "reinforcement-learning"}
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+
+def card(name: str, counts: dict[str, int], materials: Sequence[Material], *, parquet: bool = False) -> str:
     """The README of a data set: what it holds, how it was made, what to mind."""
     workloads = sorted({material.run.spec.workload for material in materials})
     profiles = (one.evaluation.profile for material in materials for one in material.candidates if one.evaluation)
     simulated = any(profile is not None and profile.source is Source.SIMULATED for profile in profiles)
     lines = [
         "---",
+        "license: other",
+        f"task_categories: [{TASKS.get(name, 'text-generation')}]",
+        f"size_categories: ['{next((size for most, size in SIZES if sum(counts.values()) < most), 'n>1M')}']",
+        "tags: [code, kernels]",
         "configs:",
         "- config_name: default",
         "  data_files:",
-        *(f"  - split: {part}\n    path: {part}.jsonl" for part in counts if counts[part]),
+        *(
+            f"  - split: {part}\n    path: {part}.{'parquet' if parquet else 'jsonl'}"
+            for part in counts
+            if counts[part]
+        ),
         "---",
         "",
         f"# Kernel rewrites ({name})",

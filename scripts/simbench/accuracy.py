@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Program
-from acceld.nki.timing.parameters import FITTED, LEGACY, TimelineParams
+from acceld.nki.timing.parameters import CURRENT, FITTED, LEGACY, LEGACY_LATER, TimelineParams
 from acceld.nki.timing.timeline import Timeline, timeline
 from acceld.roofline import roofline_us
 from acceld.workloads.discovery import workload
@@ -80,12 +81,18 @@ def leave_one_out(ratios: Sequence[float]) -> list[float]:
     return errors
 
 
-def spearman(a: Sequence[float], b: Sequence[float]) -> float:
-    """Rank correlation (no ties expected)."""
-    rank_a = {value: rank for rank, value in enumerate(sorted(a))}
-    rank_b = {value: rank for rank, value in enumerate(sorted(b))}
-    n = len(a)
-    return 1 - 6 * sum((rank_a[x] - rank_b[y]) ** 2 for x, y in zip(a, b, strict=True)) / (n * (n * n - 1))
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Spearman's, equal values at their mean rank; None where one side has a single value."""
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return None
+    return statistics.correlation(_ranks(a), _ranks(b))
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    places: dict[float, list[int]] = defaultdict(list)
+    for place, value in enumerate(sorted(values)):
+        places[value].append(place)
+    return [statistics.mean(places[value]) for value in values]
 
 
 def percent(part: float, digits: int = 1) -> float:
@@ -115,7 +122,7 @@ def _errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, 
     ratios = [p / m for p, m in zip(predicted, measured, strict=True)]
     errors = sorted(map(abs, leave_one_out(ratios)))
     return {
-        "Spearman": round(spearman(predicted, measured), 3),
+        "Spearman": round(rank_correlation(predicted, measured) or 0.0, 3),
         "in-sample MAPE %": percent(statistics.mean(abs(r - 1) for r in ratios)),
         "leave-one-out MAPE %": percent(statistics.mean(errors)),
         "median %": percent(statistics.median(errors)),
@@ -165,8 +172,12 @@ def ablation_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def fitted_table() -> Table:
-    """Every constant that was fitted, and on what."""
-    return [{"constant": k, "value": getattr(LEGACY, k), "fitted on": v} for k, v in FITTED.items()]
+    """Every constant that was fitted, its value in each record, and on what."""
+    records = {"legacy, trn1": LEGACY, "legacy, later chips": LEGACY_LATER, "current": CURRENT}
+    return [
+        {"constant": name, **{label: getattr(one, name) for label, one in records.items()}, "fitted on": source}
+        for name, source in FITTED.items()
+    ]
 
 
 FACTORS = (0.8, 1.2)

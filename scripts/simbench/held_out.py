@@ -13,7 +13,7 @@ from pathlib import Path
 
 from acceld.nki.frontend.tracing import Argument, TensorSpec, TraceOptions, trace
 from acceld.nki.timing.timeline import timeline
-from scripts.simbench.accuracy import percent, spearman
+from scripts.simbench.accuracy import percent, rank_correlation
 from scripts.simbench.tables import Table
 
 MAMBA = "src/nki_samples/tutorials/fused_mamba/mamba_nki_kernels.py"
@@ -153,7 +153,7 @@ def _summary(name: str, results: Sequence[tuple[Published, float]]) -> dict[str,
     return {
         "group": name,
         "kernels": len(results),
-        "Spearman": round(spearman(ours, theirs), 3) if len(results) > 2 else "-",
+        "Spearman": round(rank_correlation(ours, theirs) or 0.0, 3) if len(results) > 2 else "-",
         "MAPE %": percent(statistics.mean(errors)),
         "median %": percent(statistics.median(errors)),
         "worst %": percent(max(errors)),

@@ -31,6 +31,7 @@ TITLES: Mapping[str, str] = {
     "pairs of one chain at least 10 % apart; regret is the measured time of the kernel predicted fastest over the least one)",
     "sets_validation": "Measured kernels that only validate it",
     "intervals": "Intervals of a latency, by what binds",
+    "paired": "Pairs of one chain that are called faster by more than a paired band",
     "ablation_sets": "Development sets with one rule less, or one fitted constant a fifth lower or higher",
     "later": "Later chips (unvalidated)",
     "fitted": "Fitted constants",

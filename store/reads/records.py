@@ -121,6 +121,59 @@ def _kernels(connection: sqlite3.Connection, found: Sequence[Row]) -> list[Kerne
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A call of a model that was answered, as it was sent and answered."""
+
+    role: str
+    model: str
+    system: str
+    user: str
+    reasoning: str
+    answer: str
+    tags: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCall:
+    """A call of a model that ended, without its texts."""
+
+    role: str
+    model: str
+    cost_usd: float
+    """0 where it is not known."""
+    tags: Mapping[str, Any]
+
+
+def priced_calls(connection: sqlite3.Connection, run: int) -> list[PricedCall]:
+    """Return the ended calls of a run, in order."""
+    found = connection.execute(
+        "SELECT role, model, cost_usd, parameters FROM llm_calls WHERE run = ? AND outcome IS NOT NULL ORDER BY id",
+        (run,),
+    )
+    return [
+        PricedCall(row["role"], row["model"], row["cost_usd"] or 0.0, rows.load(row["parameters"]).get("tags", {}))
+        for row in found
+    ]
+
+
+def answered_calls(connection: sqlite3.Connection, run: int) -> list[AnsweredCall]:
+    """Return the answered calls of a run, in order."""
+    found = connection.execute(
+        "SELECT l.role, l.model, s.text AS system, u.text AS user, l.reasoning, l.answer, l.parameters FROM llm_calls l "
+        "JOIN texts s ON s.sha256 = l.system_sha256 JOIN texts u ON u.sha256 = l.user_sha256 "
+        "WHERE l.run = ? AND l.outcome = 'answered' ORDER BY l.id",
+        (run,),
+    )
+    return [
+        AnsweredCall(
+            row["role"], row["model"], row["system"], row["user"], row["reasoning"] or "", row["answer"] or "",
+            rows.load(row["parameters"]).get("tags", {}),
+        )
+        for row in found
+    ]  # fmt: skip
+
+
 def load_evaluations(
     connection: sqlite3.Connection, numbers: Iterable[int], details: bool = True
 ) -> dict[int, Evaluation]:

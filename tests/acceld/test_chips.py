@@ -1,10 +1,11 @@
 """Chip constants agree with each other and with documented peaks."""
 
 import dataclasses
+import re
 
 import pytest
 
-from acceld.chips import CHIPS, ChipSpec, chip_spec
+from acceld.chips import CHIPS, DMA_SOURCES, ChipSpec, chip_spec
 from acceld.errors import UsageError
 
 
@@ -38,3 +39,10 @@ def test_an_unknown_chip_is_named_with_the_nearest_one() -> None:
 def test_a_chip_can_not_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         CHIPS["trn1"].tensor_ghz = 3.0  # type: ignore[misc]
+
+
+def test_every_dma_rate_of_every_chip_says_where_it_is_from() -> None:
+    rates = {field.name for field in dataclasses.fields(ChipSpec) if field.name.startswith("dma_")} - {"dma_engines"}
+    for name in CHIPS:
+        assert set(DMA_SOURCES[name]) == rates
+        assert all(re.match("documented|derived|fitted|assumed", source) for source in DMA_SOURCES[name].values())

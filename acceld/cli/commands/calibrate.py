@@ -1,4 +1,5 @@
-"""``acceld calibrate``: how far the simulator is off on this machine, and which cores disturb each other's times."""
+"""``acceld calibrate``: how far the simulator is off on this machine, what it learns of that, and which cores disturb each
+other's times."""
 
 from __future__ import annotations
 
@@ -39,6 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interference", action="store_true", help="measure which cores must be still while one is timed"
     )
+    parser.add_argument("--fit", action="store_true", help="correct the simulator by what was measured here")
+    parser.add_argument(
+        "--from", dest="file", metavar="FILE.jsonl", type=Path, help="correct it by the measurements in a file"
+    )
+    parser.add_argument("--forget", action="store_true", help="use the published model again")
     disturbed = [backend for backend, device in DEVICE_OF.items() if device.interference]
     parser.add_argument(
         "--backend", choices=disturbed, default=disturbed[0] if disturbed else None, help="with --interference"
@@ -88,6 +94,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the model's error on this machine, or learn and write isolation groups."""
     if arguments.interference:
         return _interference(arguments)
+    if arguments.fit or arguments.file or arguments.forget:
+        from acceld.cli.calibration import learn
+
+        return learn(arguments)
     found = errors([row for row in pairs(find_home(arguments.home).database) if arguments.chip in (None, row["chip"])])
     if not found:
         raise DeviceError(

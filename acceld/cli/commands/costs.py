@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from acceld.cli.arguments import add_json, number_of
-from acceld.cli.connect import reading, records
+from acceld.cli.connect import history_file, reading, records
 from acceld.cli.output import print_json, print_pairs, print_table, say
 from acceld.errors import UsageError
 
@@ -47,20 +47,61 @@ def run(arguments: argparse.Namespace) -> int:
         [
             ("models", usd(found["cost_usd"], found["unpriced_calls"])),
             ("calls", f"{found['calls']}, {found['failed_calls']} failed, {found['unpriced_calls']} without a price"),
-            ("tokens", f"{found['input_tokens']} in ({found['cached_tokens']} cached), {found['output_tokens']} out"),
+            (
+                "tokens",
+                f"{found['input_tokens']} in ({found['cached_tokens']} cached, {cached_percent(found)}), {found['output_tokens']} out",
+            ),
             ("under way", usd(found["reserved_usd"])),
         ]
     )
+    if arguments.by == "model" and number is not None:
+        _print_gains(arguments.home, number)
     if lines:
         columns = [name for name in (*FIGURES, "tries", "repaired") if name in lines[0]]
+        shares = "cached_tokens" in columns
         rows = [
-            [str(line[arguments.by]), *(str(line[name] or 0) for name in columns), usd(line["cost_usd"])]
+            [
+                str(line[arguments.by]),
+                *(str(line[name] or 0) for name in columns),
+                *([cached_percent(line)] if shares else []),
+                usd(line["cost_usd"]),
+            ]
             for line in lines
         ]
-        headers = [arguments.by, *(name.replace("_", " ") for name in columns), "USD"]
+        headers = [
+            arguments.by,
+            *(name.replace("_", " ") for name in columns),
+            *(["hit rate"] if shares else []),
+            "USD",
+        ]
         print()
         print_table(rows, headers, right=frozenset(range(1, len(headers))))
     return 0
+
+
+def _print_gains(home: str | None, run: int) -> None:
+    """Print what each model's answers gained in each role, and how often a role that draws by gain would take it."""
+    from acceld.search.choice import shares, yields
+    from acceld.store.reads.records import load_candidates, load_plans, priced_calls
+
+    with history_file(home) as connection:
+        calls, plans = priced_calls(connection, run), load_plans(connection, run)
+        candidates = load_candidates(connection, run)
+    rows = []
+    for role in ("planner", "executor", "fixer"):
+        found = yields(calls, plans, candidates, role, before=len(candidates) + 1)
+        drawn = shares(dict.fromkeys(found, 1.0), found)
+        for name, one in sorted(found.items()):
+            rate = f"{one.gain / one.cost_usd:.3g}" if one.cost_usd else "-"
+            rows.append([role, name, str(one.calls), f"{one.gain:.3f}", rate, f"{100 * drawn[name]:.0f} %"])
+    print()
+    print_table(rows, ["role", "model", "calls", "gain (log2)", "per USD", "share"], right=frozenset({2, 3, 4, 5}))
+
+
+def cached_percent(line: Mapping[str, Any]) -> str:
+    """Share of the prompt that came from the provider's cache; ``-`` where nothing was read."""
+    read = line["input_tokens"] or 0
+    return f"{100.0 * (line['cached_tokens'] or 0) / read:.0f} %" if read else "-"
 
 
 def grouped(lines: Sequence[Mapping[str, Any]], by: str) -> list[dict[str, Any]]:

@@ -141,6 +141,7 @@ def _configuration(_: argparse.Namespace) -> Iterator[Finding]:
 
 def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     from acceld.evaluate.correctness.datasets import size_bytes
+    from acceld.nki.timing import calibration
 
     home = find_home(arguments.home)
     told = home.daemon()
@@ -157,6 +158,14 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     text = f"{size(used)} of {size(cap)} in {home.datasets}"
     yield Finding("data sets", "ok" if used <= cap else "note", text, "" if used <= cap else "acceld clean")
     yield Finding("sqlite", "ok", sqlite3.sqlite_version)
+    for one in calibration.read(home.path):
+        factors = ", ".join(f"{name} x{factor:.3f}" for name, factor in one.factors.items())
+        text = f"{one.chip} {one.api}: calibrated on {one.kernels} kernels, {factors}"
+        stale = f"of version {one.params_version} of the parameters: not used"
+        todo = "" if one.current else "acceld calibrate --fit"
+        yield Finding(
+            "performance model", "ok" if one.current else "note", text if one.current else f"{text}; {stale}", todo
+        )
 
 
 def _data(_: argparse.Namespace) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from acceld.cli.output import print_json, say
 from acceld.errors import UsageError
 from acceld.workloads.discovery import workload_folders
 
-FORMATS = ("pairs", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashinfer", "nkibench")
+FORMATS = ("pairs", "roles", "numpy-nki", "trl-sft", "trl-dpo", "verl", "jsonl", "flashinfer", "nkibench")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, required=True, help="docs/reports.md describes each")
     parser.add_argument("--workload", help="runs of this workload only")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="a new folder")
+    parser.add_argument("--parquet", action="store_true", help="rows as Parquet instead of JSON lines (needs pyarrow)")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the folder."""
-    from acceld.report.datasets import ROWS, split
+    from acceld.report.datasets import ROWS, distinct, split
     from acceld.report.exchange import card, nkibench, solutions, traces
     from acceld.report.trace_set import trace_set
 
@@ -60,10 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
         counts = {}
         for part in ("train", "test"):
             chosen = [one for one in materials if split(one.run.spec.workload) == part]
-            counts[part] = _lines(folder / f"{part}.jsonl", (row for one in chosen for row in rows(one)))
-            if not counts[part]:
-                (folder / f"{part}.jsonl").unlink()
-        (folder / "README.md").write_text(card(arguments.format, counts, materials), encoding="utf-8")
+            made = list(distinct(row for one in chosen for row in rows(one)))
+            counts[part] = len(made)
+            if made and arguments.parquet:
+                _parquet(folder / f"{part}.parquet", made)
+            elif made:
+                _lines(folder / f"{part}.jsonl", made)
+        (folder / "README.md").write_text(
+            card(arguments.format, counts, materials, parquet=arguments.parquet), encoding="utf-8"
+        )
     if arguments.json:
         print_json({"format": arguments.format, "folder": str(folder), "runs": len(materials), "counts": counts})
     else:
@@ -94,9 +100,27 @@ def _lines(place: Path, rows: Iterable[dict[str, Any]]) -> int:
     return count
 
 
+def _parquet(place: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as Parquet. UsageError where pyarrow is not installed."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise UsageError("Parquet needs pyarrow", hint="pip install 'acceld[parquet]'") from error
+    parquet.write_table(pyarrow.Table.from_pylist(rows), place)
+
+
 def _materials(arguments: argparse.Namespace) -> list[Any]:
     from acceld.report.datasets import Material
-    from acceld.store.reads.records import load_attempts, load_candidates, load_plans, load_run, load_runs
+    from acceld.store.reads.records import (
+        answered_calls,
+        load_attempts,
+        load_candidates,
+        load_insights,
+        load_plans,
+        load_run,
+        load_runs,
+    )
 
     folders = workload_folders()
     found = []
@@ -114,5 +138,10 @@ def _materials(arguments: argparse.Namespace) -> list[Any]:
             folder = Path(one.spec.workload_folder) if one.spec.workload_folder else folders.get(one.spec.workload)
             reference = folder / "reference.py" if folder else None
             text = reference.read_text(encoding="utf-8") if reference and reference.is_file() else ""
-            found.append(Material(one, candidates, plans, attempts, text))
+            insights = {
+                (insight.slow_candidate, insight.fast_candidate): float(insight.wins - insight.losses)
+                for insight in load_insights(connection, run=one.id, withdrawn=True)
+            }
+            calls = answered_calls(connection, one.id)
+            found.append(Material(one, candidates, plans, attempts, text, calls, insights))
     return found

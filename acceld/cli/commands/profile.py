@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print_evaluation(evaluation, subject, chip, arguments.kernel)
         if arguments.trace and evaluation.profile is not None:
-            _write_timeline(_traced(subject, chip, settings.evaluate, state), Path(arguments.trace))
+            _write_timeline(_traced(subject, chip, settings.evaluate, state), Path(arguments.trace), state)
     return 0 if evaluation.status in FINE else NOT_PASSED
 
 
@@ -189,12 +189,14 @@ def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state:
         raise
 
 
-def _write_timeline(program: Program, path: Path) -> None:
+def _write_timeline(program: Program, path: Path, state: Path) -> None:
     """The timeline as a Chrome trace. UsageError where the file can not be written."""
+    from acceld.nki.timing.calibration import calibrated, chosen, read
     from acceld.nki.timing.chrome_trace import chrome_trace
     from acceld.nki.timing.timeline import timeline
 
-    write_file(path, json.dumps(chrome_trace(timeline(program))))
+    params = calibrated(chosen(read(state), program.chip, program.api), program.chip, program.api)
+    write_file(path, json.dumps(chrome_trace(timeline(program, params))))
     say(f"wrote {path}; open it at ui.perfetto.dev")
 
 

@@ -12,6 +12,7 @@ from acceld.devices.neuron.learned import Learned, keep_toolchain, toolchain_key
 from acceld.devices.neuron.runtime.cache import Compiled
 from acceld.devices.neuron.runtime.compiler import (
     CompileJail,
+    MissingPackageError,
     MissingRouteError,
     NeuronCompiler,
     NoCompilerError,
@@ -46,6 +47,8 @@ class Attempt:
     """What the jail refuses that the failure tells of."""
     absent: bool = False
     """This version of the compiler does not have the route."""
+    hopeless: bool = False
+    """No other route would do better in this jail."""
 
     @property
     def text(self) -> str:
@@ -103,6 +106,8 @@ async def prove(
                 keep_toolchain(state_folder, key, Learned(jail, route, dict(compiler.signatures)))
                 return versions
             ran = ran or tried.failure.startswith(RAN)
+            if tried.hopeless:
+                break
         if ran:
             break
     raise await _nothing_works(compiler, request, attempts, outside=CompileJail.OFF not in rungs)
@@ -116,7 +121,7 @@ async def attempt(
     compiler: NeuronCompiler, request: CompileRequest, accept: Accept | None, *, anew: bool = True
 ) -> Attempt:
     """Compile by the compiler's jail and route, and try the result."""
-    jail, route, began = compiler.jail, compiler.route, time.monotonic()
+    jail, route, began, hopeless = compiler.jail, compiler.route, time.monotonic(), False
     try:
         found = await (compiler.compile_anew(request, deadline_s=CANARY_S) if anew else compiler.compile(request))
         failure = (found.log or found.failure.message) if isinstance(found, Failed) else ""
@@ -124,6 +129,7 @@ async def attempt(
         return Attempt(jail, route, time.monotonic() - began, error.message, absent=True)
     except AcceldError as error:
         found, failure = None, error.message
+        hopeless = isinstance(error, MissingPackageError)
     seconds = time.monotonic() - began
     if isinstance(found, Compiled) and accept is not None:
         try:
@@ -132,7 +138,7 @@ async def attempt(
             reason = error.message
         failure = f"{RAN}{reason}" if reason else ""
     missing = missing_in(failure) if failure and jail is not CompileJail.OFF else ""
-    return Attempt(jail, route, seconds, failure, missing)
+    return Attempt(jail, route, seconds, failure, missing, hopeless=hopeless)
 
 
 async def widened(compiler: NeuronCompiler, request: CompileRequest, *, wanted: JailName) -> Compiled | Failed:
@@ -168,6 +174,18 @@ async def _nothing_works(
         return DeviceError(f"a known-good kernel does not work here: {told}", hint=REPORT)
     if not outside:
         return DeviceError(f"a known-good kernel does not compile here: {told}", hint=REPORT)
+    compiler.jail = CompileJail.OFF
+    try:
+        versions = await compiler.versions()
+        for route in dict.fromkeys(one.route for one in there if one.route != "start") or ("",):
+            compiler.route = route
+            tried = await attempt(compiler, request(versions), None)
+            if not tried.failure or tried.hopeless:
+                break
+    except AcceldError as error:
+        tried = Attempt(CompileJail.OFF, "start", 0.0, error.message)
+    if tried.failure:
+        return DeviceError(f"a known-good kernel does not compile here: {told}; {tried.text}", hint=REPORT)
     refused: list[str] = []
     for jail in dict.fromkeys(one.jail for one in attempts):
         compiler.jail = jail
@@ -175,18 +193,6 @@ async def _nothing_works(
             refused += [name for name in await compiler.refused() if name not in refused]
         except AcceldError as error:
             refused.append(f"the jail itself ({error.message})")
-    compiler.jail = CompileJail.OFF
-    try:
-        versions = await compiler.versions()
-        for route in dict.fromkeys(one.route for one in there if one.route != "start") or ("",):
-            compiler.route = route
-            tried = await attempt(compiler, request(versions), None)
-            if not tried.failure:
-                break
-    except AcceldError as error:
-        tried = Attempt(CompileJail.OFF, "start", 0.0, error.message)
-    if tried.failure:
-        return DeviceError(f"a known-good kernel does not compile here: {told}; {tried.text}", hint=REPORT)
     return DeviceError(
         f"a known-good kernel does not compile in acceld's sandbox, outside of it it does: {told}. "
         f"Refused there: {', '.join(refused) or 'nothing that acceld asked for'}",

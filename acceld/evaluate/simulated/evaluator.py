@@ -21,6 +21,7 @@ from acceld.evaluate.simulated.checking import Checker
 from acceld.evaluate.simulated.children import Children
 from acceld.evaluate.simulated.timer import Arguments, Timer
 from acceld.model import Correctness, Evaluation, Gate, Kernel, Status
+from acceld.nki.timing import calibration
 from acceld.targets import SIMULATOR
 from acceld.workloads import Workload
 
@@ -66,7 +67,7 @@ class Judge(OrderedEvaluator[TracedCase]):
         """Start the child processes."""
         folder = self._folder / "datasets"
         children = Children(self._config, folder, report.level, report.cgroup_folder, floors=self._floors)
-        timer = Timer(self._config, children)
+        timer = Timer(self._config, children, calibration.read(self._folder))
         checker = Checker(
             self._config,
             children,

@@ -50,7 +50,7 @@ def inspect(request: bytes, reply: int) -> None:
         _check_outputs(program, header)
         _check_precision(program, header)
         _check_random(program, header)
-        profile = simulator.profile(program, exact=header.get("exact", False))
+        profile = simulator.profile(program, exact=header.get("exact", False), calibration=header.get("calibration"))
         if header["outputs"] is None:  # no data will tell
             profile["warnings"] = [*profile["warnings"], *map(str, output_coverage.gaps(program))]
         seconds["timeline"] = time.monotonic() - started

@@ -5,7 +5,7 @@ All that handles a Program runs in the judge child (:mod:`acceld.evaluate.simula
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from acceld.model import Profile, Source
 from acceld.nki.errors import LegalityError
 from acceld.nki.execute.interpreter import ExecuteOptions, execute
 from acceld.nki.ir.program import Program
+from acceld.nki.timing.calibration import Calibration, calibrated
 from acceld.nki.timing.timeline import MOST_EVENTS, timeline
 from acceld.nki.verify import verifier as nki_verify
 from acceld.nki.verify.limits import rulebook
@@ -39,12 +40,15 @@ def verify(program: Program, *, strict: bool) -> None:
         raise LegalityError(first.message + more, rule=first.rule, line=first.line, hint=first.hint)
 
 
-def profile(program: Program, *, exact: bool = False) -> dict[str, Any]:
+def profile(program: Program, *, exact: bool = False, calibration: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The program's timeline as JSON-able data; :func:`profile_from` reads it. MissingRule for an unpriced operation.
 
     ``exact`` unrolls as many executions as can be at all before it extends figures from a part of them.
+    ``calibration`` is this machine's for the program's chip and API.
     """
-    return timeline(program, max_events=MOST_EVENTS if exact else None).to_json()
+    fitted = Calibration.from_plain(calibration) if calibration else None
+    params = calibrated(fitted, program.chip, program.api)
+    return timeline(program, params, max_events=MOST_EVENTS if exact else None).to_json()
 
 
 def profile_from(raw: dict[str, Any]) -> Profile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from acceld.config import EvaluateConfig
@@ -10,6 +11,7 @@ from acceld.evaluate.simulated import simulator
 from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Inspected
 from acceld.model import Failure, Status
+from acceld.nki.timing.calibration import Calibration, chosen
 from acceld.workloads import ArraySpec
 
 Arguments = tuple[ArraySpec | float | int | bool, ...]
@@ -23,9 +25,10 @@ _LIKE = 1.05
 class Timer:
     """Times kernels in the children."""
 
-    def __init__(self, config: EvaluateConfig, children: Children) -> None:
+    def __init__(self, config: EvaluateConfig, children: Children, calibrations: Sequence[Calibration] = ()) -> None:
         self._config = config
         self._children = children
+        self._calibrations = calibrations
 
     async def time(self, case: TracedCase, arguments: Arguments) -> Failed | None:
         """Trace, verify and time; the case gains its program and profile, or this says why there is none."""
@@ -63,6 +66,7 @@ class Timer:
     def _header(self, case: TracedCase, arguments: Arguments) -> dict[str, Any]:
         """Return the header that says what the bytes must be a program for."""
         kernel, loaded = case.request.kernel, case.loaded
+        found = chosen(self._calibrations, case.request.chip, kernel.api)
         outputs = None
         if loaded is not None:
             outputs = [
@@ -78,4 +82,5 @@ class Timer:
             "outputs": outputs,
             "precision": loaded.precision if loaded is not None and loaded.dtype == "float32" else "",
             "strict_legality": self._config.strict_legality,
+            "calibration": found.plain() if found is not None else None,
         }

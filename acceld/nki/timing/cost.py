@@ -115,7 +115,7 @@ class CostModel:
         slower = self.params.narrow_transfer_factor if itemsize < 4 else 1.0
         row = chip.dma_descriptor_us + row_bytes / chip.dma_wire_bytes_per_us
         longest = slower * row_bytes / chip.dma_long_row_bytes_per_us
-        return descriptors * max(row, longest) / chip.dma_engines
+        return self.params.transfer_factor * descriptors * max(row, longest) / chip.dma_engines
 
     def _dma(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
         dst = instruction.dsts[0]
@@ -186,7 +186,8 @@ class CostModel:
     # tensor engine
 
     def _passes_us(self, passes: float, columns: int) -> float:
-        cycles = max(columns, self.params.min_interval_cycles) + self.params.tensor_overhead_cycles
+        cycles: float = max(columns, self.params.min_interval_cycles)
+        cycles += self.params.overhead_factor * self.params.tensor_overhead_cycles
         return passes * cycles / self.chip.tensor_ghz / 1000
 
     def _matmul(self, instruction: Instruction, shape: tuple[int, ...]) -> Cost:
@@ -239,12 +240,15 @@ class CostModel:
     # element-wise engines
 
     def _scalar_us(self, cycles: float) -> float:
-        cycles += self.params.min_interval_cycles + min(cycles, self.params.scalar_drain_cycles)
-        return cycles / self.chip.scalar_ghz / 1000
+        return self._occupied(cycles, self.params.scalar_drain_cycles) / self.chip.scalar_ghz / 1000
 
     def _vector_us(self, cycles: float) -> float:
-        cycles += self.params.min_interval_cycles + min(cycles, self.params.vector_drain_cycles)
-        return cycles / self.chip.vector_ghz / 1000
+        return self._occupied(cycles, self.params.vector_drain_cycles) / self.chip.vector_ghz / 1000
+
+    def _occupied(self, cycles: float, drain: int) -> float:
+        """Return the cycles an instruction occupies its engine: at least an interval, then what the pipeline drains."""
+        interval = self.params.min_interval_cycles
+        return max(interval, cycles) + self.params.overhead_factor * min(cycles, interval + drain)
 
     def _elementwise(
         self, instruction: Instruction, engine: Engine, shape: tuple[int, ...], handed_over: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 
 import numpy as np
@@ -13,6 +13,7 @@ from acceld.nki.ir.def_use import leaves_result, reads_destination, reduce_comma
 from acceld.nki.ir.operations import DTYPE_BYTES, OPS
 from acceld.nki.ir.program import Access, Affine, Engine, Instruction, Loop, LoopKind, Pattern, Program, Space
 from acceld.nki.timing.buffer_pieces import CellAccess, Grid, cell_access, make_grids, values
+from acceld.nki.timing.compiler_legacy import merged_iterations
 from acceld.nki.timing.cost import DMA_OPS, FREE_OPS, REGISTER_OPS, Cost, CostModel, matmul_shape
 
 Engines = Callable[[Instruction, CostModel], Engine]
@@ -108,6 +109,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
     handed = _handed_over(program, model, nodes, place)
     varying = _varying(nodes)
     folding = accumulating(node for node, _ in nodes)
+    merged = _merged(nodes, model)
     interned: dict[object, int] = {}
     costs: dict[object, Cost] = {}
     templates: dict[int, Template] = {}
@@ -128,6 +130,7 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
             handed,
             varying,
             folding,
+            merged.get(number, 1),
         )
     return Prepared(program, templates, grids, trips)
 
@@ -158,6 +161,7 @@ def _template(
     handed: set[int],
     varying: Mapping[int, set[int]],
     folding: frozenset[Engine],
+    merged: int,
 ) -> Template:
     executions = prod(trips for _, trips in space)
     clears = node.op == "memset" and bool(node.attr("lazy"))
@@ -207,12 +211,17 @@ def _template(
             engine,
             shape,
             number in handed,
+            merged,
             *(_cost_key(a, model) for a in node.accesses),
             repr(node.srcs) if node.op == "memset" else "",
         )
         found = cost_table.get(key)
         if found is None:
-            found = cost_table[key] = model.cost(node, engine, shape, handed_over=number in handed)
+            wide = (*shape[:-1], shape[-1] * merged) if merged > 1 else shape
+            found = model.cost(node, engine, wide, handed_over=number in handed)
+            if merged > 1:
+                found = replace(found, busy_us=found.busy_us / merged)
+            cost_table[key] = found
         costs.append(found)
     store = node.op in DMA_OPS and buffers[node.dsts[0].buffer].space is Space.HBM
     partial = any(w.partial for w in writes)
@@ -235,9 +244,21 @@ def _template(
         bool(node.attr("hidden")) or node.op == "broadcast_partition", keeps=keeps,
         merged_within=within,
         accumulator=_accumulator(node, folding),
-        other=_elsewhere(node, engine, shapes, model),
+        other=None if merged > 1 else _elsewhere(node, engine, shapes, model),
         positions=_positions(node, space, keeps),
     )  # fmt: skip
+
+
+def _merged(nodes: list[tuple[Instruction, tuple[Loop, ...]]], model: CostModel) -> dict[int, int]:
+    """Return how many iterations one instruction does, by its number, where it does more than one."""
+    found: dict[int, int] = {}
+    within: dict[int, tuple[int, Mapping[int, int]]] = {}
+    for number, (_, loops) in enumerate(nodes):
+        if loops:
+            first, counts = within.setdefault(loops[-1].id, (number, merged_iterations(loops[-1], model)))
+            if number - first in counts:
+                found[number] = counts[number - first]
+    return found
 
 
 def accumulating(nodes: Iterable[Instruction]) -> frozenset[Engine]:
@@ -266,7 +287,7 @@ def _elsewhere(
 ) -> list[Cost] | None:
     """Costs of ``node`` on the other engine that could run it; None where it names its engine or only one can."""
     choice = CHOICES.get((node.op, engine))
-    if choice is None or node.engine is not Engine.UNKNOWN or not model.params.deals_copies:
+    if choice is None or node.engine is not Engine.UNKNOWN:
         return None
     return [model.cost(node, choice, shape) for shape in shapes]
 

@@ -15,6 +15,7 @@ weighted by the occupied rows, is a half over that time, and falls back when it 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
 
@@ -27,8 +28,6 @@ SHORTEST_GAP_US = 0.05
 """Gaps of less are not used."""
 MOST_GAPS = 48
 """Gaps of one engine that are remembered, the latest ones: what bounds the cost of a wide window."""
-HALF_USE = 0.55
-"""Use of the tensor engine below which it runs at half its rate (AWS, neuron-explorer, "Understanding throttling")."""
 
 _Gap = tuple[float, float, int, int]
 """Begin, end, number in its engine's queue, and the operation before it."""
@@ -66,7 +65,7 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
     latency[dma] = params.dma_latency_us
     ramp = chip.tensor_ramp_us
     use, use_until, throttled = 0.0, 0.0, 0.0
-    choices = machine.choices
+    choices = machine.choices if params.deals_copies else _of_busiest(machine)
     engine_of, busy_of, waits_of = machine.engine, machine.busy_us, machine.waits
     for number in range(count):
         engine = engine_of[number]
@@ -88,7 +87,7 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
                 here = _earliest(gaps[usual], tail[usual], ready, busy)
                 if here > ready and _earliest(gaps[second], tail[second], ready, there) + there < here + busy:
                     engine, busy = other, there
-                engine_of[number], busy_of[number] = other, there
+                    engine_of[number], busy_of[number] = other, there
         load[engine] += busy
         port = server[engine]
         sequence = issued[port]
@@ -100,7 +99,7 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
             at = max(ready, tail[port])
             if at > use_until:
                 use *= exp((use_until - at) / ramp)
-            if use < HALF_USE:
+            if use < params.half_use:
                 throttled += busy
                 busy *= 2
             weight = machine.rows.get(number, 1.0)
@@ -138,6 +137,15 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
         end[number] = done + latency[engine]
         cause[number] = why
     return Schedule(start, end, cause, max(end, default=0.0), throttled)
+
+
+def _of_busiest(machine: Machine) -> Mapping[int, tuple[int, float]]:
+    """Return the choices of operations whose usual engine has more work than any other."""
+    work = [0.0] * len(ENGINES)
+    for engine, us in zip(machine.engine, machine.busy_us, strict=True):
+        work[engine] += us
+    busiest = work.index(max(work))
+    return {number: choice for number, choice in machine.choices.items() if machine.engine[number] == busiest}
 
 
 def _earliest(holes: deque[_Gap], last: float, ready: float, busy: float) -> float:

@@ -290,7 +290,7 @@ def _assemble(
     return Timeline(
         chip=chip.name,
         api=program.api,
-        model=params.model,
+        model=params.label,
         latency_us=latency if known else None,
         engines=engines,
         hbm_read_bytes=round(figures["hbm_read_bytes"]),

@@ -6,11 +6,18 @@ same values as an earlier one is a *repeat*: it defines nothing new, its destina
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from acceld.nki.ir.program import Engine, Loop, Node, Space
 from acceld.nki.timing.expansion import Prepared, Template
+
+PLACES = 2
+"""Places between which the legacy compiler alternates a tile that is written again while it is in scope.
+
+Two, not one and not as many as fit: the limits of nki-samples' pooling say so, whose loads of one tile follow each other
+at half of a load's and a reduction's time.
+"""
 
 
 @dataclass(slots=True)
@@ -60,6 +67,10 @@ class _Expander:
                 self.fresh[buffer.scope[-1]].append(buffer.id)
         self.accumulators: dict[Engine, dict[int, int]] = defaultdict(dict)
         """Values in each engine's accumulators, by how many partitions they span."""
+        self.rewritten: set[int] = set()
+        """Buffers that were written again while they were in scope."""
+        self.places: dict[tuple[int, int], deque[tuple[int, ...]]] = {}
+        """What was written last into each place of those, by buffer and first cell."""
         self.outermost = 0
         """The first event of the outermost loop now running."""
         self.order = iter(prepared.templates)
@@ -172,7 +183,7 @@ class _Expander:
                 del held[partitions]
             held[accumulator.partitions] = outs[-1]
         if self.numbering:
-            stream.replaced.append(())
+            stream.replaced.append(() if repeat else self._rotated(template, at, ins, outs))
         else:
             stream.replaced.append(self._overwritten(template, at))
         position = 0
@@ -196,6 +207,23 @@ class _Expander:
         stream.value_event.append(event)
         stream.value_loaded.append(False)
         return len(stream.value_bytes) - 1
+
+    def _rotated(self, template: Template, at: int, ins: tuple[int, ...], outs: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the values in whose place this execution writes: those of :data:`PLACES` writes before.
+
+        Only a tile that is written again while it is in scope has so few places; others rotate through SBUF.
+        """
+        buffer = template.writes[0].buffer if template.writes else -1
+        if buffer not in self.rewritten:
+            if template.accumulates or not template.writes:
+                return ()
+            if not any(value not in ins for value in self._overwritten(template, at)):
+                return ()
+            self.rewritten.add(buffer)
+        turns = self.places.setdefault((buffer, template.writes[0].bases[at]), deque(maxlen=PLACES))
+        found = turns[0] if len(turns) == PLACES else ()
+        turns.append(outs)
+        return found
 
     def _overwritten(self, template: Template, at: int) -> tuple[int, ...]:
         """The values that lie where this execution writes."""

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -90,11 +90,13 @@ class LLMProposer:
         fixer_steps: int = 0,
         planner: bool = True,
         knowledge: KnowledgeLevel = "calls",
+        shares: Callable[[Role, int], Awaitable[Mapping[str, float]]] | None = None,
         accuracy: Callable[[], str] = lambda: "",
     ) -> None:
         """``plans`` is N; without ``planner`` the executor works straight from the kernel.
 
         ``knowledge`` says which facts of the chip and its calls stand in prompts.
+        ``shares`` tells, by role and iteration, how often each model is to be drawn, where a role draws by gain.
         ``accuracy`` says what the gate asks of a result, once that is known; empty before.
         """
         self._accuracy = accuracy
@@ -104,6 +106,7 @@ class LLMProposer:
         self._plans = plans
         self._fixer_steps = fixer_steps
         self._planner = planner
+        self._shares = shares
         self._knowledge: KnowledgeLevel = knowledge
         self._bench: Workbench | None = None
         self._tool_caps = ToolsConfig()
@@ -380,7 +383,10 @@ class LLMProposer:
             prompt = Prompt(prompt.system, f"{prompt.user}\n\n{again.system}\n\n{again.user}")
         models = self._roles.of(role)
         failure: LLMError = LLMUnavailable(f"the {role} has no model")
-        for model in models.order(seed):
+        shares = None
+        if models.by_gain and self._shares is not None:
+            shares = await self._shares(role, int(tags["iteration"]))
+        for model in models.order(seed, shares):
             request = CompletionRequest(
                 role=role,
                 model=model,

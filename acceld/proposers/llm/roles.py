@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from acceld.config import Config, RoleConfig
@@ -19,15 +20,18 @@ class RoleModels:
     temperature: float | None = None
     batch: bool = False
     """Through the provider's batch mode."""
+    by_gain: bool = False
+    """Models are drawn by what their answers gained for each dollar, not by weight alone."""
 
     def __post_init__(self) -> None:
         if not self.models or any(weight <= 0 for _, weight in self.models):
             raise ValueError("a role has at least one model, and weights greater than 0")
 
-    def order(self, seed: int) -> tuple[str, ...]:
-        """The model that answers, drawn by weight from ``seed``, then the others in case it is not available."""
+    def order(self, seed: int, shares: Mapping[str, float] | None = None) -> tuple[str, ...]:
+        """The model that answers, drawn from ``seed`` by share, or by weight, then the others in case it is not available."""
         names = [name for name, _ in self.models]
-        first = random.Random(seed).choices(names, [weight for _, weight in self.models])[0]
+        weights = [weight if shares is None else shares[name] for name, weight in self.models]
+        first = random.Random(seed).choices(names, weights)[0]
         return tuple(dict.fromkeys((first, *names)))
 
 
@@ -106,6 +110,8 @@ def _models(role: str, config: RoleConfig, whole: Config) -> RoleModels | None:
     if not found:
         return None
     try:
-        return RoleModels(tuple(found), config.max_output_tokens, config.temperature, config.batch)
+        return RoleModels(
+            tuple(found), config.max_output_tokens, config.temperature, config.batch, config.choice == "gain"
+        )
     except ValueError as error:
         raise ConfigError(f"[llm.{role}] {error}") from None

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 
 _WIDTH = 4
 """Kernels that a round of the beam goes on from."""
+_MOVES = 6
+"""Moves of each of them that a round tries."""
 _POPULATION = 16
 _GENERATION = 24
 
@@ -124,12 +126,16 @@ def _rank(one: Tuned) -> tuple[float, int, str]:
 
 
 async def beam(tuner: Tuner, root: Tuned) -> None:
-    """Try every move of the fastest kernels that have any left, a few kernels a round."""
+    """Try the most promising moves left of the fastest kernels that have any, a few of a few kernels a round."""
     while tuner.left > 0:
         front = [one for one in tuner.fastest() if one.is_open][:_WIDTH]
         if not front:
             return
-        await tuner.time([(one, place) for one in front for place in range(len(await tuner.moves(one)))])
+        tries = []
+        for one in front:
+            left = [place for place in range(len(await tuner.moves(one))) if place not in one.tried]
+            tries += [(one, place) for place in left[:_MOVES]]
+        await tuner.time(tries)
 
 
 async def evolve(tuner: Tuner, root: Tuned) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,3 +96,56 @@ def test_the_isolation_group_follows_from_what_disturbs(
     assert isolation_of(tmp_path) is Isolation.PAIR
     keep_isolation(tmp_path, isolation, slowdown)
     assert isolation_of(tmp_path) is isolation
+
+
+KERNEL = """
+import neuronxcc.nki as nki
+import neuronxcc.nki.isa as nisa
+import neuronxcc.nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(COLUMNS)[None, :]
+    for i in nl.affine_range(x.shape[1] // COLUMNS):
+        tile = nl.load(x[p, i * COLUMNS + f])
+        nl.store(out[p, i * COLUMNS + f], value=nl.exp(tile))
+    return out
+"""
+
+
+def test_what_was_learned_from_a_file_stands_in_labels_and_in_doctor_until_it_is_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = []
+    for columns in (128, 256, 512, 1024, 2048):
+        (tmp_path / f"k{columns}.py").write_text(KERNEL.replace("COLUMNS", str(columns)))
+        line = {"kernel": f"k{columns}.py", "api": "nki_legacy", "chip": "trn1", "args": ["128x8192:float32"]}
+        lines.append(json.dumps({**line, "latency_us": 90.0}))
+    (tmp_path / "measured.jsonl").write_text("\n".join(lines))
+    home = ["--home", str(tmp_path / "state")]
+    profile = ["profile", str(tmp_path / "k512.py"), "--arg", "128x8192:float32", *home]
+
+    assert main(profile) == 0
+    assert "calibrated" not in capsys.readouterr().out
+    assert main(["calibrate", "--from", str(tmp_path / "measured.jsonl"), *home]) == 0
+    assert main(profile) == 0
+    assert "(legacy, calibrated on 5 kernels)" in capsys.readouterr().out
+    main(["doctor", *home])
+    assert "trn1 nki_legacy: calibrated on 5 kernels" in capsys.readouterr().out
+    assert main(["calibrate", "--forget", *home]) == 0
+    assert main(profile) == 0
+    assert "calibrated" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "{}", '{"kernel": "k.py", "api": "nki_legacy", "chip": "trn1", "latency_us": -1}']
+)
+def test_a_line_that_holds_no_measurement_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
+) -> None:
+    path = tmp_path / "measured.jsonl"
+    path.write_text(f"\n{line}\n")
+    assert main(["calibrate", "--from", str(path), "--home", str(tmp_path / "state")]) == 2
+    assert "measured.jsonl:2: " in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from acceld.cli.commands.costs import grouped, usd
+from acceld.cli.commands.costs import cached_percent, grouped, usd
 from acceld.cli.main import main
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.interface import EvaluationRequest
@@ -177,3 +177,31 @@ def served(reply: Reply) -> Iterator[ScriptedServer]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def test_costs_tell_the_share_of_the_prompt_that_came_from_a_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cached_percent({"input_tokens": 400, "cached_tokens": 300}) == "75 %"
+    assert cached_percent({"input_tokens": 0, "cached_tokens": None}) == "-"
+    asyncio.run(search(tmp_path, Price.of("1", "10")))
+    assert main(["costs", "r1", "--by", "role", "--home", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "(0 cached, 0 %)" in out and "hit rate" in out
+
+
+def test_the_roles_own_prompts_and_answers_are_rows_with_what_came_of_them(tmp_path: Path) -> None:
+    asyncio.run(search(tmp_path, Price.of("1", "10"), Flaky(), fixer_steps=1))
+    assert main(["export", "--format", "roles", "-o", str(tmp_path / "rows"), "--home", str(tmp_path)]) == 0
+    rows = [json.loads(line) for file in (tmp_path / "rows").glob("*.jsonl") for line in file.read_text().splitlines()]
+    by_role: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_role.setdefault(row["role"], []).append(row)
+        assert [message["role"] for message in row["messages"]] == ["system", "user", "assistant"]
+        assert f"You are the {row['role']}" in row["messages"][1]["content"]
+    assert set(by_role) == {"planner", "executor", "fixer"}
+    assert -0.8 in {row["reward"] for row in by_role["executor"]} and None not in {row["reward"] for row in rows}
+    best = [max(row["reward"] for row in by_role[role]) for role in ("planner", "executor", "fixer")]
+    assert best[0] == max(best[1:]), "a plan is worth its best kernel"
+    texts = [json.dumps(row["messages"]) for row in rows]
+    assert len(texts) == len(set(texts))

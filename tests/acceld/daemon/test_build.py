@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
-from acceld.config import BudgetConfig, Config, LlmConfig, ModelConfig, RoleConfig
+from acceld.config import BudgetConfig, CommandConfig, Config, LlmConfig, ModelConfig, RoleConfig
 from acceld.daemon.build import Builder, definition, problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.errors import AcceldError, BudgetError, ConfigError, DeviceError, UsageError, WorkloadError
@@ -21,6 +22,7 @@ from acceld.llm.client import Usage
 from acceld.llm.ledger import CallIntent, CallOutcome
 from acceld.llm.pricing import Price
 from acceld.model import RunSpec, SearchParameters
+from acceld.proposers.command import CommandProposer
 from acceld.proposers.llm.proposer import LLMProposer
 from acceld.proposers.rules.proposer import RulesProposer
 from acceld.search.control import RunControl
@@ -132,3 +134,23 @@ def test_what_proposers_and_history_know_of_a_workload() -> None:
     assert "def " in problem.reference_source
     assert problem.tolerance == found.tolerance
     assert definition(found)["name"] == "rmsnorm_matmul"
+
+
+async def test_an_executor_has_tools_where_they_are_configured_and_the_simulator_takes_the_run(store: Store) -> None:
+    executor = RoleConfig(models=("local",), tools=True)
+    made = await builder(store, replace(LOCAL, llm=replace(LOCAL.llm, executor=executor)))
+    for given, has in ((LOCAL, False), (None, True)):
+        one = await builder(store, given) if given is not None else made
+        search = await one.search(await store.change(create_run, RunSpec("silu", proposer="llm")), RunControl())
+        assert isinstance(search.parts.proposer, LLMProposer)
+        assert (search.parts.proposer._bench is not None) is has
+        await one.close()
+
+
+async def test_a_program_proposes_where_one_is_configured(store: Store) -> None:
+    with pytest.raises(ConfigError, match="no command is configured"):
+        await (await builder(store)).check(RunSpec("silu", proposer="command"))
+    made = await builder(store, Config(command=CommandConfig(run="my-agent {file}")))
+    search = await made.search(await store.change(create_run, RunSpec("silu", proposer="command")), RunControl())
+    assert isinstance(search.parts.proposer, CommandProposer)
+    assert search.parts.teacher is None

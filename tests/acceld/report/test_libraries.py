@@ -44,6 +44,18 @@ def test_trl_takes_the_rows(home: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert set(dpo) == {"prompt", "chosen", "rejected"} and not utilities.is_conversational(dpo)
 
 
+def test_parquet_holds_the_rows_of_the_lines(home: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for kind in ("trl-dpo", "verl", "roles"):
+        folder = home.parent / f"{kind}-parquet"
+        assert main(["export", "--format", kind, "--parquet", "-o", str(folder), "--home", str(home)]) == 0
+        found = [row for file in folder.glob("*.parquet") for row in parquet.read_table(file).to_pylist()]
+        lines = [
+            json.loads(line) for file in exported(home, kind).glob("*.jsonl") for line in file.read_text().splitlines()
+        ]
+        assert found == lines
+
+
 def test_flashinfer_bench_takes_solutions_and_traces(home: Path) -> None:
     data = pytest.importorskip("flashinfer_bench.data")
     folder = exported(home, "flashinfer")

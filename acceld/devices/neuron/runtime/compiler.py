@@ -33,6 +33,10 @@ class MissingRouteError(DeviceError):
     """This version of the compiler does not have the route that was asked for."""
 
 
+class MissingPackageError(DeviceError):
+    """A package that every route needs can not be imported."""
+
+
 class NoCompilerError(DeviceError):
     """The interpreter has no Neuron compiler at all."""
 
@@ -208,6 +212,8 @@ class NeuronCompiler:
             return self._not_compiled(message, str(record.get("told", "")), request)
         if record.get("kind") == "route":
             raise MissingRouteError(message)
+        if record.get("kind") == "missing":
+            raise MissingPackageError(f"{self.python} can not compile: {message}", hint=INSTALL)
         hint = "run the daemon where user namespaces are allowed" if record.get("kind") == "devices" else INSTALL
         raise DeviceError(f"{self.python} can not compile: {message}", hint=hint)
 

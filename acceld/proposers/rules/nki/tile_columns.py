@@ -163,17 +163,17 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
         return "what is added is an expression"
     for access in accesses(one):
         if access.dims is None:
-            if access.name not in wide and access is not one.target and not _is_column(kernel, access, columns):
+            if access.name not in wide and access is not one.target and not _is_column(kernel, access):
                 return f"{access.name} is a whole tile from outside of the loop"
         elif _last(access) is not None and _covers(access, columns):
             if access.name in wide:
                 return f"{access.name} is read by index"
-        elif not _is_column(kernel, access, columns):
+        elif not _is_column(kernel, access):
             return f"the columns of {access.name} are not all {columns}"
     return ""
 
 
-def _is_column(kernel: KernelModule, access: Access, columns: int) -> bool:
+def _is_column(kernel: KernelModule, access: Access) -> bool:
     """Whether an operand is one number a partition."""
     shape = kernel.extents(access)
     return shape is not None and shape[-1] == 1

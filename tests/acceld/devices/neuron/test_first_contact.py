@@ -300,3 +300,13 @@ async def test_a_profiler_that_fails_ends_the_start_by_its_own_name(
     judge = NeuronJudge("neuron_legacy", ONE, devices, tmp_path / "state", nobody)
     with pytest.raises(ProfilerError, match="the profiler failed, not the kernel"):
         await judge.start()
+
+
+async def test_a_package_that_is_not_there_is_asked_for_once_a_jail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DeviceError, match="nki can not be imported") as told:
+        async with judging(tmp_path, monkeypatch, backend="neuron", compiler="legacy"):
+            pass
+    assert 1 < told.value.message.count("nki can not be imported") <= 3
+    assert "backend optimizations disabled" not in told.value.message

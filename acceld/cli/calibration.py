@@ -1,0 +1,173 @@
+"""``acceld calibrate --fit`` and ``--from FILE.jsonl``: what the simulator learns from kernels measured on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld import config
+from acceld.cli.bare_arguments import Value, bare_arguments
+from acceld.cli.kernels import parsed_kernel, workload_folders
+from acceld.cli.output import print_json, print_table, say
+from acceld.errors import AcceldError, UsageError
+from acceld.home import Home, find_home
+from acceld.model import Kernel
+from acceld.nki.timing import calibration
+from acceld.nki.timing.calibration import Calibration, Sample
+from acceld.workloads import workload
+
+MEASURED = """
+SELECT s.sha256 AS source, max(t.text) AS text, s.api AS api, s.entry AS entry, s.grid AS grid, s.lnc AS lnc,
+       f.chip AS chip, f.sdk AS sdk, e.workload AS workload, f.latency_us AS latency_us, max(e.id) AS evaluation
+FROM evaluations e JOIN profiles f ON f.evaluation = e.id JOIN sources s ON s.sha256 = e.source_sha256
+     JOIN texts t ON t.sha256 = s.text_sha256
+WHERE f.source = 'measured' AND e.status = 'passed' AND s.closure IN ('', '{}') AND f.api IN ('nki', 'nki_legacy')
+GROUP BY s.sha256, e.workload, f.chip, f.sdk
+"""
+"""The newest measurement of each kernel of the history that lies in one file."""
+LIMIT = 100_000
+TIME_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A kernel, its arguments, and its latency on a chip in microseconds."""
+
+    name: str
+    kernel: Kernel
+    arguments: tuple[Value, ...]
+    chip: str
+    latency_us: float
+    sdk: str = ""
+
+
+def learn(arguments: argparse.Namespace) -> int:
+    """Fit a calibration for each chip and API and keep it, or forget those there are."""
+    home = find_home(arguments.home)
+    if home.daemon() is not None:
+        raise UsageError("a running daemon goes on with the calibration it began with", hint="acceld stop")
+    state = home.prepare()
+    if arguments.forget:
+        calibration.keep(state, ())
+        say("the published model is used again")
+        return 0
+    settings = config.load().config
+    found = list(from_file(arguments.file, settings) if arguments.file else from_history(home, settings))
+    groups: dict[tuple[str, str, str], list[Measurement]] = defaultdict(list)
+    for one in found:
+        if arguments.chip in (None, one.chip):
+            groups[one.chip, one.kernel.api, one.sdk].append(one)
+    if not groups:
+        raise UsageError(
+            "no measured kernel to learn from", hint="measure some: acceld verify r12 --on device, or --from FILE.jsonl"
+        )
+    fitted: dict[tuple[str, str], Calibration] = {}
+    for (chip, api, sdk), group in sorted(groups.items()):
+        samples = asyncio.run(_samples(group, settings, state))
+        made = calibration.fit(samples, sdk=sdk)
+        if (chip, api) not in fitted or made.kernels > fitted[chip, api].kernels:
+            fitted[chip, api] = made
+    others = [one for one in calibration.read(state) if (one.chip, one.api) not in fitted]
+    path = calibration.keep(state, [*others, *fitted.values()])
+    if arguments.json:
+        print_json({"calibrations": [one.plain() for one in fitted.values()], "written": str(path)})
+        return 0
+    _show(list(fitted.values()))
+    say(f"written to {path}; latencies say what they were calibrated on and are not compared with earlier ones")
+    return 0
+
+
+def _show(found: Sequence[Calibration]) -> None:
+    rows = [
+        (
+            one.chip,
+            one.api,
+            one.sdk or "—",
+            str(one.kernels),
+            *(f"{one.factors[name]:.3f}" for name in calibration.FACTORS),
+            f"{one.error_before_percent:.1f} %",
+            f"{one.error_after_percent:.1f} %",
+        )
+        for one in found
+    ]
+    columns = ("chip", "api", "sdk", "kernels", *calibration.FACTORS, "error before", "after")
+    print_table(rows, columns, right=frozenset(range(3, len(columns))))
+
+
+async def _samples(found: Sequence[Measurement], settings: config.Config, state: Path) -> list[Sample]:
+    """Trace each kernel in the jail; one that can not be traced is left out and named."""
+    from acceld.evaluate.simulated.programs import traced_program
+
+    samples = []
+    for one in found:
+        try:
+            program = await traced_program(one.kernel, one.arguments, one.chip, settings.evaluate, state)
+        except AcceldError as error:
+            say(f"left out: {one.name}: {error.message}")
+            continue
+        samples.append(Sample(program, one.latency_us))
+    return samples
+
+
+def from_file(path: Path, settings: config.Config) -> Iterator[Measurement]:
+    """Read one measured kernel a line.
+
+    Each line is an object with ``kernel`` (a file, from the folder of this one), ``latency_us``, ``chip``, ``api``, and
+    either ``workload`` or ``args`` and ``scalars`` as ``acceld profile`` takes them; ``entry`` and ``sdk`` if needed.
+    UsageError, with the line, for anything else.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(f"{path} can not be read: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            given = json.loads(line)
+            yield _measurement(given, path.parent, settings)
+        except (ValueError, KeyError, TypeError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise UsageError(f"{path}:{number}: {reason}") from error
+
+
+def _measurement(given: Mapping[str, Any], folder: Path, settings: config.Config) -> Measurement:
+    latency_us = float(given["latency_us"])
+    if not 0 < latency_us < float("inf"):
+        raise ValueError(f"a latency of {latency_us} us")
+    kernel = parsed_kernel(folder / given["kernel"], api=given["api"], entry=given.get("entry", ""))
+    if "workload" in given:
+        arguments = workload(given["workload"], workload_folders(settings)).kernel_arguments()
+    else:
+        arguments = bare_arguments(kernel, given["args"], given.get("scalars", []))
+    return Measurement(given["kernel"], kernel, arguments, given["chip"], latency_us, given.get("sdk", ""))
+
+
+def from_history(home: Home, settings: config.Config) -> Iterator[Measurement]:
+    """Read what was measured on this machine, by workloads that are still there."""
+    from acceld.store.connection import connect_reader
+    from acceld.store.reads.history import query
+
+    if not home.database.is_file():
+        return
+    connection = connect_reader(home.database)
+    try:
+        table = query(connection, MEASURED, limit=LIMIT, time_limit_s=TIME_LIMIT_S)
+    finally:
+        connection.close()
+    for values in table.rows:
+        row = dict(zip(table.columns, values, strict=True))
+        try:
+            arguments = workload(row["workload"], workload_folders(settings)).kernel_arguments()
+        except UsageError as error:
+            say(f"left out: {row['source'][:12]}: {error.message}")
+            continue
+        grid = tuple(json.loads(row["grid"]))
+        kernel = Kernel(row["text"], row["api"], row["entry"], grid=grid, lnc=row["lnc"])
+        yield Measurement(row["source"][:12], kernel, arguments, row["chip"], row["latency_us"], row["sdk"])

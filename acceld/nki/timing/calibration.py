@@ -1,0 +1,184 @@
+"""What measurements on one machine change in the performance model: three factors, drawn towards the published ones.
+
+A calibration belongs to a chip, an API and a version of the parameters, and each latency it made says so. It is fitted
+in logarithms: each kernel's error is taken as linear in the logarithms of the factors, whose slopes come from timing the
+kernel with one factor a tenth higher. What is fitted is the most likely where kernels are :data:`NOISE` off and machines
+:data:`SPREAD` from the published one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from acceld.errors import UsageError
+from acceld.nki.ir.program import Program
+from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
+from acceld.nki.timing.timeline import timeline
+
+FILE = "calibration.json"
+"""Name of the file in the state folder."""
+FACTORS: Mapping[str, str] = {
+    "overheads": "what each instruction takes beyond its elements, and semaphores between engines",
+    "transfers": "time of DMA transfers",
+    "slack": "how much later a schedule ends than it could",
+}
+"""What each factor multiplies; 1 is the published model."""
+RANGE = (0.75, 1.5)
+"""Least and greatest factor: what is further off is wrong in the model, not in the machine."""
+STEP = 1.1
+NOISE, SPREAD = 0.1, 0.15
+"""Standard deviations of the logarithms of a kernel's error and of a factor."""
+FEWEST = 5
+"""Kernels that a calibration needs."""
+GREATEST_ERROR = math.log(2.0)
+"""A kernel that is further off counts as if it were this far off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A program and its latency on the machine in microseconds."""
+
+    program: Program
+    measured_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Factors for one chip and API, and what they were fitted on."""
+
+    chip: str
+    api: str
+    kernels: int
+    factors: Mapping[str, float]
+    error_before_percent: float
+    """Mean error of the published model on these kernels."""
+    error_after_percent: float
+    sdk: str = ""
+    params_version: int = PARAMS_VERSION
+
+    def __post_init__(self) -> None:
+        """Refuse factors that are unknown, missing or out of range."""
+        low, high = RANGE
+        if set(self.factors) != set(FACTORS) or not all(low <= one <= high for one in self.factors.values()):
+            raise UsageError("a calibration has other factors than this version's", hint="acceld calibrate --fit")
+
+    @property
+    def digest(self) -> str:
+        """What tells this calibration from another: evaluations under both are never compared."""
+        factors = "-".join(f"{self.factors[name]:g}" for name in FACTORS)
+        return f"{self.params_version}.{self.kernels}.{factors}"
+
+    @property
+    def current(self) -> bool:
+        """Whether it was fitted with this version of the parameters."""
+        return self.params_version == PARAMS_VERSION
+
+    def apply(self, params: TimelineParams) -> TimelineParams:
+        """Return the parameters as this machine has them."""
+        return replace(_changed(params, self.factors), calibrated_on=self.kernels)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as JSON-able data; :meth:`from_plain` reads it."""
+        return {**asdict(self), "factors": dict(self.factors)}
+
+    @classmethod
+    def from_plain(cls, found: Mapping[str, Any]) -> Self:
+        """Return the record of :meth:`plain`. UsageError where it is none."""
+        try:
+            return cls(**found)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"not a calibration: {error}") from error
+
+
+def read(state_folder: Path) -> tuple[Calibration, ...]:
+    """Return this machine's calibrations; none where nothing was calibrated. UsageError for a broken file."""
+    path = state_folder / FILE
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} can not be read: {error}", hint="acceld calibrate --forget") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise UsageError(f"{path} holds no calibrations", hint="acceld calibrate --forget")
+    return tuple(Calibration.from_plain(one) for one in found)
+
+
+def keep(state_folder: Path, found: Iterable[Calibration]) -> Path:
+    """Write calibrations in place of those that were there; without any the file goes."""
+    path, kept = state_folder / FILE, [one.plain() for one in found]
+    if not kept:
+        path.unlink(missing_ok=True)
+        return path
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def chosen(found: Iterable[Calibration], chip: str, api: str) -> Calibration | None:
+    """Return the calibration that holds for a chip and API; None where none of this version of the parameters does."""
+    return next((one for one in found if (one.chip, one.api) == (chip, api) and one.current), None)
+
+
+def calibrated(found: Calibration | None, chip: str, api: str) -> TimelineParams:
+    """Return the parameters of a chip and API as calibrated, or the published ones."""
+    params = default_params(api, chip)
+    return params if found is None else found.apply(params)
+
+
+def fit(samples: Sequence[Sample], *, sdk: str = "") -> Calibration:
+    """Fit the factors to kernels of one chip and API.
+
+    UsageError for fewer than :data:`FEWEST` kernels with a latency, or of several chips or APIs. Where the factors make
+    the mean error no lower they are all 1.
+    """
+    targets = {(one.program.chip, one.program.api) for one in samples}
+    if len(targets) > 1:
+        raise UsageError("these kernels are of several chips or APIs", hint="calibrate each by itself")
+    timed = [(one, us) for one in samples if (us := _latency(one.program, {})) is not None]
+    if len(timed) < FEWEST:
+        raise UsageError(f"{len(timed)} kernels with a latency are too few; {FEWEST} are needed")
+    ((chip, api),) = targets
+    error = np.array([math.log(one.measured_us / us) for one, us in timed])
+    slopes = np.array([[_slope(one.program, us, name) for name in FACTORS] for one, us in timed])
+    pull = (NOISE / SPREAD) ** 2 * np.eye(len(FACTORS))
+    bounded = np.clip(error, -GREATEST_ERROR, GREATEST_ERROR)
+    found = np.exp(np.linalg.solve(slopes.T @ slopes + pull, slopes.T @ bounded))
+    factors = dict(zip(FACTORS, (round(float(one), 4) for one in np.clip(found, *RANGE)), strict=True))
+    before = _mean_error([us / one.measured_us for one, us in timed])
+    after = _mean_error([(_latency(one.program, factors) or us) / one.measured_us for one, us in timed])
+    if after >= before:
+        factors, after = dict.fromkeys(FACTORS, 1.0), before
+    return Calibration(chip, api, len(timed), factors, before, after, sdk)
+
+
+def _changed(params: TimelineParams, factors: Mapping[str, float]) -> TimelineParams:
+    overheads, transfers, slack = (factors.get(name, 1.0) for name in FACTORS)
+    return replace(
+        params,
+        overhead_factor=params.overhead_factor * overheads,
+        semaphore_us=params.semaphore_us * overheads,
+        transfer_factor=params.transfer_factor * transfers,
+        latency_scale=params.latency_scale * slack,
+    )
+
+
+def _latency(program: Program, factors: Mapping[str, float]) -> float | None:
+    return timeline(program, _changed(default_params(program.api, program.chip), factors)).latency_us
+
+
+def _slope(program: Program, latency_us: float, name: str) -> float:
+    """Return by how much the logarithm of a latency changes with that of a factor."""
+    return math.log((_latency(program, {name: STEP}) or latency_us) / latency_us) / math.log(STEP)
+
+
+def _mean_error(ratios: Sequence[float]) -> float:
+    return 100 * sum(abs(ratio - 1) for ratio in ratios) / len(ratios)

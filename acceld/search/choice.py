@@ -1,0 +1,87 @@
+"""Which of a role's models is asked: a bandit on what their answers gained for each dollar. Pure.
+
+Each model's gain for a dollar is shrunk towards that of all models together, as if each had begun with an equal share of
+:data:`PRIOR_CALLS` average calls; none is drawn less often than :data:`LEAST_SHARE`, so that one that had bad luck is asked
+again. Only what earlier iterations gave counts, so the same rows give the same weights after a restart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from acceld.model import Candidate, Plan, Status
+from acceld.store.reads.records import PricedCall
+
+PRIOR_CALLS = 8.0
+LEAST_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """What one model's answers in one role came to."""
+
+    calls: int = 0
+    cost_usd: float = 0.0
+    gain: float = 0.0
+    """Sum of the base-2 logarithms of speed-ups over the parent; what was slower or failed adds nothing."""
+
+
+def yields(
+    calls: Iterable[PricedCall], plans: Iterable[Plan], candidates: Sequence[Candidate], role: str, before: int
+) -> dict[str, Yield]:
+    """Return what each model's answers in ``role`` came to in the iterations before ``before``, by model."""
+    known = {candidate.id: candidate for candidate in candidates}
+    of_place: dict[tuple[int, int, int], float] = {}
+    of_plan: dict[int, float] = {}
+    for candidate in candidates:
+        gain = _gain(candidate, known.get(candidate.parent or 0))
+        if candidate.plan is None:
+            continue
+        of_plan[candidate.plan] = max(gain, of_plan.get(candidate.plan, 0.0))
+        attempt, step = candidate.order[2], candidate.order[3]
+        of_place[candidate.plan, attempt, step] = gain
+    places = {(plan.iteration, plan.parent, plan.index): plan.id for plan in plans}
+    found: dict[str, Yield] = {}
+    for call in calls:
+        tags = call.tags
+        if call.role != role or tags.get("iteration", 0) >= before:
+            continue
+        if role == "planner":
+            place = (tags.get("iteration", 0), tags.get("parent", 0), tags.get("index", 0))
+            gain = of_plan.get(places.get(place, 0), 0.0)
+        else:
+            gain = of_place.get((tags.get("plan", 0), tags.get("attempt", 0), tags.get("step", 0)), 0.0)
+        past = found.get(call.model, Yield())
+        found[call.model] = Yield(past.calls + 1, past.cost_usd + call.cost_usd, past.gain + gain)
+    return found
+
+
+def shares(priors: Mapping[str, float], found: Mapping[str, Yield]) -> dict[str, float]:
+    """Return how often each model is to be drawn, of 1; ``priors`` are the configured weights."""
+    total = sum(priors.values())
+    calls, cost = sum(one.calls for one in found.values()), sum(one.cost_usd for one in found.values())
+    gain = sum(one.gain for one in found.values())
+    if not calls or not gain or not cost:
+        return {name: weight / total for name, weight in priors.items()}
+    mean_cost, mean_gain = cost / calls, gain / calls
+    rates = {
+        name: weight
+        * (found.get(name, Yield()).gain + PRIOR_CALLS * mean_gain)
+        / (found.get(name, Yield()).cost_usd + PRIOR_CALLS * mean_cost)
+        for name, weight in priors.items()
+    }
+    whole = sum(rates.values())
+    least = min(LEAST_SHARE, 1.0 / len(rates))
+    raised = {name: max(least, rate / whole) for name, rate in rates.items()}
+    return {name: share / sum(raised.values()) for name, share in raised.items()}
+
+
+def _gain(child: Candidate, parent: Candidate | None) -> float:
+    if parent is None or parent.evaluation is None or child.evaluation is None:
+        return 0.0
+    if child.evaluation.status is not Status.PASSED:
+        return 0.0
+    before, after = parent.evaluation.latency_us, child.evaluation.latency_us
+    return max(0.0, math.log2(before / after)) if before and after else 0.0
