@@ -204,7 +204,8 @@ def judge_errors(
             tightest = found.rel_l2, tolerance.rel_l2
         words = tolerance.complaint(found)
         if words and not complaint:
-            name = names[number] if banded else f"output {number} ({workload.outputs[number]})"
+            several = f" ({workload.outputs[number].name})" if len(workload.outputs) > 1 else ""
+            name = names[number] if banded else f"output {number}{several}"
             complaint = f"{name}: {words}" + (f"; {found.place}" if found.place else "")
     check = Check(
         name=trial.name,
