@@ -120,9 +120,14 @@ class Children:
         await self._judging.stop()
 
     async def trace(
-        self, kernel: Kernel, arguments: tuple[ArraySpec | float | int | bool, ...], chip: str
+        self,
+        kernel: Kernel,
+        arguments: tuple[ArraySpec | float | int | bool, ...],
+        chip: str,
+        *,
+        observe: bool = False,
     ) -> Traced | Failed:
-        """Trace a kernel in the jail, from shapes."""
+        """Trace a kernel in the jail, from shapes; with ``observe`` the answer is what its expressions are."""
         deadline_s = self._config.build_s
         request = {
             "source": kernel.text,
@@ -137,6 +142,7 @@ class Children:
             "max_instructions": self._config.max_instructions,
             "strict_legality": self._config.strict_legality,
             "deadline_s": deadline_s,
+            "observe": observe,
         }
         jail = Jail(
             memory_bytes=self._memory_bytes,
