@@ -12,7 +12,7 @@ import math
 import os
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,13 +176,21 @@ class Children:
         return Inspected(raw["program_sha256"], raw["profile"], raw["seconds"])
 
     async def attempt(
-        self, traced: Traced, data: DataSet, trial: Trial, deadline_s: float, *, float64: bool = False
+        self,
+        traced: Traced,
+        data: DataSet,
+        trial: Trial,
+        deadline_s: float,
+        *,
+        float64: bool = False,
+        dropped: Sequence[int] = (),
     ) -> Tried | Failed:
-        """Execute a traced program on a data set and compare, in a fresh process."""
+        """Execute a traced program on a data set and compare, in a fresh process; without what is ``dropped`` if the trial is lean."""
         header: dict[str, Any] = {
             "folder": str(data.folder),
             "shuffle": data.seed if trial.shuffled else None,
             "float64": float64,
+            "dropped": list(dropped) if trial.lean else None,
         }
         header["max_bytes"] = self._memory_bytes
         outcome, reply = await self._judging.run(
