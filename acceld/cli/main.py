@@ -34,6 +34,7 @@ COMMANDS: dict[str, Command] = {
     "profile": Command("profile", "search", "check and time one kernel on the simulator"),
     "evaluate": Command("evaluate", "search", "judge many kernels from a JSON lines file, for other programs"),
     "suggest": Command("suggest", "search", "what the rewrite rules would change in a kernel; edits nothing"),
+    "port": Command("port", "search", "rewrite a kernel of neuronxcc.nki for the current nki, and compare both"),
     "watch": Command("watch", "search", "tell what each save of a kernel changes"),
     "workloads": Command("workloads", "search", "list workloads, or show one"),
     "init": Command("init", "search", "make a workload folder from a kernel of your own"),

@@ -1,5 +1,5 @@
 # expect: policy
-# caught by: rejected.dunder
+# caught by: rejected.alias
 # workload: st_matmul
 """Reaches internals through a format string."""
 

@@ -1,5 +1,5 @@
 # expect: policy
-# caught by: rejected.attribute
+# caught by: rejected.alias
 # unpoliced: compile_error.unknown_call
 # workload: st_silu
 """Works where the package lacks a function, as no chip's compiler does."""

@@ -1,5 +1,5 @@
 # expect: reject
-# caught by: rejected.attribute
+# caught by: rejected.dunder
 # unpoliced: compile_error.audit
 # workload: st_silu
 """Code put together from other code."""

@@ -1,6 +1,6 @@
 # expect: reject
 # caught by: rejected.import
-# unpoliced: incorrect_numerical.tolerance
+# unpoliced: compile_error.monkeypatch
 # workload: st_matmul
 """Replaces functions of every loaded module that sound like a check."""
 

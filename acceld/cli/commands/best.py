@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="replace a kernel file by one with the same signature and imports that passes today; a copy is kept beside it",
     )
+    parser.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write the kernel with provenance, evidence and a self-check, as one file (a new one)",
+    )
     add_json(parser)
 
 
@@ -55,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     text = candidate["text"]
     if arguments.output:
         _write_new(Path(arguments.output), text)
+    elif arguments.export:
+        _write_new(Path(arguments.export), _exported(found, arguments.home))
     elif arguments.apply:
         say(_applied(Path(arguments.apply), candidate, found, arguments.home))
     if arguments.json:
@@ -69,13 +76,25 @@ def run(arguments: argparse.Namespace) -> int:
                 "text": text,
             }
         )
-    elif not (arguments.output or arguments.apply):
+    elif not (arguments.output or arguments.apply or arguments.export):
         print(text, end="")
     latency = figures.latency(
         found["best_latency_us"], found["source"], found["chip"], candidate.get("interval_percent")
     )
     say(f"c{found['best']} of r{found['id']}: {latency}, {figures.speedup(found['speedup'])} over the baseline")
     return 0
+
+
+def _exported(found: Mapping[str, Any], home: str | None) -> str:
+    """The file of a run's best kernel. UsageError where it did not pass the strict gate, or no longer holds."""
+    from acceld.production import exported, stored_kernels
+
+    kept = [one for one in stored_kernels(found["workload"], home) if one.candidate == found["best"]]
+    if not kept:
+        raise UsageError(
+            f"c{found['best']} has not passed the strict gate, or no longer holds", hint=f"acceld verify r{found['id']}"
+        )
+    return exported(kept[0])
 
 
 def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> str:

@@ -24,10 +24,11 @@ from acceld.cli.connect import connected, reading
 from acceld.cli.kernels import NOT_PASSED, default_target, judged, stored_kernel, workload_of
 from acceld.cli.output import print_json, print_table
 from acceld.client import Client
-from acceld.errors import UsageError
+from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel
-from acceld.model import Evaluation, Gate, Kernel, Status
+from acceld.model import Evaluation, Failure, Gate, Kernel, Status
+from acceld.production import BROKEN, HOLDS, VERIFIER
 from acceld.targets import SIMULATOR, TARGETS, choose
 
 MOST_PERCENT = 5.0
@@ -38,6 +39,12 @@ ANSWER_S = 1800.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("what", nargs="?", metavar="r12|KERNEL", help="a run's best kernel, or a kernel file")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        dest="every",
+        help="the best kernel of every run, oldest first; the history keeps which no longer hold (after an update of the SDK)",
+    )
     parser.add_argument("--workload", help="the best kernel of every run of it; with a file, what to check it against")
     parser.add_argument("--against", metavar="REV", help="with a file: a revision in git to compare the latency with")
     parser.add_argument(
@@ -77,6 +84,8 @@ class Case:
     stored_percent: float = 0.0
     most_percent: float | None = None
     """How much slower it may be; None: as all of them."""
+    run: int | None = None
+    candidate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +121,13 @@ def run(arguments: argparse.Namespace) -> int:
     cases = _cases(arguments, settings)
     state = find_home(arguments.home).prepare()
     client = None
-    if any(case.backend != SIMULATOR for case in cases):  # the daemon lends devices
+    if arguments.every or any(
+        case.backend != SIMULATOR for case in cases
+    ):  # the daemon lends devices, and writes marks
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
-    verdicts = asyncio.run(verdicts_on(cases, settings.evaluate, state, arguments.max_regression, client))
+    verdicts = asyncio.run(
+        verdicts_on(cases, settings.evaluate, state, arguments.max_regression, client, marks=arguments.every)
+    )
     if arguments.json:
         print_json({"holds": all(v.holds for v in verdicts), "cases": [_record(v) for v in verdicts]})
     else:
@@ -153,16 +166,38 @@ def _cases(arguments: argparse.Namespace, settings: config.Config) -> list[Case]
     with reading(arguments.home) as history:
         if what is None and arguments.workload:
             runs = history.get("/v1/runs", workload=arguments.workload, limit=500)["runs"]
+        elif what is None and arguments.every:
+            runs = _every_run(history)
         elif what is not None and re.fullmatch(r"r\d+", what):
             runs = [history.get(f"/v1/runs/{what[1:]}")]
         else:
             raise UsageError(
-                "what shall be verified?", hint="a run (r12), --workload NAME, or KERNEL.py (KERNEL.c) --workload NAME"
+                "what shall be verified?",
+                hint="a run (r12), --workload NAME, --all, or KERNEL.py (KERNEL.c) --workload NAME",
             )
         found = [_stored(history.get(f"/v1/runs/{one['id']}"), history) for one in runs if one["best"]]
     if not found:
         raise UsageError("there is no stored winner to verify", hint="acceld runs lists runs and their best kernels")
     return found
+
+
+def _every_run(history: Any) -> list[dict[str, Any]]:
+    """All runs, the oldest first."""
+    runs: list[dict[str, Any]] = []
+    while page := history.get("/v1/runs", limit=500, offset=len(runs))["runs"]:
+        runs += page
+    return sorted(runs, key=lambda one: int(one["id"]))
+
+
+def _mark(client: Client, verdict: Verdict) -> None:
+    """Keep in the history whether a stored winner holds; a device that was not to be had says nothing about it."""
+    case, failure = verdict.case, verdict.evaluation.failure
+    if case.run is None or verdict.evaluation.status in (Status.TIMEOUT, Status.UNSUPPORTED):
+        return
+    why = verdict.reason or (failure.message if failure is not None else "slower than it was")
+    text = HOLDS if verdict.holds else f"{BROKEN}: {why}"
+    asked = {"action": "note", "candidate": case.candidate, "text": text, "by": VERIFIER}
+    client.send("POST", f"/v1/runs/{case.run}/actions", asked)
 
 
 def _stored(one: dict[str, Any], history: Any) -> Case:
@@ -176,6 +211,8 @@ def _stored(one: dict[str, Any], history: Any) -> Case:
         one["chip"],
         backend,
         one["best_latency_us"],
+        run=one["id"],
+        candidate=one["best"],
     )
     if backend == SIMULATOR or one["best"] == one["baseline"]:
         return case
@@ -224,8 +261,13 @@ async def verdicts_on(
     state: Path,
     most_percent: float | None,
     client: Client | None,
+    *,
+    marks: bool = False,
 ) -> list[Verdict]:
-    """Judge cases one after another; ``client`` reaches the daemon, which measured ones need."""
+    """Judge cases one after another; ``client`` reaches the daemon, which measured ones need.
+
+    With ``marks`` the daemon writes each verdict down at once, and a case that can not be tried is one among the others.
+    """
     from acceld.evaluate.interface import started
     from acceld.evaluate.simulated.evaluator import Judge
 
@@ -233,25 +275,35 @@ async def verdicts_on(
     async with started(Judge(settings, state)) as judge:
         for case in cases:
             most = most_percent if case.most_percent is None else case.most_percent
-            if case.backend != SIMULATOR:
-                assert client is not None, "made where a case needs it"
-                verdicts.append(await asyncio.to_thread(_on_device, client, case, most))
-                continue
-            before, earlier, place = (
-                case.stored_us,
-                None,
-                {"workload": case.workload, "folder": case.folder, "chip": case.chip},
-            )
-            if case.other is not None:
-                earlier = await judged(judge, case.other, Gate.TIMING, **place)
-                before = earlier.latency_us
-            found = await judged(judge, case.kernel, Gate.STRICT, **place)
-            now = found.latency_us
-            allowed = 1 + (MOST_PERCENT if most is None else most) / 100
-            slower = before is not None and now is not None and now > before * allowed
-            holds = found.status is Status.PASSED and not slower
-            verdicts.append(Verdict(case, found, before, holds, before=earlier))
+            try:
+                verdict = await _verdict(judge, case, most, client)
+            except AcceldError as error:
+                if not marks:
+                    raise
+                failure = Failure("not_tried", error.message, hint=error.hint)
+                untried = Evaluation(status=Status.UNSUPPORTED, source_sha256=case.kernel.sha256, failure=failure)
+                verdict = Verdict(case, untried, case.stored_us, False, reason=f"not tried: {error.message}")
+            if marks:
+                assert client is not None, "made where marks are written"
+                await asyncio.to_thread(_mark, client, verdict)
+            verdicts.append(verdict)
     return verdicts
+
+
+async def _verdict(judge: Any, case: Case, most: float | None, client: Client | None) -> Verdict:
+    if case.backend != SIMULATOR:
+        assert client is not None, "made where a case needs it"
+        return await asyncio.to_thread(_on_device, client, case, most)
+    before, earlier = case.stored_us, None
+    place = {"workload": case.workload, "folder": case.folder, "chip": case.chip}
+    if case.other is not None:
+        earlier = await judged(judge, case.other, Gate.TIMING, **place)
+        before = earlier.latency_us
+    found = await judged(judge, case.kernel, Gate.STRICT, **place)
+    now = found.latency_us
+    allowed = 1 + (MOST_PERCENT if most is None else most) / 100
+    slower = before is not None and now is not None and now > before * allowed
+    return Verdict(case, found, before, found.status is Status.PASSED and not slower, before=earlier)
 
 
 def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdict:

@@ -10,7 +10,7 @@ offset-100       plus 100 standard deviations; plus 1000 in ``offset-1000``
 spikes           one element of each innermost vector is 30 to 300 standard deviations large
 tails            magnitudes from 1e-10 to 3e5, of either sign
 zeros            nine of ten elements zero
-aligned          each vector is a multiple of one that it is multiplied with, each of which takes its turn
+aligned          each vector is a multiple of one that it is multiplied with, and less of another near it; each takes its turn
 tiny-v, huge-v   the argument v alone
 nan              a few elements are not a number, where the workload says what then must come out
 ===============  =========================================================================================
@@ -176,7 +176,11 @@ def _aligned(
     rows = ours.size // theirs.shape[1]
     spread = float(np.std(part)) / (float(np.std(theirs)) or 1.0)
     size = np.exp2(rng.uniform(0, 5, rows)).astype(np.float32) * np.float32(spread)
-    made = theirs[_strata(rows, len(theirs), rng)] * size[:, None]
+    first = _strata(rows, len(theirs), rng)
+    second = (first + rng.integers(1, 3, rows)) % len(
+        theirs
+    )  # a near one: what leaves out both is wrong by which is greater
+    made = (theirs[first] + np.float32(0.75) * theirs[second]) * size[:, None]
     return np.moveaxis(made.reshape(ours.shape), -1, inner)
 
 

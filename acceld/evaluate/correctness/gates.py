@@ -45,10 +45,14 @@ class Trial:
     """Part of the published gate only."""
     kept: bool = False
     """Its data set stays on disk for later candidates."""
+    lean: bool = False
+    """The program runs as it is timed: without the instructions that the performance model drops."""
 
     @property
     def name(self) -> str:
         """Name for people; a fresh seed stays secret while the run goes on."""
+        if self.lean:
+            return f"{self.variant}/as timed"
         if self.published:
             return f"published/seed {self.seed}"
         return f"{self.variant}/shuffled" if self.shuffled else self.variant
@@ -200,7 +204,8 @@ def judge_errors(
             tightest = found.rel_l2, tolerance.rel_l2
         words = tolerance.complaint(found)
         if words and not complaint:
-            name = names[number] if banded else f"output {number} ({workload.outputs[number]})"
+            several = f" ({workload.outputs[number].name})" if len(workload.outputs) > 1 else ""
+            name = names[number] if banded else f"output {number}{several}"
             complaint = f"{name}: {words}" + (f"; {found.place}" if found.place else "")
     check = Check(
         name=trial.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from acceld.config import EvaluateConfig
@@ -109,6 +109,8 @@ class Checker:
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         dear = cost is not None and cost.seconds > DEAR_S
         trials = strict_trials(loaded, seeds, dear=dear, shared=self._share_data)
+        if _dropped(case):  # what is timed must do the work
+            trials.append(replace(trials[-1], shuffled=False, lean=True))
         failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
         order = {trial.name: position for position, trial in enumerate(trials)}
         case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
@@ -148,7 +150,8 @@ class Checker:
                 return None
             assert case.traced is not None
             case.spend({"reference": data.seconds})
-            tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
+            deadline_s = self._deadline_s(loaded)
+            tried = await self._children.attempt(case.traced, data, trial, deadline_s, dropped=_dropped(case))
             if isinstance(tried, Failed):
                 return tried
             case.spend(tried.seconds)
@@ -162,7 +165,12 @@ class Checker:
                 if near(verdict.check):
                     floors = await self._floors_here(loaded, trial)
                     verdict = judge_errors(loaded, trial, tried.errors, floors or data.floors, noise)
-        return case.judged(verdict, gate, HINTS.get(trial.variant, ""))
+        hint = (
+            "The performance model leaves out work that the outputs need."
+            if trial.lean
+            else HINTS.get(trial.variant, "")
+        )
+        return case.judged(verdict, gate, hint)
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.
@@ -197,3 +205,9 @@ class Checker:
             return self._config.check_s
         own = self._own_seconds.get(loaded.hash)
         return _FIRST_CHECK_S if own is None else max(_LEAST_CHECK_S, _OWN_TIMES * own)
+
+
+def _dropped(case: TracedCase) -> Sequence[int]:
+    """Return the instructions that the program's latency does not count, because their results reach no output."""
+    found: Sequence[int] = case.profile.details.get("dropped", ()) if case.profile is not None else ()
+    return found

@@ -12,7 +12,7 @@ import math
 import os
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +120,14 @@ class Children:
         await self._judging.stop()
 
     async def trace(
-        self, kernel: Kernel, arguments: tuple[ArraySpec | float | int | bool, ...], chip: str
+        self,
+        kernel: Kernel,
+        arguments: tuple[ArraySpec | float | int | bool, ...],
+        chip: str,
+        *,
+        observe: bool = False,
     ) -> Traced | Failed:
-        """Trace a kernel in the jail, from shapes."""
+        """Trace a kernel in the jail, from shapes; with ``observe`` the answer is what its expressions are."""
         deadline_s = self._config.build_s
         request = {
             "source": kernel.text,
@@ -137,6 +142,7 @@ class Children:
             "max_instructions": self._config.max_instructions,
             "strict_legality": self._config.strict_legality,
             "deadline_s": deadline_s,
+            "observe": observe,
         }
         jail = Jail(
             memory_bytes=self._memory_bytes,
@@ -170,13 +176,21 @@ class Children:
         return Inspected(raw["program_sha256"], raw["profile"], raw["seconds"])
 
     async def attempt(
-        self, traced: Traced, data: DataSet, trial: Trial, deadline_s: float, *, float64: bool = False
+        self,
+        traced: Traced,
+        data: DataSet,
+        trial: Trial,
+        deadline_s: float,
+        *,
+        float64: bool = False,
+        dropped: Sequence[int] = (),
     ) -> Tried | Failed:
-        """Execute a traced program on a data set and compare, in a fresh process."""
+        """Execute a traced program on a data set and compare, in a fresh process; without what is ``dropped`` if the trial is lean."""
         header: dict[str, Any] = {
             "folder": str(data.folder),
             "shuffle": data.seed if trial.shuffled else None,
             "float64": float64,
+            "dropped": list(dropped) if trial.lean else None,
         }
         header["max_bytes"] = self._memory_bytes
         outcome, reply = await self._judging.run(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from acceld.config import EvaluateConfig
@@ -13,30 +16,58 @@ from acceld.model import Failure, Kernel, Status
 from acceld.nki.errors import KernelFailure, LegalityError, UnsupportedCall
 from acceld.nki.ir.codec import decode
 from acceld.nki.ir.program import Program
+from acceld.nki.port.facts import Facts
 from acceld.workloads import ArraySpec
 
+Arguments = tuple[ArraySpec | float | int | bool, ...]
 
-async def traced_program(
-    kernel: Kernel,
-    arguments: tuple[ArraySpec | float | int | bool, ...],
-    chip: str,
-    config: EvaluateConfig,
-    state_folder: Path,
-) -> Program:
-    """The decoded Program. KernelFailure where the kernel can not be traced, DeadlineError where it takes too long."""
+
+class Tracer:
+    """The tracing of kernels for a person, each in the jail."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    async def program(self, kernel: Kernel, arguments: Arguments, chip: str) -> Program:
+        """Return the decoded Program. KernelFailure where there is none, DeadlineError where it takes too long."""
+        return decode(await self._answer(kernel, arguments, chip))
+
+    async def facts(self, kernel: Kernel, arguments: Arguments, chip: str) -> Facts:
+        """Return what the expressions of a legacy kernel are. KernelFailure and DeadlineError as :meth:`program`."""
+        answer = await self._answer(kernel, arguments, chip, observe=True)
+        try:
+            return Facts.decode(json.loads(answer))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:  # written beside the kernel's code
+            raise LegalityError("the kernel's process gave no answer that can be read", rule="crash") from error
+
+    async def _answer(self, kernel: Kernel, arguments: Arguments, chip: str, *, observe: bool = False) -> bytes:
+        traced = await self._children.trace(kernel, arguments, chip, observe=observe)
+        if isinstance(traced, Failed):
+            raise failure_error(traced.status, traced.failure)
+        try:
+            return traced.reply.read(PROGRAM_BYTES, traced.offset)
+        finally:
+            traced.close()
+
+
+@asynccontextmanager
+async def tracing(config: EvaluateConfig, state_folder: Path) -> AsyncIterator[Tracer]:
+    """Children to trace with, started and stopped."""
     report = await probe_level()
     children = Children(config, state_folder / "datasets", report.level, report.cgroup_folder)
     await children.start()
     try:
-        traced = await children.trace(kernel, arguments, chip)
-        if isinstance(traced, Failed):
-            raise failure_error(traced.status, traced.failure)
-        try:
-            return decode(traced.reply.read(PROGRAM_BYTES, traced.offset))
-        finally:
-            traced.close()
+        yield Tracer(children)
     finally:
         await children.stop()
+
+
+async def traced_program(
+    kernel: Kernel, arguments: Arguments, chip: str, config: EvaluateConfig, state_folder: Path
+) -> Program:
+    """Return the Program of one kernel, as :meth:`Tracer.program` does."""
+    async with tracing(config, state_folder) as tracer:
+        return await tracer.program(kernel, arguments, chip)
 
 
 def failure_error(status: Status, failure: Failure) -> KernelFailure | DeadlineError:

@@ -16,7 +16,7 @@ import json
 import pkgutil
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -28,6 +28,7 @@ from acceld.nki.frontend import tracing
 from acceld.nki.frontend.session import TraceOptions
 from acceld.nki.frontend.tracing import Argument, TensorSpec, trace
 from acceld.nki.ir.codec import encode
+from acceld.nki.port.facts import observe
 
 PRELOADED = (
     "abc argparse ast base64 bisect cmath collections.abc contextlib copy csv ctypes dataclasses datetime decimal dis encodings.idna "
@@ -54,11 +55,11 @@ _ROOT = Path("/closure")
 
 
 def run(request: bytes, reply: int) -> None:
-    """Trace the kernel that the request describes; answer ``{}`` and the Program, or a failure."""
+    """Trace the kernel that the request describes; answer ``{}`` and the Program, or what was observed, or a failure."""
     raw = json.loads(request)
     broken = _watch()
     try:
-        program = encode(_trace(raw))
+        program = _observed(raw) if raw.get("observe") else encode(_trace(raw))
         if broken:
             raise KernelCrash(broken[0], rule="audit")
     except KernelFailure as error:
@@ -70,6 +71,12 @@ def run(request: bytes, reply: int) -> None:
         send(reply, failure_record(KernelCrash(f"{type(error).__name__}: {error}"[:2000], rule="exception")))
     else:
         send(reply, {}, program)
+
+
+def _observed(raw: dict[str, Any]) -> bytes:
+    """What the expressions of a legacy kernel's source are, in a trace of it, as JSON."""
+    facts = _trace(raw, lambda source, arguments, *, api, **kwargs: observe(source, arguments, **kwargs))
+    return json.dumps(facts.encode()).encode()
 
 
 def _watch() -> list[str]:
@@ -92,7 +99,7 @@ def _watch() -> list[str]:
     return broken
 
 
-def _trace(raw: dict[str, Any]) -> Any:
+def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
     if raw["closure"]:
         sys.meta_path.insert(0, _Closure(raw["closure"]))
     options = TraceOptions(
@@ -101,7 +108,7 @@ def _trace(raw: dict[str, Any]) -> Any:
         strict_block_dims=raw["strict_legality"],
         source_root=_ROOT if raw["closure"] else None,
     )
-    return trace(
+    return traced(
         raw["source"],
         [_argument(one) for one in raw["arguments"]],
         filename=str(_ROOT / raw["filename"]) if raw["closure"] else raw["filename"],

@@ -149,6 +149,19 @@ def nothing(context: Context) -> Step:
     return lambda env, window: None
 
 
+def exchange(context: Context) -> Step:
+    """dst = what the other core of a pair holds, where their programs differ; else both are run in step."""
+    src, dst, line = context.src(0, arranged=False), context.dst(0, arranged=False), context.instruction.line
+
+    def run(env: Env, window: Window) -> None:
+        pair = context.machine.pair
+        if pair is None:
+            crash("cores exchange tiles outside of a launch on both cores", "exchange_cores", line)
+        dst.put(env, None, pair.swap(np.array(src.load(env, None)), line))
+
+    return run
+
+
 def quantize_mx(context: Context) -> Step:
     """Rounds blocks of eight partitions by four free elements to MXFP8 with one shared power-of-two scale, twice as
     large as the OCP standard's sample: 2 ** (floor(log2(greatest)) - (E - 1)), E the format's greatest exponent."""
@@ -197,5 +210,6 @@ BUILDERS: dict[str, Callable[[Context], Step]] = {
     "dropout": dropout,
     "barrier": nothing,
     "print": nothing,
+    "exchange": exchange,
     "quantize_mx": quantize_mx,
 }

@@ -28,9 +28,10 @@ from acceld.nki.execute.buffers import Layout, Planner, Store, check_total, copy
 from acceld.nki.execute.context import Context, Step
 from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, crash
+from acceld.nki.execute.pair import Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
 from acceld.nki.execute.windows import Nothing, Window, window_function
-from acceld.nki.ir.def_use import Use, uses_of
+from acceld.nki.ir.def_use import Use, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
 from acceld.nki.ir.program import Access, Instruction, Loop, LoopKind, Node, Program, Role
 
@@ -197,13 +198,39 @@ class _Execution:
             for position, node in enumerate(program.body):
                 if position % _CHECK_EVERY == 0:
                     self.machine.check_deadline()
-                for store in self.first.get(position, ()):
-                    self._allocate(store)
+                if _is_lone_core(node):
+                    self._run_cores(position)
+                    continue
+                self._acquire(position)
                 self._compile(node)(self.env)
-                for store in self.last.get(position, ()):
-                    self.live -= store.layout.nbytes
-                    store.release()
+                self._release(position)
         return [self._output(number) for number in program.outputs]
+
+    def _acquire(self, position: int) -> None:
+        for store in self.first.get(position, ()):
+            self._allocate(store)
+
+    def _release(self, position: int) -> None:
+        for store in self.last.get(position, ()):
+            self.live -= store.layout.nbytes
+            store.release()
+
+    def _run_cores(self, position: int) -> None:
+        """Run two cores of different programs that exchange tiles, when the first of them is reached."""
+        body = self.program.body
+        if position and _is_lone_core(body[position - 1]):
+            return  # ran with the one before
+        other = body[position + 1] if position + 1 < len(body) else None
+        if other is None or not _is_lone_core(other):
+            crash("a core exchanges tiles with none", "exchange_cores", getattr(body[position], "line", 0))
+        self._acquire(position)
+        self._acquire(position + 1)
+        self.machine.pair = pair = Pair(self.machine.folds)
+        first, second = self._compile(body[position]), self._compile(other)
+        pair.run(lambda: first(self.env), lambda: second(self.env))
+        self.machine.pair = None
+        self._release(position)
+        self._release(position + 1)
 
     def _place_inputs(self, inputs: Sequence[Array]) -> None:
         for number, values in zip(self.program.inputs, inputs, strict=True):
@@ -289,7 +316,7 @@ class _Execution:
         fused = self._fused(loop)
         if fused is not None:
             return fused
-        if loop.id in self.lockstep:
+        if loop.id in self.lockstep and not _is_lone_core(loop):
             return self._in_step([loop], list(loop.body))
         children = [self._compile(node) for node in loop.body]
         return self._iterate(loop, children)
@@ -347,6 +374,9 @@ class _Execution:
                 else:
                     runs.append(self._iterate(node, [self._in_step(cores, list(node.body))]))
                 continue
+            if isinstance(node, Instruction) and node.op == "exchange":
+                runs.append(self._exchanged(node, slots, counts))
+                continue
             one = self._compile(node)
 
             def each(env: Env, one: Run = one) -> None:
@@ -362,6 +392,35 @@ class _Execution:
             self.machine.check_deadline()
             for one in runs:
                 one(env)
+
+        return run
+
+    def _exchanged(self, instruction: Instruction, slots: list[int], counts: list[range]) -> Run:
+        """What each of two cores holds, written to the other."""
+        context = Context(self.machine, instruction, self.trips)
+        src, dst = context.src(0, arranged=False), context.dst(0, arranged=False)
+        cores = list(itertools.product(*counts))
+        if self.program.registers or any(reduce_command(one) == "reduce" for one, _ in self.program.walk()):
+            raise context.unsupported("registers and accumulators of cores that run in step")
+        if len(cores) != 2:
+            crash(f"{len(cores)} cores exchange tiles; a logical core has 2", "exchange_cores", instruction.line)
+
+        def at(env: Env, core: tuple[int, ...]) -> None:
+            for slot, i in zip(slots, core, strict=True):
+                env[slot] = i
+                self.machine.order[slot] = i
+
+        def run(env: Env) -> None:
+            try:
+                held = []
+                for core in cores:
+                    at(env, core)
+                    held.append(np.array(src.load(env, None)))
+                for core, values in zip(cores, reversed(held), strict=True):
+                    at(env, core)
+                    dst.put(env, None, values)
+            except _NUMPY_ERRORS as error:
+                raise _translated(instruction, error) from error
 
         return run
 
@@ -439,10 +498,17 @@ def _nothing(env: Env) -> None:
     """What runs for an instruction folded into its buffer's declaration."""
 
 
+def _is_lone_core(node: Node) -> bool:
+    """Tell whether a node is one core's program that exchanges tiles with another one."""
+    return isinstance(node, Loop) and node.kind is LoopKind.SPMD and node.trips == 1 and _has(node, ("exchange",))
+
+
 def _has_barrier(node: Node) -> bool:
-    if isinstance(node, Loop):
-        return any(_has_barrier(child) for child in node.body)
-    return node.op == "barrier"
+    return _has(node, ("barrier", "exchange"))
+
+
+def _has(node: Node, ops: tuple[str, ...]) -> bool:
+    return any(_has(child, ops) for child in node.body) if isinstance(node, Loop) else node.op in ops
 
 
 __all__ = ["DEFAULT_OPTIONS", "ExecuteOptions", "execute"]

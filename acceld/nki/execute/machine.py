@@ -12,6 +12,7 @@ import numpy as np
 
 from acceld.nki.errors import KernelCrash, LimitExceeded
 from acceld.nki.execute.buffers import Store
+from acceld.nki.execute.pair import Pair
 from acceld.nki.ir.numerics import REAL, Array
 from acceld.nki.ir.program import Affine, Pattern
 
@@ -38,6 +39,8 @@ class Machine:
     order: list[int]
     random: np.random.Generator
     folds: dict[str, Array] = field(default_factory=dict)
+    pair: Pair | None = None
+    """The two cores that now run beside each other, where their programs differ."""
 
     def __post_init__(self) -> None:
         self.real = REAL[self.float64]

@@ -399,6 +399,10 @@ OPS: dict[str, Operation] = {
         "all engines (or both cores) wait for each other",
         "", "data?", space="src", memory="any", traits="packed control",
     ),
+    "exchange": _op(
+        "dst = src of the other core of the pair, while that core gets this one's",
+        "dst", "src:tile", engines="SGDY", memory="sbuf", traits="whole elementwise across", generation=3,
+    ),
     "print": _op(
         "prints a tile; no effect on values",
         "", "data", attrs="text", space="src", memory="any", traits="packed control",

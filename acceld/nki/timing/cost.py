@@ -17,7 +17,7 @@ from acceld.nki.ir.operations import DTYPE_BYTES
 from acceld.nki.ir.program import Access, Buffer, Engine, Instruction, Operand, Space
 from acceld.nki.timing.parameters import TimelineParams
 
-DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose"})
+DMA_OPS = frozenset({"dma_copy", "dma_compute", "dma_transpose", "exchange"})
 REGISTER_OPS = frozenset({"register_move", "register_load", "register_store", "register_alu"})
 FREE_OPS = frozenset({"print", "random_seed", "bitcast"})
 NARROW = frozenset({"bfloat16", "float16"})

@@ -64,6 +64,8 @@ class Machine:
     psum_peak: float = 0.0
     spilled_lines: dict[int, int] = field(default_factory=dict)
     """Bytes saved, by the line that computed the value."""
+    dropped: tuple[int, ...] = ()
+    """Instructions, by their number in program order, none of whose executions reaches a store."""
 
     def add(self, engine: int, busy: float, waits: tuple[int, ...], line: int, kind: str) -> int:
         """Append an operation and return its number."""
@@ -156,6 +158,10 @@ class _Planner:
     def run(self) -> Machine:
         stream = self.stream
         needed = self._needed() if self.params.eliminate_dead else None
+        if needed is not None:
+            dead = {t.number for event, t in enumerate(stream.templates) if not needed[event] and not t.clears}
+            kept = {t.number for event, t in enumerate(stream.templates) if needed[event]} if dead else set()
+            self.machine.dropped = tuple(sorted(dead - kept))
         resident, pending = self.resident, self.pending
         for event, ins in enumerate(stream.inputs):
             outs = stream.outputs[event]

@@ -7,9 +7,10 @@ and DMA (:mod:`acceld.nki.timing.list_schedule`). Very long programs are unrolle
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -115,6 +116,10 @@ class Timeline:
     data_dependent: bool
     extrapolated: bool
     params: TimelineParams
+    dropped: tuple[int, ...] = ()
+    """Instructions whose results reach no store, by their number in the program as :func:`lean` reads it."""
+    with_dropped_us: float | None = None
+    """The latency with them; None where there are none."""
     machine: Machine | None = field(default=None, repr=False, compare=False)
     """The machine operations, for a trace; None where the timeline was extended."""
     schedule: Schedule | None = field(default=None, repr=False, compare=False)
@@ -141,6 +146,8 @@ class Timeline:
         data["figure_class"] = dict(FIGURE_CLASS)
         data["params"] = self.params.to_json()
         data["params_version"] = PARAMS_VERSION
+        if not self.dropped:
+            del data["dropped"], data["with_dropped_us"]
         return data
 
 
@@ -178,7 +185,33 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
         first, run = _run(program, model, short), _run(program, model, longer)
         counts = _executions(program.body, short), _executions(program.body, longer)
         figures = _extended(first.figures, run.figures, (total - counts[0]) / max(1, counts[1] - counts[0]))
-    return _assemble(program, chip, params, run, figures, full, bool(dynamic), total > max_events)
+    found = _assemble(program, chip, params, run, figures, full, bool(dynamic), total > max_events)
+    if not run.machine.dropped or found.extrapolated or found.latency_us is None:
+        return found
+    whole = timeline(program, replace(params, eliminate_dead=False), max_events=max_events).latency_us
+    count = len(run.machine.dropped)
+    text = f"{count} instruction{'s' * (count > 1)} whose results reach no output {'are' if count > 1 else 'is'} left out: "
+    warning = f"{text}{found.latency_us:.4g} us, {whole:.4g} us with them"
+    return replace(found, dropped=run.machine.dropped, with_dropped_us=whole, warnings=(warning, *found.warnings))
+
+
+def lean(program: Program, dropped: Sequence[int]) -> Program:
+    """Return the program as it is timed: loops fused, and without the instructions that :class:`Timeline` calls dropped."""
+    if default_params(program.api, program.chip).fuse_loops:
+        program = fuse(program)
+    numbers, leave = itertools.count(), frozenset(dropped)
+
+    def kept(body: tuple[Node, ...]) -> tuple[Node, ...]:
+        found: list[Node] = []
+        for node in body:
+            if isinstance(node, Loop):
+                inner = kept(node.body)
+                found += [replace(node, body=inner)] if inner else []
+            elif next(numbers) not in leave:
+                found.append(node)
+        return tuple(found)
+
+    return replace(program, body=kept(program.body))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from acceld.nki.ir.program import (
     Buffer,
     Instruction,
     Loop,
+    LoopKind,
     Node,
     Pattern,
     Program,
@@ -173,6 +174,15 @@ class Structure:
         elif buffer.data is not None and on_chip:
             self._bad(line, f"constant {number} is on chip before anything has loaded it")
 
+    def _on_both_cores(self, outer: tuple[int, ...]) -> bool:
+        """Tell whether the loops around an instruction are the two cores of a pair, and others inside of that."""
+        loops = self.program.loops
+        grids = [loop for number in outer if (loop := loops.get(number)) is not None and loop.kind is LoopKind.SPMD]
+        if self.program.lnc != 2 or len(grids) != 1 or grids[0].id != outer[0]:
+            return False
+        cores = [node.trips for node in self.program.body if isinstance(node, Loop) and node.kind is LoopKind.SPMD]
+        return cores in ([2], [1, 1])
+
     def _body(self, body: tuple[Node, ...], outer: tuple[int, ...]) -> None:
         if len(outer) > _DEEPEST:
             self._too_deep = True
@@ -194,6 +204,8 @@ class Structure:
                 self._body(node.body, (*outer, node.id))
                 continue
             before = self.report.noted
+            if node.op == "exchange" and not self._on_both_cores(outer):
+                self._bad(node.line, "cores exchange tiles outside of a launch on both cores of one program")
             self._instruction(node, frozenset(outer))
             if self.report.noted == before:
                 self.sound.add(id(node))

@@ -167,18 +167,4 @@ async def _descend(tuner: Tuner, one: Tuned, wishes: Sequence[str]) -> None:
         one = found[0]
 
 
-async def walk(tuner: Tuner, root: Tuned) -> None:
-    """Go on from the last kernel by the first open move, and back to the fastest after three steps without gain."""
-    current, without = root, 0
-    while tuner.left > 0 and any(one.is_open for one in tuner.seen.values()):
-        if not current.is_open or without == 3:
-            current, without = next(one for one in tuner.fastest() if one.is_open), 0
-        moves = await tuner.moves(current)
-        fresh = [place for place in range(len(moves)) if place not in current.tried]
-        found = await tuner.time([(current, fresh[0])]) if fresh else []
-        if found:
-            without = 0 if found[0].latency_us < current.latency_us else without + 1
-            current = found[0]
-
-
-STRATEGIES: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {"beam": beam, "evolve": evolve, "walk": walk}
+STRATEGIES: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {"beam": beam, "evolve": evolve}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 
 from acceld.nki.frontend.core.names import EngineName, NcVersion, get_nc_version
@@ -19,7 +20,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     arithmetic.tensor_scalar, arithmetic.tensor_scalar_cumulative, arithmetic.tensor_scalar_reduce,
     arithmetic.tensor_tensor, get_nc_version, folds.bn_aggr, folds.bn_stats, folds.tensor_partition_reduce,
     folds.tensor_reduce, folds.tensor_tensor_scan, moves.dma_compute, moves.dma_copy, moves.dma_transpose,
-    moves.memset, moves.nc_stream_shuffle, moves.tensor_copy, moves.tensor_copy_predicated, positions.affine_select,
+    moves.memset, moves.nc_stream_shuffle, moves.sendrecv, moves.tensor_copy, moves.tensor_copy_predicated, positions.affine_select,
     positions.iota, positions.local_gather, positions.max8, positions.nc_find_index8, positions.nc_match_replace8,
     positions.nc_n_gather, positions.nonzero_with_count, positions.quantize_mx, positions.rand2,
     positions.range_select, positions.rng, positions.sequence_bounds, positions.set_rng_seed, positions.topk,
@@ -27,6 +28,13 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     registers.get_nc_sub_version, registers.register_alloc, registers.register_load, registers.register_move,
     registers.register_store, registers.scalar_load, registers.scalar_store,
 )  # fmt: skip
+
+
+class DmaEngine(IntEnum):
+    """``nisa.dma_engine``: who moves what cores exchange; no values depend on it."""
+
+    dma = 0
+    gpsimd_dma = 1
 
 
 class NkiInstruction:
@@ -60,6 +68,7 @@ def namespace() -> dict[str, object]:
         "dge_mode": DgeMode,
         "engine": EngineName,
         "nc_version": NcVersion,
+        "dma_engine": DmaEngine,
         "matmul_perf_mode": MatmulPerfMode,
         "tensor_engine": EngineName.tensor,
         "vector_engine": EngineName.vector,

@@ -12,7 +12,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from acceld.nki.frontend.session import Site
-from acceld.nki.ir.program import Access, Affine, Buffer, Indirect, Instruction, Loop, Node, Operand, Pattern, Program
+from acceld.nki.ir.program import (
+    Access,
+    Affine,
+    Buffer,
+    Indirect,
+    Instruction,
+    Loop,
+    LoopKind,
+    Node,
+    Operand,
+    Pattern,
+    Program,
+)
 
 MARK = "*"
 """First character of the name of a loop that is one unrolled iteration."""
@@ -144,7 +156,9 @@ class _Roller:
         at = 0
         while at < len(run):
             length, steps = _stretch(forms[at:])
-            if length == 1:
+            if length == 1 and run[at].kind is LoopKind.SPMD and _exchanges(run[at]):
+                yield replace(run[at], name=run[at].name.removeprefix(MARK))  # a core of its own
+            elif length == 1:
                 yield from run[at].body
             else:
                 advance = iter(steps)
@@ -152,6 +166,10 @@ class _Roller:
                 body = tuple(_advanced(node, loop.id, advance) for node in loop.body)
                 yield replace(loop, name=loop.name.removeprefix(MARK), trips=length, kind=loop.kind, body=body)
             at += length
+
+
+def _exchanges(node: Node) -> bool:
+    return any(map(_exchanges, node.body)) if isinstance(node, Loop) else node.op == "exchange"
 
 
 class _Form:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from acceld.nki.frontend.core.context import refuse, unsupported
 from acceld.nki.frontend.core.elementwise import operand
@@ -12,6 +13,7 @@ from acceld.nki.frontend.core.names import alu_op, engine_of
 from acceld.nki.frontend.core.state import current
 from acceld.nki.frontend.core.tensor import Tensor
 from acceld.nki.frontend.current.operands import destination, emit, matched, number, paired, same, tensor, word_of
+from acceld.nki.frontend.current.state import current_trace
 from acceld.nki.ir.operations import INTEGER_DTYPES
 from acceld.nki.ir.program import Engine, Space
 
@@ -41,6 +43,34 @@ def dma_copy(
     _check_dge(dge_mode, engine, source, target, "dma_copy")
     target, source = paired(target, source, "dma_copy")
     emit("dma_copy", Engine.DMA, [target], [source], oob=word_of(oob_mode) or "error")
+
+
+def sendrecv(
+    src: object,
+    dst: object,
+    send_to_rank: object,
+    recv_from_rank: object,
+    pipe_id: object = 0,
+    dma_engine: object = None,
+    name: str | None = None,
+) -> None:
+    """dst = src of the other core of the pair, which gets this core's."""
+    trace = current_trace()
+    if trace.session.lnc != 2 or len(trace.grid) != 1 or trace.grid[0] != 2:
+        refuse(
+            "exchange_cores", "'sendrecv' outside of a launch on the two cores of a logical core", "launch with lnc 2"
+        )
+    other = 1 - operator.index(cast("Any", trace.program_ids[0]))
+    if (as_number(send_to_rank), as_number(recv_from_rank)) != (other, other):
+        refuse(
+            "exchange_cores",
+            f"core {1 - other} sends to and receives from core {other} only",
+            "use 1 - nl.program_id(0)",
+        )
+    target, source = tensor(dst, "dst", "sendrecv"), tensor(src, "src", "sendrecv")
+    if target.dtype_name != source.dtype_name:
+        refuse("dtype", f"'sendrecv' from {source.dtype_name} to {target.dtype_name}: both sides have one dtype")
+    emit("exchange", Engine.DMA, [target], [same(source, target, "sendrecv")])
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:

@@ -32,7 +32,6 @@ COLLECTIVES = tuple(
 REASONS = {
     "rand_set_state": "the generator's state is not modelled",
     "rand_get_state": "the generator's state is not modelled",
-    "sendrecv": "the two cores of a logical core run one after the other here",
 }
 """Why a documented function is refused."""
 

@@ -1,0 +1,75 @@
+"""Two cores whose programs differ and that exchange tiles: each runs until it waits for the other, one at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+import numpy as np
+
+from acceld.nki.errors import KernelCrash
+from acceld.nki.ir.numerics import Array
+
+
+class Pair:
+    """Runs two cores. The first begins; who waits for a tile lets the other one go on, so the order is always the same."""
+
+    def __init__(self, folds: dict[str, Array]) -> None:
+        self._folds = folds
+        self._running = threading.Lock()
+        self._sent: tuple[SimpleQueue[Array | None], SimpleQueue[Array | None]] = (SimpleQueue(), SimpleQueue())
+        self._second = threading.Thread(target=self._run_second, daemon=True)
+        self._core: dict[int, int] = {}
+        self._failure: BaseException | None = None
+        self._work: Callable[[], None] = lambda: None
+
+    def run(self, first: Callable[[], None], second: Callable[[], None]) -> None:
+        """Run both to their ends. Raises what the first of them to fail raises."""
+        self._work = second
+        self._core[threading.get_ident()] = 0
+        with self._running:
+            self._second.start()
+            try:
+                first()
+            finally:
+                self._sent[0].put(None)
+        self._second.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run_second(self) -> None:
+        self._core[threading.get_ident()] = 1
+        with self._running, np.errstate(all="ignore"):
+            try:
+                self._work()
+            except BaseException as error:  # noqa: BLE001  # raised again by the first core's thread
+                self._failure = error
+            finally:
+                self._sent[1].put(None)
+
+    def swap(self, values: Array, line: int) -> Array:
+        """Return what the other core sends here. Raises KernelCrash where that core has come to its end."""
+        core = self._core[threading.get_ident()]
+        self._sent[core].put(values)
+        received: Array | None = None
+        waiting = self._sent[1 - core]
+        with suppress(Empty):
+            received = waiting.get_nowait()
+            return self._checked(received, line)
+        held = dict(self._folds)  # accumulators are a core's own
+        self._folds.clear()
+        self._running.release()
+        try:
+            received = waiting.get()
+        finally:
+            self._running.acquire()
+            self._folds.clear()
+            self._folds.update(held)
+        return self._checked(received, line)
+
+    def _checked(self, received: Array | None, line: int) -> Array:
+        if received is None:
+            raise KernelCrash("the other core exchanges fewer tiles, or failed", rule="exchange_cores", line=line)
+        return received

@@ -1,0 +1,182 @@
+"""Block dimensions of on-chip tensors, which the current API has not.
+
+A block that one loop alone indexes is declared anew in each iteration of it; what remains goes to the free axis in
+SBUF, and to a list of tiles, each in its bank, in PSUM.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from acceld.nki.port.facts import Facts
+from acceld.nki.port.names import Names
+
+DECLARING = ("nl.ndarray", "nl.zeros", "nl.full", "nl.ones")
+
+
+@dataclass
+class BlockTensor:
+    """A tensor with block dimensions, and where it is declared now."""
+
+    name: str
+    declaration: ast.Assign | None
+    blocks: list[ast.expr]
+    partitions: ast.expr
+    free: list[ast.expr]
+    psum: bool
+    inside: ast.For | None = None
+    """The loop in whose body it is declared; None where it was."""
+    dropped: frozenset[int] = field(default_factory=frozenset)
+    """The block dimensions that loops stand for."""
+    escapes: bool = False
+    """It is used without an index of all of its blocks, such as by a function that takes it as an argument: nothing is dropped."""
+
+    @property
+    def shape(self) -> ast.expr:
+        """The shape that the kernel knows, from the one that the tensor has now."""
+        places = [
+            *range(1, len(self.blocks) + 1),
+            0,
+            *range(len(self.blocks) + 1, len(self.blocks) + 1 + len(self.free)),
+        ]
+        sizes = [ast.parse(f"{self.name}.shape[{place}]", mode="eval").body for place in places]
+        return ast.Tuple(sizes, ast.Load())
+
+    @property
+    def kept(self) -> list[int]:
+        """The block dimensions that remain."""
+        return [at for at in range(len(self.blocks)) if at not in self.dropped]
+
+    def indexed(self, items: Sequence[ast.expr]) -> tuple[ast.expr, list[ast.expr]]:
+        """Return the tensor, or its one tile of a list, and the index of the dimensions it has now."""
+        base: ast.expr = ast.Name(self.name, ast.Load())
+        blocks, rest = list(items[: len(self.blocks)]), list(items[len(self.blocks) :])
+        kept = [blocks[at] for at in self.kept if at < len(blocks)]
+        if self.psum:
+            for one in kept:
+                base = ast.Subscript(base, one, ast.Load())
+            return base, rest
+        if not kept:
+            return base, rest
+        if not rest:
+            return base, [ast.Slice(), *kept]
+        return base, [rest[0], *kept, *rest[1:]]
+
+
+def block_tensors(function: ast.FunctionDef, names: Names, facts: Facts) -> dict[str, BlockTensor]:
+    """Return the tensors of a function that have block dimensions, by name."""
+    found: dict[str, BlockTensor] = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+            continue
+        value = node.value
+        if not isinstance(value, ast.Call) or names.of(value.func) not in DECLARING:
+            continue
+        fact = facts.of(value)
+        shape = value.args[0] if value.args else next((k.value for k in value.keywords if k.arg == "shape"), None)
+        sizes = None if shape is None else _sizes(shape)
+        if fact is None or fact.partition_axis < 1 or sizes is None:
+            continue
+        axis = fact.partition_axis
+        found[node.targets[0].id] = BlockTensor(
+            node.targets[0].id, node, sizes[:axis], sizes[axis], sizes[axis + 1 :], fact.space == "psum"
+        )
+    for tensor in found.values():
+        _sink(tensor, function)
+    return found | _handed(function, facts)
+
+
+def _sizes(shape: ast.expr) -> list[ast.expr] | None:
+    """The sizes that a shape lists, also one put together of lists."""
+    if isinstance(shape, ast.Tuple | ast.List):
+        return shape.elts
+    if isinstance(shape, ast.BinOp) and isinstance(shape.op, ast.Add):
+        left, right = _sizes(shape.left), _sizes(shape.right)
+        return None if left is None or right is None else [*left, *right]
+    return None
+
+
+def _handed(function: ast.FunctionDef, facts: Facts) -> dict[str, BlockTensor]:
+    """The parameters of a function that are tensors with block dimensions."""
+    found = {}
+    parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Name) or node.id not in parameters or node.id in found:
+            continue
+        fact = facts.of(node)
+        if (
+            fact is None
+            or not fact.whole
+            or fact.partition_axis < 1
+            or any(one.partition_axis != fact.partition_axis for one in facts.visits(node))
+        ):
+            continue
+        rank = len(facts.visits(node)[0].shape)
+        size = [ast.parse(f"{node.id}.shape[{at}]", mode="eval").body for at in range(rank)]
+        axis = fact.partition_axis
+        found[node.id] = BlockTensor(
+            node.id, None, size[1 : axis + 1], size[0], size[axis + 1 :], fact.space == "psum", escapes=True
+        )
+    return found
+
+
+def _sink(tensor: BlockTensor, function: ast.FunctionDef) -> None:
+    """Choose the loop in whose body the tensor can be declared: the deepest that, with all around it, stands for blocks."""
+    uses: list[tuple[list[ast.For], list[ast.expr]]] = []
+    home: list[ast.For] = []
+
+    def walk(body: Sequence[ast.stmt], loops: list[ast.For]) -> None:
+        for one in body:
+            if one is tensor.declaration:
+                home.extend(loops)
+                continue
+            inner = [*loops, one] if isinstance(one, ast.For) else loops
+            for key, value in ast.iter_fields(one):
+                if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
+                    walk(value, inner if key == "body" else loops)
+                else:
+                    for part in value if isinstance(value, list) else [value]:
+                        if isinstance(part, ast.AST):
+                            note(part, loops)
+
+    def note(part: ast.AST, loops: list[ast.For]) -> None:
+        inside = set()
+        for node in ast.walk(part):
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == tensor.name:
+                inside.add(id(node.value))
+                items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+                uses.append((loops, list(items[: len(tensor.blocks)])))
+        names = (node for node in ast.walk(part) if isinstance(node, ast.Name) and node.id == tensor.name)
+        uses.extend((loops, []) for node in names if id(node) not in inside)
+
+    walk(function.body, [])
+    tensor.escapes = any(len(items) < len(tensor.blocks) for _, items in uses)
+    if not uses or tensor.escapes:
+        return
+    common = uses[0][0]
+    for loops, _ in uses[1:]:
+        length = 0
+        while length < min(len(common), len(loops)) and common[length] is loops[length]:
+            length += 1
+        common = common[:length]
+    dropped: dict[int, ast.For] = {}
+    for loop in common[len(home) :]:
+        if not isinstance(loop.target, ast.Name):
+            break
+        variable = loop.target.id
+        at = next(
+            (
+                k
+                for k in range(len(tensor.blocks))
+                if k not in dropped
+                and all(isinstance(items[k], ast.Name) and items[k].id == variable for _, items in uses)  # type: ignore[attr-defined]
+            ),
+            None,
+        )
+        if at is None:
+            break
+        dropped[at] = loop
+        tensor.inside = loop
+    tensor.dropped = frozenset(dropped)

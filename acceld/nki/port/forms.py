@@ -1,0 +1,118 @@
+"""Integers of a kernel's source as sums of terms, and index grids: sums of such a base and strided positions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``const + sum(coefficient * expression)``; expressions are told apart by their text."""
+
+    const: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, node: ast.expr) -> Linear:
+        """Return an expression of integers as a sum, with what is no sum as one term."""
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return cls(node.value)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return cls.of(node.operand).scaled(-1)
+        if isinstance(node, ast.BinOp):
+            left, right = cls.of(node.left), cls.of(node.right)
+            if isinstance(node.op, ast.Add):
+                return left + right
+            if isinstance(node.op, ast.Sub):
+                return left + right.scaled(-1)
+            if isinstance(node.op, ast.Mult) and (left.number is not None or right.number is not None):
+                return right.scaled(left.const) if left.number is not None else left.scaled(right.const)
+        return cls(0, ((ast.unparse(node), 1),))
+
+    @property
+    def number(self) -> int | None:
+        """The value where it is one number."""
+        return None if self.terms else self.const
+
+    def __add__(self, other: Linear) -> Linear:
+        terms = dict(self.terms)
+        for text, coefficient in other.terms:
+            terms[text] = terms.get(text, 0) + coefficient
+        return Linear(self.const + other.const, tuple((t, c) for t, c in terms.items() if c))
+
+    def scaled(self, factor: int) -> Linear:
+        """Return the sum times a number."""
+        return Linear(self.const * factor, tuple((t, c * factor) for t, c in self.terms) if factor else ())
+
+    def times(self, other: Linear) -> Linear:
+        """Return the product; of two that are no numbers, as one term."""
+        if other.number is not None:
+            return self.scaled(other.number)
+        if self.number is not None:
+            return other.scaled(self.number)
+        return Linear.of(ast.BinOp(self.node, ast.Mult(), other.node))
+
+    @property
+    def node(self) -> ast.expr:
+        """The sum as an expression: positive terms first, then the number."""
+        made: ast.expr | None = None
+        for text, coefficient in sorted(self.terms, key=lambda one: one[1] < 0):
+            part: ast.expr = ast.parse(text, mode="eval").body
+            if abs(coefficient) != 1:
+                part = ast.BinOp(ast.Constant(abs(coefficient)), ast.Mult(), part)
+            if made is None and coefficient < 0 and self.const > 0:
+                made = ast.Constant(self.const)
+            if made is None:
+                made = part if coefficient > 0 else ast.UnaryOp(ast.USub(), part)
+            else:
+                made = ast.BinOp(made, ast.Add() if coefficient > 0 else ast.Sub(), part)
+        first = next(iter(sorted(self.terms, key=lambda one: one[1] < 0)), None)
+        if first is not None and first[1] < 0 and self.const > 0:
+            return made or ast.Constant(self.const)
+        if made is None:
+            return ast.Constant(self.const)
+        if self.const:
+            sign: ast.operator = ast.Add() if self.const > 0 else ast.Sub()
+            made = ast.BinOp(made, sign, ast.Constant(abs(self.const)))
+        return made
+
+
+@dataclass(frozen=True)
+class Atom:
+    """Positions ``0 <= k < size`` along one axis of a tile, counted from its last axis (1), each worth ``stride``."""
+
+    axis: int
+    size: Linear
+    stride: Linear
+
+
+@dataclass(frozen=True)
+class Grid:
+    """``base + sum(stride * position)`` over the axes of a tile of ``rank`` axes."""
+
+    base: Linear
+    atoms: tuple[Atom, ...] = ()
+    rank: int = 0
+
+    def __add__(self, other: Grid) -> Grid:
+        atoms = {atom.axis: atom for atom in self.atoms}
+        for atom in other.atoms:
+            known = atoms.get(atom.axis)
+            if known is not None:
+                size = known.size if known.size.number != 1 else atom.size
+                atom = Atom(atom.axis, size, known.stride + atom.stride)
+            atoms[atom.axis] = atom
+        return Grid(self.base + other.base, tuple(atoms.values()), max(self.rank, other.rank))
+
+    def times(self, factor: Linear) -> Grid:
+        """Return every position times a number."""
+        atoms = tuple(Atom(a.axis, a.size, a.stride.times(factor)) for a in self.atoms)
+        return Grid(self.base.times(factor), atoms, self.rank)
+
+    def placed(self, axes: Iterable[int], rank: int) -> Grid:
+        """Return the grid with its axes, first to last, at other places of a tile of ``rank`` axes."""
+        order = list(axes)
+        atoms = tuple(Atom(order[self.rank - a.axis], a.size, a.stride) for a in self.atoms)
+        return Grid(self.base, atoms, rank)

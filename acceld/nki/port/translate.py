@@ -1,0 +1,888 @@
+"""Statements of one function of a legacy kernel as statements of the current API."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping, Sequence
+
+from acceld.nki.port.calls import (
+    ACTIVATIONS,
+    COMPARISONS,
+    GPSIMD,
+    INSTRUCTIONS,
+    OPERATORS,
+    PARAMETERS,
+    REDUCTIONS,
+    SAME,
+    TWO_TILES,
+    operation_name,
+)
+from acceld.nki.port.facts import Fact
+from acceld.nki.port.forms import Atom, Grid, Linear
+from acceld.nki.port.values import Clip, Op, Unportable, Values, call, dtype_word, name, parsed
+
+PRODUCTS = ("nl.matmul", "nisa.nc_matmul")
+
+
+class Function(Values):
+    """The rewriting of one function's statements."""
+
+    # statements
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        """Return what takes a simple statement's place. Raises Unportable."""
+        self.out = []
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            self._assign(node, node.targets[0])
+        elif (
+            isinstance(node, ast.AnnAssign)
+            and node.value is not None
+            and isinstance(node.target, ast.Name)
+            and self._is_api(node.value)
+        ):
+            self._assign(ast.copy_location(ast.Assign([node.target], node.value), node), node.target)
+        elif isinstance(node, ast.AugAssign):
+            self._update(node)
+        elif isinstance(node, ast.Expr):
+            self._expression(node)
+        elif isinstance(node, ast.Return):
+            value = None if node.value is None else self.value(node.value)
+            self.out.append(ast.Return(value))
+        else:
+            self.out.append(self._plain(node))
+        return self.out
+
+    def _is_api(self, node: ast.expr) -> bool:
+        fact = self.facts.of(node)
+        return fact is not None and fact.kind in ("tile", "grid", "predicate")
+
+    def header(self, node: ast.expr) -> ast.expr:
+        """Return the expression of a ``for``, ``if``, ``while`` or ``with``. Raises Unportable where it computes tiles."""
+        self.out = []
+        found = self.value(node)
+        if self.out:
+            raise Unportable(node.lineno, "a tile is computed in the head of a block", "compute it on a line before")
+        return found
+
+    def _plain(self, node: ast.stmt) -> ast.stmt:
+        made = copy.copy(node)
+        for field_name, value in ast.iter_fields(node):
+            if isinstance(value, ast.expr):
+                setattr(made, field_name, self.value(value))
+            elif isinstance(value, list) and value and isinstance(value[0], ast.expr):
+                setattr(made, field_name, [self.value(one) for one in value])
+        return made
+
+    def _expression(self, node: ast.Expr) -> None:
+        value = node.value
+        if isinstance(value, ast.Call):
+            word = self.names.of(value.func)
+            if word == "nl.store":
+                self._store(value)
+                return
+            if word in ("nisa.dma_copy", "nl.atomic_rmw"):
+                self._transfer(value, word)
+                return
+            if word.startswith("nisa.") and word[5:] in INSTRUCTIONS and INSTRUCTIONS[word[5:]].writes:
+                self._written(value, word[5:])
+                return
+            op = self.op(value)
+            if op is not None:
+                self._temporary(op)
+                return
+        self.out.append(ast.Expr(self.value(value)))
+
+    def _assign(self, node: ast.Assign, target: ast.expr) -> None:
+        value = node.value
+        if self._index_assignment(target, value):
+            return
+        if isinstance(target, ast.Name) and target.id in self.blocks and self.blocks[target.id].declaration is node:
+            return  # declared where its loops are
+        if isinstance(target, ast.Subscript) and self._is_tile(target.value):
+            self._write(target, value)
+            return
+        op = self.op(value)
+        if op is None:
+            made = copy.copy(node)
+            made.value = self.value(value)
+            made.targets = [target if isinstance(target, ast.Name | ast.Tuple) else self._target(target)]
+            self.out.append(made)
+        elif isinstance(target, ast.Name) and not self._reads(op, target.id):
+            self._declare(target.id, op)
+            self._emit(op, name(target.id))
+        else:
+            made = copy.copy(node)
+            made.value = self._temporary(op)
+            made.targets = [target if isinstance(target, ast.Name | ast.Tuple) else self._target(target)]
+            self.out.append(made)
+
+    def _target(self, target: ast.expr) -> ast.expr:
+        if isinstance(target, ast.Subscript):
+            return ast.Subscript(self.value(target.value), self.value(target.slice), ast.Store())
+        return target
+
+    def _reads(self, op: Op, variable: str) -> bool:
+        return any(isinstance(one, ast.Name) and one.id == variable for use in op.uses for one in ast.walk(use))
+
+    def _index_assignment(self, target: ast.expr, value: ast.expr) -> bool:
+        """Remember an assignment of index grids or masks, which have no place in the current API."""
+        if isinstance(target, ast.Name):
+            grid = self.grid(value)
+            if grid is not None and grid.rank:
+                self.grids[target.id] = grid
+                return True
+            mesh = self._mesh(value)
+            if mesh is not None:
+                self.grids[target.id] = mesh
+                return True
+            if self._is_mask(value):
+                self.masks[target.id] = value
+                return True
+            self.grids.pop(target.id, None)
+            self.masks.pop(target.id, None)
+        if isinstance(target, ast.Tuple) and all(isinstance(one, ast.Name) for one in target.elts):
+            mesh = self._mesh(value)
+            found: Sequence[Grid | None] | None = mesh
+            if mesh is None and isinstance(value, ast.Tuple):
+                found = [self.grid(one) for one in value.elts]
+            if found and all(one is not None and one.rank for one in found):
+                for one, grid in zip(target.elts, found, strict=True):
+                    assert isinstance(one, ast.Name) and grid is not None
+                    self.grids[one.id] = grid
+                return True
+        return False
+
+    def _is_mask(self, value: ast.expr) -> bool:
+        if isinstance(value, ast.Compare):
+            return any((grid := self.grid(side)) is not None and grid.rank for side in (value.left, *value.comparators))
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitAnd):
+            return self._is_mask(value.left) or self._is_mask(value.right)
+        if isinstance(value, ast.BoolOp):
+            return any(map(self._is_mask, value.values))
+        return isinstance(value, ast.Name) and value.id in self.masks
+
+    def _write(self, target: ast.Subscript, value: ast.expr) -> None:
+        """``target[...] = value``."""
+        op = self.op(value)
+        if op is not None:
+            if self._fits(op, target):
+                self._emit(op, target)
+                return
+            clip = self._result_clip(op, self.clip(op.mask))
+            source: ast.expr = self._temporary(op)
+            source = self.part(source, self.facts.of(value), clip)
+            self._copy(self.subscript(target, clip), source)
+            return
+        fact = self.facts.of(value)
+        if (fact is not None and fact.kind == "number") or isinstance(value, ast.Constant):
+            self._line("nisa.memset", dst=self.subscript(target, Clip()), value=self.value(value))
+            return
+        self._copy(self.subscript(target, Clip()), self.value(value))
+
+    def _fits(self, op: Op, target: ast.expr) -> bool:
+        """Whether the instruction may write the target itself, as the legacy compiler lets it."""
+        made, wanted = self.facts.of(op.node), self._tile_fact(target)
+        if made is None or wanted is None or self._overlaps(op, target):
+            return False
+        if wanted.space == "psum" and op.dma:
+            return False
+        if made.space == "psum" and wanted.space != "psum":
+            return False
+        floats = made.dtype == "float32" and "float" in wanted.dtype
+        if wanted.shape and made.shape != wanted.shape and not self._same_but_ones(made.shape, wanted.shape):
+            return False
+        return op.dma or made.dtype == wanted.dtype or floats
+
+    @staticmethod
+    def _same_but_ones(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        return [n for n in one if n != 1] == [n for n in other if n != 1]
+
+    def _overlaps(self, op: Op, target: ast.expr) -> bool:
+        """Whether the instruction reads other parts of the tensor that it writes."""
+        if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+            return False
+        for use in op.uses:
+            for one in ast.walk(use):
+                same = isinstance(one, ast.Subscript) and ast.unparse(one.value) == target.value.id
+                if same and isinstance(one, ast.Subscript) and ast.unparse(one.slice) != ast.unparse(target.slice):
+                    return True
+        return False
+
+    def _update(self, node: ast.AugAssign) -> None:
+        """``target += value`` of a tile; anything else stays."""
+        target, value = node.target, node.value
+        base = target.value if isinstance(target, ast.Subscript) else target
+        if not self._is_tile(base):
+            made = copy.copy(node)
+            made.value = self.value(value)
+            self.out.append(made)
+            return
+        word = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide"}.get(type(node.op).__name__)
+        if word is None:
+            raise Unportable(node.lineno, f"{ast.unparse(node)[:60]} of a tile", "use nisa.tensor_tensor")
+
+        def place(clip: Clip) -> ast.expr:
+            if isinstance(target, ast.Subscript):
+                return self.subscript(target, clip)
+            return self.part(name(ast.unparse(target)), None, clip)
+
+        product = isinstance(value, ast.Call) and self.names.of(value.func) in PRODUCTS
+        fact = self._tile_fact(target) if isinstance(target, ast.Subscript) else self._variable(base)
+        if product and word == "add" and fact is not None and fact.space == "psum":
+            added = self.op(value)
+            assert added is not None
+            clip = self.clip(added.mask)
+            self._guarded(clip, lambda: added.emit(place(self._result_clip(added, clip)), clip))
+            return
+        op = self.op(value)
+        clip = self.clip(op.mask) if op is not None else Clip()
+        source = self.part(self._temporary(op), self.facts.of(value), clip) if op is not None else self.value(value)
+        source_fact = self.facts.of(value)
+        dst = place(clip)
+        if (
+            source_fact is not None
+            and source_fact.kind == "tile"
+            and not (fact is not None and fact.shape and self._column(source_fact, fact))
+        ):
+            self._line("nisa.tensor_tensor", dst=dst, data1=dst, data2=source, op=parsed(f"nl.{word}"))
+        else:
+            self._line("nisa.tensor_scalar", dst=dst, data=dst, op0=parsed(f"nl.{word}"), operand0=source)
+
+    def _copy(self, dst: ast.expr, src: ast.expr) -> None:
+        self._line("nisa.tensor_copy", dst=dst, src=src)
+
+    def _line(self, function: str, **kwargs: ast.expr | None) -> None:
+        self.out.append(ast.Expr(call(function, **kwargs)))
+
+    # instructions with a place
+
+    def _temporary(self, op: Op) -> ast.expr:
+        variable = self._fresh("tile")
+        self._declare(variable, op)
+        self._emit(op, name(variable))
+        return name(variable)
+
+    def _declare(self, variable: str, op: Op) -> None:
+        fact = self.facts.of(op.node)
+        if fact is None:
+            raise Unportable(op.node.lineno, "the trace never came here, so the shape of the result is not known")
+        dtype: ast.expr = op.dtype if op.dtype is not None else parsed(f"nl.{dtype_word(fact.dtype)}")
+        if not fact.dtype and op.dtype is None:
+            if op.like is None:
+                raise Unportable(op.node.lineno, "the result's dtype differs from call to call", "name its dtype")
+            dtype = ast.Attribute(self.value(op.like), "dtype", ast.Load())
+        buffer = "nl.psum" if fact.space == "psum" else "nl.sbuf"
+        shape = self._shape(op, fact)
+        made = call("nl.ndarray", shape, dtype=dtype, buffer=parsed(buffer))
+        self.out.append(ast.Assign([ast.Name(variable, ast.Store())], made))
+        self.made.add(variable)
+
+    def _shape(self, op: Op, fact: Fact) -> ast.expr:
+        like = op.like
+        if like is not None and isinstance(like, ast.Name) and self._same_shapes(like, op.node):
+            return ast.Attribute(name(like.id), "shape", ast.Load())
+        if like is not None and isinstance(like, ast.Subscript):
+            sizes = self._sizes(like)
+            if sizes is not None and len(sizes) >= 2 and (not fact.shape or len(sizes) == len(fact.shape)):
+                return ast.Tuple(sizes, ast.Load())
+        if fact.shape:
+            return ast.Tuple([ast.Constant(n) for n in fact.shape], ast.Load())
+        if like is not None and self._same_shapes(like, op.node):
+            return ast.Attribute(self.value(like), "shape", ast.Load())
+        raise Unportable(
+            op.node.lineno, "the result's shape differs from call to call", "declare it with nl.ndarray for each case"
+        )
+
+    def _same_shapes(self, one: ast.expr, other: ast.expr) -> bool:
+        first, second = self.facts.visits(one), self.facts.visits(other)
+        return bool(first) and [f.shape for f in first] == [f.shape for f in second]
+
+    def _sizes(self, node: ast.Subscript) -> list[ast.expr] | None:
+        """The sizes of an index of grids, as the source has them."""
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        grids = [self.grid(one) for one in items]
+        rank = max((grid.rank for grid in grids if grid is not None), default=0)
+        if not rank:
+            return None
+        sizes: list[ast.expr] = [ast.Constant(1)] * rank
+        for grid in grids:
+            for atom in grid.atoms if grid is not None else ():
+                if atom.size.number != 1:
+                    sizes[rank - atom.axis] = atom.size.node
+        return sizes
+
+    def _emit(self, op: Op, target: ast.expr) -> None:
+        """Write the instruction for a target of the source or a new tile."""
+        clip = self.clip(op.mask)
+        before, self.out = self.out, []
+        place = self._result_clip(op, clip)
+        if isinstance(target, ast.Subscript):
+            dst = self.subscript(target, place)
+        else:
+            dst = self.part(target, self.facts.of(op.node), place)
+        op.emit(dst, clip)
+        made, self.out = self.out, before
+        for guard in reversed(clip.guards):
+            made = [ast.If(guard, made, [])]
+        self.out.extend(made)
+
+    def _result_clip(self, op: Op, clip: Clip) -> Clip:
+        """The part of the result that a mask leaves."""
+        if not clip.axes or op.data is None:
+            return clip
+        if isinstance(op.node, ast.Call) and self.names.of(op.node.func) in PRODUCTS:
+            return self._product_clips(op.uses[0], op.uses[1], clip)[0]
+        data, result = self.facts.of(op.data), self.facts.of(op.node)
+        if data is None or result is None or not data.shape or not result.shape:
+            raise Unportable(op.node.lineno, "a mask of an operand whose shape is not known", "slice it")
+        lead, place = len(data.shape), len(result.shape)
+        return Clip(
+            {place: clip.stops[lead]} if lead in clip.stops else {},
+            {place: clip.starts[lead]} if lead in clip.starts else {},
+            clip.guards,
+        )
+
+    def _product_clips(self, stationary: ast.expr, moving: ast.expr, clip: Clip) -> tuple[Clip, Clip, Clip]:
+        """A product's mask as parts of its result, its stationary and its moving operand: rows are the contraction."""
+        left, right = self.facts.of(stationary), self.facts.of(moving)
+        if left is None or right is None or clip.starts or len(left.shape) != 2 or len(right.shape) != 2:
+            raise Unportable(stationary.lineno, "a product with this mask", "slice its operands")
+        rows = {2: clip.stops[2]} if 2 in clip.stops else {}
+        if 1 not in clip.stops:
+            return Clip(), Clip(rows), Clip(rows)
+        width = self.widths.get(ast.unparse(clip.stops[1]))
+        if width is not None and width != right.shape[1]:
+            return Clip({2: clip.stops[1]}), Clip({**rows, 1: clip.stops[1]}), Clip(rows)
+        return Clip({1: clip.stops[1]}), Clip(rows), Clip({**rows, 1: clip.stops[1]})
+
+    def _store(self, node: ast.Call) -> None:
+        args = self._bound(node, ("dst", "value"))
+        target, value = args["dst"], args["value"]
+        clip = self.clip(args.get("mask"))
+        self._guarded(clip, lambda: self._stored(node, target, value, clip))
+
+    def _stored(self, node: ast.Call, target: ast.expr, value: ast.expr, clip: Clip) -> None:
+        fact = self.facts.of(value)
+        source = self.value(value, clip)
+        if fact is not None and fact.kind != "tile":
+            shape = self._tile_fact(target)
+            if shape is None or not shape.shape:
+                raise Unportable(node.lineno, "a number is stored to HBM", "fill a tile with nisa.memset and copy it")
+            variable = self._fresh("tile")
+            made = ast.Tuple([ast.Constant(n) for n in shape.shape], ast.Load())
+            dtype = parsed(f"nl.{dtype_word(shape.dtype)}")
+            alloc = call("nl.ndarray", made, dtype=dtype, buffer=parsed("nl.sbuf"))
+            self.out.append(ast.Assign([ast.Name(variable, ast.Store())], alloc))
+            self._line("nisa.memset", dst=name(variable), value=source)
+            source = self.part(name(variable), shape, clip)
+        if fact is not None and fact.space == "psum":
+            source = self._in_sbuf(source, fact)
+        dst = (
+            self.subscript(target, clip)
+            if isinstance(target, ast.Subscript)
+            else self.part(self.value(target), None, clip)
+        )
+        self._line("nisa.dma_copy", dst=dst, src=source)
+
+    def _in_sbuf(self, source: ast.expr, fact: Fact) -> ast.expr:
+        """Copy a tile in PSUM, which DMA and GpSimd do not read."""
+        variable = self._fresh("tile")
+        shape = ast.Attribute(source, "shape", ast.Load())
+        dtype: ast.expr = (
+            parsed(f"nl.{dtype_word(fact.dtype)}") if fact.dtype else ast.Attribute(source, "dtype", ast.Load())
+        )
+        self.out.append(
+            ast.Assign(
+                [ast.Name(variable, ast.Store())], call("nl.ndarray", shape, dtype=dtype, buffer=parsed("nl.sbuf"))
+            )
+        )
+        self._copy(name(variable), source)
+        return name(variable)
+
+    def _guarded(self, clip: Clip, write: Callable[[], None]) -> None:
+        before, self.out = self.out, []
+        write()
+        made, self.out = self.out, before
+        for guard in reversed(clip.guards):
+            made = [ast.If(guard, made, [])]
+        self.out.extend(made)
+
+    def _transfer(self, node: ast.Call, word: str) -> None:
+        atomic = word == "nl.atomic_rmw"
+        args = self._bound(node, ("dst", "value", "op") if atomic else ("dst", "src"))
+        source = args["value" if atomic else "src"]
+        fold = args.get("op" if atomic else "dst_rmw_op")
+        clip = self.clip(args.get("mask"))
+        target = args["dst"]
+
+        def write() -> None:
+            dst = (
+                self.subscript(target, clip)
+                if isinstance(target, ast.Subscript)
+                else self.part(self.value(target), self.facts.of(target), clip)
+            )
+            src = self.value(source, clip)
+            if fold is not None:
+                self._line(
+                    "nisa.dma_compute", dst=dst, srcs=ast.List([dst, src], ast.Load()), reduce_op=self.operation(fold)
+                )
+                return
+            oob, dge = args.get("oob_mode"), args.get("dge_mode")
+            self._line(
+                "nisa.dma_copy", dst=dst, src=src,
+                oob_mode=None if oob is None else self.value(oob),
+                dge_mode=None if dge is None or "unknown" in ast.unparse(dge) else self.value(dge),
+            )  # fmt: skip
+
+        self._guarded(clip, write)
+
+    def _written(self, node: ast.Call, word: str) -> None:
+        """An instruction that was given its destination already."""
+        known = INSTRUCTIONS[word]
+        args = self._bound(node, known.parameters)
+        clip = self.clip(args.pop("mask", None))
+        args.pop("dtype", None)
+        target = args.pop("dst")
+        self._guarded(clip, lambda: self._instruction(word, args, self._at(target, clip), clip))
+
+    def _at(self, target: ast.expr, clip: Clip) -> ast.expr:
+        if isinstance(target, ast.Subscript):
+            return self.subscript(target, clip)
+        return self.part(self.value(target), self.facts.of(target), clip)
+
+    def _instruction(self, word: str, args: Mapping[str, ast.expr], dst: ast.expr, clip: Clip) -> None:
+        made: dict[str, ast.expr | None] = {"dst": dst}
+        for key, value in args.items():
+            text = ast.unparse(value)
+            if (
+                (key in ("engine", "dge_mode") and "unknown" in text)
+                or text == "None"
+                or (text == "False" and key not in ("reverse0", "reverse1"))
+            ):
+                continue
+            if key in ("op", "op0", "op1", "reduce_op", "comp_op0", "comp_op1"):
+                made[key] = self.operation(value)
+                continue
+            if key == "perf_mode" and "double_row" in text:
+                made[key] = parsed("nisa.matmul_perf_mode.double_row")
+                continue
+            found = self.value(value, clip)
+            fact = self.facts.of(value)
+            if (word in GPSIMD or key in ("stationary", "moving")) and fact is not None and fact.space == "psum":
+                found = self._in_sbuf(found, fact)
+            made[key] = found
+        if made.get("reverse0") is not None and ast.unparse(made["reverse0"]) == "False":  # type: ignore[arg-type]
+            del made["reverse0"]
+        if made.get("reverse1") is not None and ast.unparse(made["reverse1"]) == "False":  # type: ignore[arg-type]
+            del made["reverse1"]
+        self._line(f"nisa.{word}", **made)
+
+    def _plain_flags(self, args: Mapping[str, ast.expr]) -> dict[str, ast.expr | None]:
+        """Arguments that are no tiles, without those that say what is so anyway."""
+        return {k: self.value(v) for k, v in args.items() if ast.unparse(v) not in ("False", "None")}
+
+    def operation(self, node: ast.expr) -> ast.expr:
+        """Return an operator as the current API names it."""
+        word = self.names.of(node)
+        found = operation_name(word)
+        return parsed(found) if found else self.value(node)
+
+    def _bound(self, node: ast.Call, parameters: Sequence[str]) -> dict[str, ast.expr]:
+        if any(isinstance(one, ast.Starred) for one in node.args) or any(k.arg is None for k in node.keywords):
+            raise Unportable(node.lineno, f"{ast.unparse(node.func)} takes its arguments from a list", "name them")
+        if len(node.args) > len(parameters):
+            raise Unportable(node.lineno, f"{ast.unparse(node.func)} with {len(node.args)} positional arguments")
+        args = dict(zip(parameters, node.args, strict=False))
+        return args | {k.arg: k.value for k in node.keywords if k.arg is not None}
+
+    # operations
+
+    def op(self, node: ast.expr) -> Op | None:
+        """Return the instruction that an expression is; None for one that computes no tile."""
+        fact = self.facts.of(node)
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare):
+            return self._operator(node, fact)
+        if not isinstance(node, ast.Call):
+            return None
+        word = self.names.of(node.func)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "astype" and self._is_tile(node.func.value):
+            source = node.func.value
+            return Op(
+                node, lambda dst, clip: self._copy(dst, self.value(source, clip)), [source], dtype=None, like=source
+            )
+        space, _, function = word.partition(".")
+        if space == "nl" and fact is not None and fact.kind == "tile":
+            return self._language(node, function)
+        if space == "nisa" and function in INSTRUCTIONS and not INSTRUCTIONS[function].writes:
+            return self._isa(node, function)
+        if space in ("nl", "nisa") and fact is None and (function in PARAMETERS or function in INSTRUCTIONS):
+            raise Unportable(node.lineno, f"{word} is in a branch that these arguments do not take")
+        return None
+
+    def _operator(self, node: ast.BinOp | ast.UnaryOp | ast.Compare, fact: Fact | None) -> Op | None:
+        if fact is None or fact.kind != "tile":
+            return None
+        word = OPERATORS.get(type(node.op).__name__) if isinstance(node, ast.BinOp) else None
+        if isinstance(node, ast.BinOp) and word is not None:
+            return self._binary(node, word, node.left, node.right, None, None)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            word = COMPARISONS.get(type(node.ops[0]).__name__)
+            if word is not None:
+                return self._binary(node, word, node.left, node.comparators[0], None, None)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self._negative(node, node.operand, None, None)
+        raise Unportable(node.lineno, f"the operator in {ast.unparse(node)[:60]}", "use functions of nisa")
+
+    def _binary(
+        self, node: ast.expr, word: str, x: ast.expr, y: ast.expr, mask: ast.expr | None, dtype: ast.expr | None
+    ) -> Op:
+        left, right = self.facts.of(x), self.facts.of(y)
+        tiles = [f for f in (left, right) if f is not None and f.kind == "tile"]
+        operation = parsed(f"nl.{word}")
+        if len(tiles) == 2:
+            assert left is not None and right is not None
+            if self._column(right, left):
+                return self._scalar(node, operation, x, y, False, mask, dtype)
+            if self._column(left, right):
+                return self._scalar(node, operation, y, x, True, mask, dtype)
+            result = self.facts.of(node)
+            big = x if result is not None and left.shape == result.shape else y
+
+            def emit(dst: ast.expr, clip: Clip) -> None:
+                sides = []
+                for side, fact in ((x, left), (y, right)):
+                    found = self.value(side, clip)
+                    shape = result.shape if result is not None else ()
+                    if shape and fact.shape and len(shape) == len(fact.shape) and fact.shape[0] == 1 < shape[0]:
+                        wide = ast.Tuple([ast.Constant(n) for n in (shape[0], *fact.shape[1:])], ast.Load())
+                        found = self._hoisted(call("nl.broadcast_to", found, shape=wide))
+                    if word == "power" and fact.space == "psum":
+                        found = self._in_sbuf(found, fact)
+                    sides.append(found)
+                self._line("nisa.tensor_tensor", dst=dst, data1=sides[0], data2=sides[1], op=operation)
+
+            return Op(node, emit, [x, y], mask, dtype, like=big)
+        if left is not None and left.kind == "tile":
+            return self._scalar(node, operation, x, y, False, mask, dtype)
+        return self._scalar(node, operation, y, x, True, mask, dtype)
+
+    def _scalar(
+        self, node: ast.expr, operation: ast.expr, tile: ast.expr, scalar: ast.expr, reverse: bool,
+        mask: ast.expr | None, dtype: ast.expr | None,
+    ) -> Op:  # fmt: skip
+        commutes = ast.unparse(operation)[3:] in ("add", "multiply", "maximum", "minimum", "equal", "not_equal")
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            turned = ast.Constant(True) if reverse and not commutes else None
+            data, operand = self.value(tile, clip), self.value(scalar, clip)
+            fact = self.facts.of(tile)
+            if ast.unparse(operation) == "nl.power" and fact is not None and fact.space == "psum":
+                data = self._in_sbuf(data, fact)
+            self._line("nisa.tensor_scalar", dst=dst, data=data, op0=operation, operand0=operand, reverse0=turned)
+
+        return Op(node, emit, [tile, scalar], mask, dtype, like=tile)
+
+    def _negative(self, node: ast.expr, x: ast.expr, mask: ast.expr | None, dtype: ast.expr | None) -> Op:
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            self._line(
+                "nisa.tensor_scalar",
+                dst=dst,
+                data=self.value(x, clip),
+                op0=parsed("nl.multiply"),
+                operand0=ast.Constant(-1.0),
+            )
+
+        return Op(node, emit, [x], mask, dtype, like=x)
+
+    def _language(self, node: ast.Call, word: str) -> Op | None:
+        """A function of ``nl`` that gives a tile."""
+        if word not in PARAMETERS:
+            return None
+        args = self._bound(node, PARAMETERS[word])
+        mask, dtype = args.get("mask"), args.get("dtype")
+        mask = None if mask is not None and ast.unparse(mask) == "None" else mask
+        if dtype is not None:
+            dtype = None if ast.unparse(dtype) == "None" else self.value(dtype)
+        if word == "load":
+            src = args["src"]
+            return Op(
+                node,
+                lambda dst, clip: self._line("nisa.dma_copy", dst=dst, src=self.value(src, clip)),
+                [src],
+                mask,
+                dtype,
+                like=src,
+                dma=True,
+            )
+        if word in ("copy", "static_cast"):
+            src = args["src" if word == "copy" else "input_data"]
+            return Op(node, lambda dst, clip: self._copy(dst, self.value(src, clip)), [src], mask, dtype, like=src)
+        if word in TWO_TILES:
+            if not any(self._is_tile(args[k]) for k in ("x", "y")):
+                return None
+            return self._binary(node, word, args["x"], args["y"], mask, dtype)
+        if word == "negative":
+            return self._negative(node, args["x"], mask, dtype)
+        if word == "reciprocal":
+            return Op(
+                node,
+                lambda dst, clip: self._line("nisa.reciprocal", dst=dst, data=self.value(args["x"], clip)),
+                [args["x"]],
+                mask,
+                dtype,
+                like=args["x"],
+            )
+        if word in ACTIVATIONS:
+            x = args["x"]
+            return Op(
+                node,
+                lambda dst, clip: self._line(
+                    "nisa.activation", dst=dst, op=parsed(f"nl.{word}"), data=self.value(x, clip)
+                ),
+                [x],
+                mask,
+                dtype,
+                like=x,
+            )
+        if word in REDUCTIONS:
+            return self._reduction(node, REDUCTIONS[word], args, mask, dtype)
+        if word == "matmul":
+            return self._product(node, args, mask)
+        if word == "transpose":
+            x = args["x"]
+            return Op(
+                node,
+                lambda dst, clip: self._line("nisa.nc_transpose", dst=dst, data=self.value(x, clip)),
+                [x],
+                mask,
+                dtype,
+            )
+        if word == "loop_reduce":
+            return self._loop_reduce(node, args, mask, dtype)
+        if word in ("full", "zeros", "ones"):
+            return self._filled(node, word, args)
+        if word in SAME:
+            return self._same(node, word, args, mask, dtype)
+        return None
+
+    def _reduction(
+        self,
+        node: ast.Call,
+        operation: str,
+        args: Mapping[str, ast.expr],
+        mask: ast.expr | None,
+        dtype: ast.expr | None,
+    ) -> Op:
+        x, axis, keep = args["x"], self.value(args["axis"]), args.get("keepdims")
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            self._line(
+                "nisa.tensor_reduce", dst=dst, op=parsed(operation), data=self.value(x, clip), axis=axis,
+                keepdims=None if keep is None else self.value(keep),
+            )  # fmt: skip
+
+        return Op(node, emit, [x], mask, dtype, data=x)
+
+    def _product(self, node: ast.Call, args: Mapping[str, ast.expr], mask: ast.expr | None) -> Op:
+        x, y, turned = args["x"], args["y"], args.get("transpose_x")
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            _, first, second = self._product_clips(x, y, clip) if clip.axes else (clip, clip, clip)
+            left, right = self.value(x, first), self.value(y, second)
+            right_fact = self.facts.of(y)
+            if right_fact is not None and right_fact.space == "psum":
+                right = self._in_sbuf(right, right_fact)
+            left_fact = self.facts.of(x)
+            if left_fact is not None and left_fact.space == "psum":
+                left = self._in_sbuf(left, left_fact)
+            if turned is None or ast.unparse(turned) != "True":
+                fact = self.facts.of(x)
+                if fact is None or len(fact.shape) != 2:
+                    raise Unportable(
+                        node.lineno, "a product of an x that is not known to be a matrix", "use nisa.nc_matmul"
+                    )
+                shape = ast.Tuple([ast.Constant(n) for n in reversed(fact.shape)], ast.Load())
+                dtype = parsed(f"nl.{dtype_word(fact.dtype)}")
+                made = self._hoisted(call("nl.ndarray", shape, dtype=dtype, buffer=parsed("nl.psum")))
+                self._line("nisa.nc_transpose", dst=made, data=left)
+                left = self._in_sbuf(made, fact)
+            self._line("nisa.nc_matmul", dst=dst, stationary=left, moving=right)
+
+        return Op(node, emit, [x, y], mask, data=x)
+
+    def _loop_reduce(
+        self, node: ast.Call, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
+    ) -> Op:
+        x, fold, loops = args["x"], self.operation(args["op"]), args["loop_indices"]
+        if not isinstance(loops, ast.List | ast.Tuple):
+            raise Unportable(
+                node.lineno, "loop_reduce over loops that are not listed", "accumulate with nisa.tensor_tensor"
+            )
+        first = [ast.Compare(self.value(one), [ast.Eq()], [ast.Constant(0)]) for one in loops.elts]
+        condition: ast.expr = first[0] if len(first) == 1 else ast.BoolOp(ast.And(), list(first))
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            source = self.value(x, clip)
+            fresh = [ast.Expr(call("nisa.tensor_copy", dst=dst, src=source))]
+            more = [ast.Expr(call("nisa.tensor_tensor", dst=dst, data1=dst, data2=source, op=fold))]
+            self.out.append(ast.If(condition, fresh, more))  # type: ignore[arg-type]
+
+        return Op(node, emit, [x], mask, dtype, like=x)
+
+    def _filled(self, node: ast.Call, word: str, args: Mapping[str, ast.expr]) -> Op | None:
+        fact = self.facts.of(node)
+        if fact is None or fact.space == "hbm":
+            raise Unportable(node.lineno, f"nl.{word} in HBM", "declare it with nl.ndarray and fill it from a tile")
+        return None
+
+    def declaration(self, node: ast.Call, word: str) -> ast.expr:
+        """Return a declaration: ``par_dim``, ``lazy_initialization`` and manual places are left out."""
+        args = self._bound(node, PARAMETERS[word])
+        shape = args.get("shape")
+        made: dict[str, ast.expr | None] = {}
+        fact = self.facts.of(node)
+        space = fact.space if fact is not None else ""
+        for key, value in args.items():
+            if key in ("lazy_initialization", "shape", "fill_value", "a", "x") or (
+                key == "name" and ast.unparse(value) == "''"
+            ):
+                continue
+            made[key] = self._buffer(value, space) if key == "buffer" else self.value(value)
+        if word == "zeros" and space == "psum":
+            word = "ndarray"  # products of a group overwrite first; nothing else may be added to zeros in PSUM
+        if shape is None:
+            like = args.get("a", args.get("x"))
+            assert like is not None
+            return call(f"nl.{word}", self.value(like), **made)
+        if word == "full":
+            return call("nl.full", self.value(shape), self.value(args["fill_value"]), **made)
+        return call(f"nl.{word}", self.value(shape), **made)
+
+    def _buffer(self, value: ast.expr, space: str) -> ast.expr:
+        word = self.names.of(value.func if isinstance(value, ast.Call) else value)
+        if word.startswith("nl.") or isinstance(value, ast.Name) or not space:
+            return self.value(value)
+        return parsed("nl.psum" if space == "psum" else "nl.sbuf")
+
+    def _same(
+        self, node: ast.Call, word: str, args: Mapping[str, ast.expr], mask: ast.expr | None, dtype: ast.expr | None
+    ) -> Op | None:
+        """A function that both APIs have; under a mask its result is copied to the part that counts."""
+        if mask is None:
+            return None
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            kept = {k: self.value(v, clip) for k, v in args.items() if k != "mask"}
+            self._copy(dst, call(f"nl.{word}", **kept))
+
+        return Op(node, emit, list(args.values()), mask, dtype)
+
+    def _isa(self, node: ast.Call, word: str) -> Op:
+        known = INSTRUCTIONS[word]
+        args = self._bound(node, known.parameters)
+        mask = args.pop("mask", None)
+        mask = None if mask is not None and ast.unparse(mask) == "None" else mask
+        dtype = args.pop("dtype", None)
+        if dtype is not None:
+            dtype = None if ast.unparse(dtype) == "None" else self.value(dtype)
+        if word == "memset":
+            value, engine = args["value"], args.get("engine")
+            engine = None if engine is None or "unknown" in ast.unparse(engine) else self.value(engine)
+            return Op(
+                node,
+                lambda dst, clip: self._line("nisa.memset", dst=dst, value=self.value(value), engine=engine),
+                [value],
+                mask,
+                dtype,
+            )
+        if word == "iota":
+            return Op(node, lambda dst, clip: self._iota(dst, args["expr"], clip, node), [], mask, dtype)
+        if word == "affine_select":
+            return Op(
+                node,
+                lambda dst, clip: self._select(dst, args, clip, node),
+                [args["on_true_tile"]],
+                mask,
+                dtype,
+                like=args["on_true_tile"],
+            )
+        like = next((args[key] for key in ("data", "data1", "data0", "src", "on_true_tile") if key in args), None)
+        if known.other_shape:
+            like = None
+        if word == "tensor_tensor" and "data2" in args:
+            fact, first = self.facts.of(node), self.facts.of(args["data1"])
+            like = args["data1"] if fact is None or first is None or fact.shape == first.shape else args["data2"]
+
+        def emit(dst: ast.expr, clip: Clip) -> None:
+            if word == "nc_matmul" and clip.axes:
+                _, first, second = self._product_clips(args["stationary"], args["moving"], clip)
+                rest = {k: v for k, v in args.items() if k not in ("stationary", "moving")}
+                self._line(
+                    "nisa.nc_matmul", dst=dst, stationary=self.value(args["stationary"], first),
+                    moving=self.value(args["moving"], second), **self._plain_flags(rest),
+                )  # fmt: skip
+                return
+            self._instruction(word, args, dst, clip)
+
+        data = next((args[key] for key in ("data", "src", "stationary") if key in args), None)
+        return Op(
+            node, emit, list(args.values()), mask, dtype, like=like, dma=word == "dma_transpose",
+            data=data if known.other_shape else None,
+        )  # fmt: skip
+
+    def _iota(self, dst: ast.expr, value: ast.expr, clip: Clip, node: ast.Call) -> None:
+        grid = self.grid(value)
+        if grid is None or clip.axes:
+            raise Unportable(
+                node.lineno, "iota of an expression that is no sum of nl.arange", "give nisa.iota a pattern"
+            )
+        rank = max(grid.rank, 2)
+        by_axis = {atom.axis: atom for atom in grid.atoms}
+        made = self.facts.of(node)
+        shape = made.shape if made is not None and len(made.shape) == rank else (1,) * rank
+        free = [by_axis.get(axis, Atom(axis, Linear(shape[rank - axis]), Linear(0))) for axis in range(rank - 1, 0, -1)]
+        if grid.rank == 1:
+            free = [by_axis[1]]
+        lead = by_axis.get(rank)
+        self._line(
+            "nisa.iota",
+            dst=dst,
+            pattern=ast.List([ast.List([a.stride.node, a.size.node], ast.Load()) for a in free], ast.Load()),
+            offset=grid.base.node,
+            channel_multiplier=lead.stride.node if lead is not None else ast.Constant(0),
+        )
+
+    def _select(self, dst: ast.expr, args: Mapping[str, ast.expr], clip: Clip, node: ast.Call) -> None:
+        pred, tile = args["pred"], args["on_true_tile"]
+        if isinstance(pred, ast.Name) and pred.id in self.masks:
+            pred = self.masks[pred.id]
+        if isinstance(pred, ast.BinOp | ast.BoolOp) or not isinstance(pred, ast.Compare) or len(pred.ops) != 1:
+            raise Unportable(
+                node.lineno, "affine_select with a predicate of several comparisons", "use one instruction each"
+            )
+        left, right = self.grid(pred.left), self.grid(pred.comparators[0])
+        fact = self.facts.of(tile)
+        word = COMPARISONS.get(type(pred.ops[0]).__name__)
+        if left is None or right is None or fact is None or not fact.shape or clip.axes or word is None:
+            raise Unportable(
+                node.lineno, "affine_select with a predicate that is no comparison of nl.arange expressions"
+            )
+        grid = left + right.times(Linear(-1))
+        rank = len(fact.shape)
+        by_axis = {atom.axis: atom for atom in grid.atoms}
+        pattern: list[ast.expr] = []
+        for axis in range(rank - 1, 0, -1):
+            atom = by_axis.get(axis)
+            stride: ast.expr = atom.stride.node if atom is not None else ast.Constant(0)
+            size: ast.expr = atom.size.node if atom is not None else ast.Constant(fact.shape[rank - axis])
+            pattern.append(ast.List([stride, size], ast.Load()))
+        lead = by_axis.get(rank)
+        source = self.value(tile)
+        if fact.space == "psum":
+            source = self._in_sbuf(source, fact)
+        self._line(
+            "nisa.affine_select", dst=dst, pattern=ast.List(pattern, ast.Load()), offset=grid.base.node,
+            channel_multiplier=lead.stride.node if lead is not None else ast.Constant(0),
+            cmp_op=parsed(f"nl.{word}"), on_true_tile=source, on_false_value=self.value(args["on_false_value"]),
+        )  # fmt: skip

@@ -1,0 +1,295 @@
+"""Kernels of the history for programs: ``acceld.best`` at run time, and one file to carry away.
+
+Nothing here needs a daemon: the history's file is read, a kernel's text is written beside it and imported, and AWS's own
+``nki.jit`` launches it on the tensors it gets (torch-xla, JAX).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from acceld.errors import AcceldError, UsageError
+from acceld.home import find_home
+from acceld.workloads import Workload, load_workload, workload
+
+VERIFIER = "acceld verify"
+"""By whom the marks of ``acceld verify --all`` are."""
+HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
+"""How a mark begins."""
+MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
+PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
+
+_QUERY = """
+SELECT c.id AS candidate, c.run, r.workload, r.workload_folder, s.api, s.entry, s.grid, s.lnc, t.text, f.chip, f.sdk, f.source,
+  f.method, f.resolution_us, f.interval_percent, f.latency_us, r.baseline_latency_us, e.id AS evaluation, e.gate, e.rel_l2,
+  e.tolerance, e.sandbox_level, e.program_sha256, e.created_at
+FROM candidates c JOIN runs r ON r.id = c.run JOIN sources s ON s.sha256 = c.source
+JOIN texts t ON t.sha256 = s.text_sha256 JOIN evaluations e ON e.id = c.evaluation
+JOIN profiles f ON f.evaluation = e.id
+WHERE r.workload = ? AND c.status = 'passed' AND e.gate = 'strict' AND f.latency_us IS NOT NULL
+ORDER BY f.source = 'simulated', f.latency_us, c.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A strictly gated kernel of the history, and what is known of it."""
+
+    run: int
+    candidate: int
+    workload: str
+    workload_folder: str
+    text: str
+    api: str
+    entry: str
+    grid: tuple[int, ...]
+    chip: str
+    sdk: str
+    source: str
+    method: str
+    latency_us: float
+    baseline_latency_us: float | None
+    evaluation: int
+    gate: str
+    rel_l2: float | None
+    tolerance: float | None
+    interval_percent: float | None
+    resolution_us: float
+    sandbox_level: str
+    program_sha256: str
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """A kernel to call. ``stored`` is None where it is the fallback, and ``why`` then says why."""
+
+    function: Callable[..., Any]
+    stored: Stored | None
+    why: str
+    layouts: tuple[tuple[int, ...], ...] = ()
+    """The shapes that a stored kernel takes its arrays in; the same elements in C order."""
+    results: tuple[tuple[int, ...], ...] = ()
+    """The shapes that a caller of a stored kernel gets."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the kernel makes of tensors of any framework with ``shape`` and ``reshape``."""
+        if self.stored is None:
+            return self.function(*arguments)
+        layouts = iter(self.layouts)
+        given = [_shaped(a, next(layouts, tuple(a.shape))) if hasattr(a, "reshape") else a for a in arguments]
+        found = self.function(*given)
+        if isinstance(found, tuple | list):
+            return tuple(_shaped(one, shape) for one, shape in zip(found, self.results, strict=True))
+        return _shaped(found, self.results[0])
+
+
+def best(
+    name: str,
+    *shapes: Sequence[int],
+    chip: str | None = None,
+    sdk: str | None = None,
+    fallback: Callable[..., Any] | None = None,
+    simulated: bool = False,
+    home: str | os.PathLike[str] | None = None,
+) -> Best:
+    """Return the fastest kernel that passed the strict gate for a workload, for this chip and SDK; else ``fallback``.
+
+    ``shapes`` are those of the arrays the program will pass, in order; a workload of other shapes is not taken. ``chip`` and
+    ``sdk`` (the version of neuronx-cc) default to what this machine says. Only measured kernels count, and with ``simulated``
+    those of the simulator too. Kernels that ``acceld verify --all`` has marked are left out. UsageError where nothing fits
+    and there is no fallback.
+    """
+    try:
+        found, reason = _chosen(name, shapes, chip or this_chip(), sdk or this_sdk(), simulated, home)
+    except (AcceldError, sqlite3.Error) as error:
+        found, reason = None, str(error)
+    if found is None:
+        if fallback is None:
+            raise UsageError(
+                f"there is no kernel of {name} to use: {reason}",
+                hint="pass fallback=, or search first: acceld optimize",
+            )
+        return Best(fallback, None, reason)
+    spec = _workload(found)
+    layouts = tuple(a.kernel_shape or a.shape for a in spec.arguments if not a.is_scalar) if spec else ()
+    results = tuple(one.shape for one in spec.outputs) if spec else ()
+    return Best(_imported(found, Path(find_home(home).path)), found, reason, layouts, results)
+
+
+def stored_kernels(name: str, home: str | os.PathLike[str] | None = None) -> list[Stored]:
+    """Return a workload's strictly gated kernels that no verification has marked: measured ones first, the fastest first."""
+    from acceld.store.connection import connect_reader
+
+    database = find_home(home).database
+    if not database.is_file():
+        raise UsageError(f"there is no history in {database.parent} yet", hint="acceld optimize WORKLOAD begins one")
+    with closing(connect_reader(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = [dict(row) for row in connection.execute(_QUERY, (name,))]
+        marks = connection.execute("SELECT subject, text FROM notes WHERE by = ? ORDER BY id", (VERIFIER,))
+        marked = {row["subject"]: row["text"] for row in marks}
+    kept = [row for row in rows if not marked.get(f"c{row['candidate']}", "").startswith(BROKEN)]
+    return [_stored(row) for row in kept]
+
+
+def this_chip() -> str:
+    """Return the chip of this machine: NEURON_PLATFORM_TARGET_OVERRIDE, else by the instance's type; empty if unknown."""
+    override = os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE", "")
+    with contextlib.suppress(OSError):
+        override = override or PRODUCT.read_text(encoding="ascii")
+    names = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+    known = re.match(r"trn[123]|gen[234]", override.strip())
+    return names.get(known[0], known[0]) if known else ""
+
+
+def this_sdk() -> str:
+    """Return the version of neuronx-cc in this environment; empty where there is none."""
+    try:
+        return importlib.metadata.version("neuronx-cc")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def exported(found: Stored) -> str:
+    """Return one Python file: the kernel as it stands, what is known of it, and a check of both."""
+    spec = _workload(found)
+    reference = "" if spec is None or spec.reference is None else spec.reference.read_text(encoding="utf-8")
+    facts = {key: value for key, value in asdict(found).items() if key not in ("text", "workload_folder")}
+    facts["speedup"] = found.baseline_latency_us / found.latency_us if found.baseline_latency_us else None
+    facts["kernel_sha256"] = _digest(found.text)
+    return f"{found.text.rstrip()}\n\n\n{MARKER}\n" + _TAIL.format(
+        facts=json.dumps(facts, indent=4, sort_keys=True), reference=reference, entry=found.entry
+    )
+
+
+_TAIL = '''
+ACCELD_EVIDENCE = __import__("json").loads(r"""
+{facts}
+""")
+ACCELD_REFERENCE = {reference!r}
+
+
+def acceld_self_check(run=None):
+    """Raise where the kernel's text is not the one that was judged, or a run of it is not right.
+
+    ``run(kernel, *arrays)`` executes the kernel on numpy arrays, as your framework does it; without it only the text is checked.
+    """
+    import hashlib
+
+    with open(__file__, encoding="utf-8") as file:
+        text = file.read().partition("\\n\\n\\n# ---- acceld: provenance")[0] + "\\n"
+    if hashlib.sha256(text.encode()).hexdigest() != ACCELD_EVIDENCE["kernel_sha256"]:
+        raise ValueError("the kernel's text is not the one that was judged")
+    if run is None or not ACCELD_REFERENCE:
+        return
+    import numpy as np
+
+    reference = {{}}
+    exec(ACCELD_REFERENCE, reference)
+    np.random.seed(0)
+    inputs = reference["get_inputs"]()
+    expected = reference["forward"](*inputs)
+    results = run({entry}, *reference["transform_to_nki_inputs"](inputs))
+    expected = expected if isinstance(expected, (tuple, list)) else (expected,)
+    for one, right in zip(reference["transform_nki_outputs"](results, expected), expected):
+        error = np.linalg.norm(np.asarray(one, np.float64) - right) / np.linalg.norm(np.asarray(right, np.float64))
+        if not error <= ACCELD_EVIDENCE["tolerance"]:
+            raise ValueError(f"relative L2 {{error:.2g}}, allowed {{ACCELD_EVIDENCE['tolerance']:.2g}}")
+
+
+if __name__ == "__main__":
+    acceld_self_check()
+    print("the kernel is the one that was judged:", ACCELD_EVIDENCE)
+'''
+
+
+def _chosen(
+    name: str,
+    shapes: Sequence[Sequence[int]],
+    chip: str,
+    sdk: str,
+    simulated: bool,
+    home: str | os.PathLike[str] | None,
+) -> tuple[Stored | None, str]:
+    """The kernel to use, or None and why there is none."""
+    left = stored_kernels(name, home)
+    steps: list[tuple[str, Callable[[Stored], bool]]] = [
+        ("none passed the strict gate", lambda one: True),
+        ("none was measured on a device", lambda one: simulated or one.source != "simulated"),
+        (f"none is for the chip {chip or '(this machine tells none)'}", lambda one: one.chip == chip),
+        (f"none was measured with neuronx-cc {sdk or '(none is installed)'}", lambda one: _same_sdk(one, sdk)),
+        (f"none is for arrays of {[tuple(one) for one in shapes]}", lambda one: not shapes or _fits(one, shapes)),
+    ]
+    for reason, holds in steps:
+        left = [one for one in left if holds(one)]
+        if not left:
+            return None, reason
+    return left[0], f"c{left[0].candidate} of r{left[0].run}"
+
+
+def _same_sdk(one: Stored, sdk: str) -> bool:
+    """Whether a kernel was measured with this compiler; the simulator has none."""
+    if one.source == "simulated":
+        return True
+    return bool(sdk) and re.match(rf"neuronx-cc {re.escape(sdk)}(,|$)", one.sdk) is not None
+
+
+def _fits(one: Stored, shapes: Sequence[Sequence[int]]) -> bool:
+    spec = _workload(one)
+    arrays = [] if spec is None else [a for a in spec.arguments if not a.is_scalar]
+    given = [tuple(int(n) for n in shape) for shape in shapes]
+    return len(given) <= len(arrays) and all(
+        shape in (a.shape, a.kernel_shape) for shape, a in zip(given, arrays, strict=False)
+    )
+
+
+def _workload(one: Stored) -> Workload | None:
+    """The workload as it is now; None where it is gone."""
+    try:
+        folder = Path(one.workload_folder)
+        return load_workload(folder) if folder.is_dir() else workload(one.workload.rpartition("/")[2])
+    except AcceldError:
+        return None
+
+
+def _stored(row: dict[str, Any]) -> Stored:
+    values = {key: row[key] for key in Stored.__dataclass_fields__ if key in row}
+    return Stored(**{**values, "grid": tuple(json.loads(row["grid"]))})
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256((text.rstrip() + "\n").encode()).hexdigest()
+
+
+def _imported(found: Stored, state: Path) -> Callable[..., Any]:
+    """The kernel's function, out of a file: NKI reads the source of what it compiles."""
+    folder = state / "best"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"c{found.candidate}_{_digest(found.text)[:16]}.py"
+    if not path.is_file() or path.read_text(encoding="utf-8") != found.text:
+        waiting = path.with_suffix(f".{os.getpid()}")
+        waiting.write_text(found.text, encoding="utf-8")
+        waiting.replace(path)
+    spec = importlib.util.spec_from_file_location(f"acceld_best_{path.stem}", path)
+    assert spec is not None and spec.loader is not None, "a path of a Python file has both"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    function: Any = getattr(module, found.entry)
+    return function[found.grid] if found.grid else function  # type: ignore[no-any-return]
+
+
+def _shaped(tensor: Any, shape: tuple[int, ...]) -> Any:
+    return tensor if tuple(tensor.shape) == tuple(shape) else tensor.reshape(shape)

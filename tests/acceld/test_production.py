@@ -1,0 +1,274 @@
+"""``acceld.best`` and ``best --export``: which kernel of a history a program gets, and what a file of it says."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import acceld
+from acceld.cli.main import main
+from acceld.errors import UsageError
+from acceld.home import Home
+from acceld.model import Candidate, Evaluation, Gate, Kernel, RunSpec, RunState, SearchParameters, Source
+from acceld.nki.execute.interpreter import execute
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.production import BROKEN, VERIFIER, stored_kernels, this_chip, this_sdk
+from acceld.store.changes.runs import add_note, create_run, set_best, set_run_state
+from acceld.store.changes.tree import write_candidate, write_evaluation
+from acceld.store.database import Store
+from tests.faults.harness import client_of, start
+from tests.store.records import passed, profile
+
+STANDIN = Path(__file__).parents[1] / "standin_neuron" / "jit"
+SDK = "2.27.5334+standin"
+KERNEL = '''"""Number {number}."""
+
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def kernel(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((128, 64), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=out, src=tile)
+    return out
+'''
+WORKLOAD = """
+name = "twice"
+family = "test"
+description = "Twice x"
+tolerance = 1e-5
+
+[values]
+M = 8192
+
+[arguments.x]
+shape = ["M"]
+dtype = "float32"
+kernel_shape = [128, 64]
+
+[outputs.out]
+shape = ["M"]
+dtype = "float32"
+kernel_shape = [128, 64]
+
+[distributions]
+own = "declared"
+scaled_up = "declared"
+scaled_down = "declared"
+shifted = "declared"
+integers = "declared"
+row_scaled = "declared"
+sparse = "declared"
+special = "declared"
+
+[work]
+vector_flops = "M"
+matmul_flops = 0
+hbm_bytes = "8*M"
+
+[baselines]
+nki = "kernel.py"
+"""
+REFERENCE = """
+import numpy as np
+
+
+def get_inputs():
+    return [np.random.normal(size=8192).astype(np.float32)]
+
+
+def forward(x):
+    return 2 * x
+
+
+def transform_to_nki_inputs(inputs):
+    return [inputs[0].reshape(128, 64)]
+
+
+def transform_nki_outputs(result, ref):
+    return [result.reshape(8192)]
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A history with four kernels: measured at 80 and 60 us, the latter not strictly; for another SDK, and simulated."""
+    folder = tmp_path / "twice"
+    folder.mkdir()
+    (folder / "workload.toml").write_text(WORKLOAD, encoding="utf-8")
+    (folder / "reference.py").write_text(REFERENCE, encoding="utf-8")
+    (folder / "kernel.py").write_text(KERNEL.format(number=0), encoding="utf-8")
+    state = tmp_path / ".acceld"
+    state.mkdir(mode=0o700)
+    asyncio.run(fill(Home(state).database, folder))
+    return state
+
+
+async def fill(database: Path, folder: Path, first_us: float = 80.0) -> None:
+    store = await asyncio.to_thread(Store.open, database)
+    spec = RunSpec(
+        workload="twice", workload_folder=str(folder), chip="trn2", api="nki", search=SearchParameters(iterations=1)
+    )
+    run = await store.change(create_run, spec)
+    await store.change(set_run_state, run.id, RunState.RUNNING)
+    rows = [
+        (first_us, Gate.STRICT, Source.MEASURED, SDK),
+        (60.0, Gate.SEARCH, Source.MEASURED, SDK),
+        (50.0, Gate.STRICT, Source.MEASURED, "2.20.1"),
+        (40.0, Gate.STRICT, Source.SIMULATED, ""),
+    ]
+    for number, (latency_us, gate, source, sdk) in enumerate(rows, 1):
+        kernel = Kernel(text=KERNEL.format(number=number), api="nki", entry="kernel", filename="kernel.py")
+        candidate = await store.change(write_candidate, Candidate(run.id, 0, kernel, None, order=(0, number, 0, 0)))
+        await store.change(
+            write_evaluation, candidate, verdict(latency_us, gate, source, sdk, number), workload="twice",
+            backend="neuron", chip="trn2", key=str(number),
+        )  # fmt: skip
+        if number == 1:
+            await store.change(set_best, run.id, candidate.id)
+    await store.close()
+
+
+def verdict(latency_us: float, gate: Gate, source: Source, sdk: str, number: int) -> Evaluation:
+    said = f"neuronx-cc {sdk}, nrtpy 2.35.30" if sdk else ""
+    found = replace(profile(latency_us), source=source, chip="trn2", api="nki", sdk=said)
+    return replace(passed(latency_us, gate, f"{number:064x}"), profile=found)
+
+
+@pytest.fixture
+def chip(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose Neuron software is the stand-in, on trn2."""
+    monkeypatch.setenv("ACCELD_STANDIN", "1")
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "trn2")
+    monkeypatch.syspath_prepend(str(STANDIN))
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "nki"]:
+        del sys.modules[name]
+
+
+def plain(x: object) -> object:
+    return x
+
+
+@pytest.mark.usefixtures("chip")
+def test_a_program_gets_the_fastest_strictly_gated_kernel_of_this_chip_and_sdk(home: Path) -> None:
+    assert (this_chip(), this_sdk()) == ("trn2", SDK)
+    found = acceld.best("twice", (8192,), fallback=plain, home=home)
+    assert found.stored is not None and found.stored.latency_us == 80
+    assert found.function.__module__ != __name__
+    assert found.layouts == ((128, 64),) and found.results == ((8192,),)
+    again = acceld.best("twice", (8192,), simulated=True, home=home).stored
+    assert again is not None and again.latency_us == 80, "measured ones come first"
+
+
+@pytest.mark.usefixtures("chip")
+def test_arrays_go_through_the_layout_of_the_kernel(home: Path) -> None:
+    found = acceld.best("twice", (8192,), home=home)
+    seen = []
+
+    def launched(x: np.ndarray) -> np.ndarray:
+        seen.append(x.shape)
+        return 2 * x
+
+    x = np.arange(8192, dtype=np.float32)
+    assert np.array_equal(replace(found, function=launched)(x), 2 * x)
+    assert seen == [(128, 64)]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"chip": "trn3"}, "trn3"),
+        ({"sdk": "9.9"}, "9.9"),
+        ({"shapes": ((4096,),)}, "4096"),
+        ({"name": "thrice"}, "strict gate"),
+    ],
+)
+@pytest.mark.usefixtures("chip")
+def test_the_fallback_is_used_and_says_why(home: Path, given: dict[str, object], why: str) -> None:
+    rest = {key: value for key, value in given.items() if key in ("chip", "sdk")}
+    name, shapes = str(given.get("name", "twice")), given.get("shapes", ((8192,),))
+    found = acceld.best(name, *shapes, fallback=plain, home=home, **rest)  # type: ignore[misc, arg-type]
+    assert found.stored is None and why in found.why
+    assert found(3) == 3
+    with pytest.raises(UsageError, match="there is no kernel"):
+        acceld.best(name, *shapes, home=home, **rest)  # type: ignore[misc, arg-type]
+
+
+def test_a_kernel_that_was_marked_is_left_out(home: Path) -> None:
+    async def mark() -> None:
+        store = await asyncio.to_thread(Store.open, Home(home).database)
+        await store.change(add_note, "c1", f"{BROKEN}: slower", VERIFIER)
+        await store.close()
+
+    assert {one.candidate for one in stored_kernels("twice", home)} == {1, 3, 4}
+    asyncio.run(mark())
+    assert {one.candidate for one in stored_kernels("twice", home)} == {3, 4}
+
+
+@pytest.mark.usefixtures("chip")
+def test_an_exported_file_checks_itself(home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "exported.py"
+    assert main(["best", "r1", "--export", str(target), "--home", str(home)]) == 0
+    module = loaded(target)
+    assert module.ACCELD_EVIDENCE["latency_us"] == 80
+    assert module.ACCELD_EVIDENCE["gate"] == "strict"
+
+    def simulated(_: object, x: np.ndarray) -> np.ndarray:
+        program = trace(KERNEL.format(number=1), [TensorSpec(x.shape, "float32")], api="nki", chip="trn2")
+        return np.asarray(execute(program, [x])[0])
+
+    module.acceld_self_check()
+    module.acceld_self_check(simulated)
+    with pytest.raises(ValueError, match="relative L2"):
+        module.acceld_self_check(lambda kernel, x: 3 * x)
+    target.write_text(target.read_text(encoding="utf-8").replace("operand0=2.0", "operand0=2.5"), encoding="utf-8")
+    with pytest.raises(ValueError, match="not the one that was judged"):
+        loaded(target).acceld_self_check()
+
+
+def test_winners_of_every_run_are_verified_oldest_first_and_marked(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asyncio.run(fill(Home(home).database, tmp_path / "twice", first_us=1e-3))
+    asyncio.run(fill(Home(home).database, tmp_path / "gone"))
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    process = start("tests.acceld.daemon.scripted", "--home", str(home), environment=dict(os.environ))
+    try:
+        client_of(Home(home))
+        assert main(["verify", "--all", "--json", "--home", str(home)]) == 7
+    finally:
+        process.terminate()
+        process.wait(30)
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert [(case["kernel"], case["holds"]) for case in cases] == [("r1 c1", True), ("r2 c5", False), ("r3 c9", False)]
+    assert (cases[2]["reason"] or "").startswith("not tried")
+    kept = {one.candidate for one in stored_kernels("twice", home)}
+    assert 1 in kept and 5 not in kept and 9 in kept, "what could not be tried is not marked"
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("exported", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
