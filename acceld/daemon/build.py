@@ -247,11 +247,11 @@ class Builder:
         from acceld.proposers.llm.proposer import LLMProposer
 
         prompts = PromptLibrary([*map(Path, self._config.paths.prompts), prompts_folder()])
-        roles = RoleTable.from_config(self._config)
+        calls, roles = self._calls(), RoleTable.from_config(self._config)
         prompts.check()  # all are read now, so that a save takes effect only once it is whole and valid
         self._prompts.add(prompts)
         return LLMProposer(
-            self._calls(),
+            calls,
             roles,
             prompts,
             plans=parameters.plans,
