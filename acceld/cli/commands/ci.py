@@ -218,7 +218,7 @@ def grown(verdict: Verdict) -> list[tuple[int, str, float, float]]:
 
 def _costs(evaluation: Evaluation, source: str) -> Iterator[tuple[int, str, str, float]]:
     lines = source.splitlines()
-    for spot in evaluation.profile.details.get("dearest_lines", ()) if evaluation.profile else ():
+    for spot in evaluation.profile.details.get("hot_spots", ()) if evaluation.profile else ():
         if 0 < spot["line"] <= len(lines):
             yield spot["line"], spot["engine"], lines[spot["line"] - 1].strip(), spot["busy_us"]
 

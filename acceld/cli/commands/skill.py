@@ -23,7 +23,7 @@ NAME = "acceld"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("action", choices=("install",))
+    parser.add_argument("action", choices=("install",), help="what to do")
     parser.add_argument("--for", dest="agent", choices=tuple(FOLDERS), default="claude", help="default: claude")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--user", action="store_true", help="for all of your projects, not this folder alone")

@@ -26,9 +26,9 @@ def test_a_workload_without_a_baseline_for_the_api_takes_no_turns() -> None:
     body = {"workload": "silu", "kernel": {"text": "mine", "api": "nki_legacy"}, "against": ["baseline"]}
     assert len(request_of(body, Config()).against) == 1
     lacking = {
-        "workload": "lora",
-        "backend": "neuron",
-        "kernel": {"text": "mine", "api": "nki"},
+        "workload": "rmsnorm_bf16",
+        "backend": "cuda",
+        "kernel": {"text": "mine", "api": "triton"},
         "against": ["baseline"],
     }
     assert request_of(lacking, Config()).against == ()

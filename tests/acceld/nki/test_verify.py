@@ -270,12 +270,6 @@ def reduction_of_a_middle_axis(kernel: Kernel, bad: bool) -> int:
     return kernel.op("tensor_reduce", at(dst), at(tile), op="add", axes=(1,) if bad else (2,))
 
 
-@case("transpose_shape")
-def transpose_too_large_for_the_vector_engine(kernel: Kernel, bad: bool) -> int:
-    tile, dst = kernel.loaded((32, 32 + bad)), kernel.sbuf((32 + bad, 32))
-    return kernel.op("transpose", at(dst), at(tile), engine=Engine.VECTOR)
-
-
 @case("engine")
 def operation_the_engine_lacks(kernel: Kernel, bad: bool) -> int:
     tile = kernel.loaded((32, 16))

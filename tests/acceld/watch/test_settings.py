@@ -68,9 +68,9 @@ def test_a_broken_prompt_keeps_all_old_ones_and_a_mended_one_holds_from_the_next
     running.begin(1)
     file = project / "prompts" / "shared" / "planner.md"
     good = file.read_text()
-    file.write_text(good.replace("{{parent}}", "{{parnt}}"))
+    file.write_text(good.replace("{{profile}}", "{{profle}}"))
     (found,) = settings.judge({file})
-    assert not found.good and found.prompts is None and "parnt" in found.text
+    assert not found.good and found.prompts is None and "profle" in found.text
     file.write_text(good.replace("+++\n\n", "+++\n\nBe bold.\n", 1) if "+++\n\n" in good else good + "\nBe bold.\n")
     (found,) = settings.judge({file})
     assert found.good and found.prompts is not None
