@@ -21,7 +21,7 @@ from tests.acceld.llm.models import APIS, ask, settings_for
 from tests.acceld.llm.server import Reply, ScriptedServer
 
 PRICE = Price.of("1000", "2000")
-IMPATIENT = Deadlines(connect_s=5, first_token_s=0.4, idle_s=0.4, total_s=10)
+IMPATIENT = Deadlines(connect_s=5, first_token_s=3.0, idle_s=0.4, total_s=10)
 
 
 async def booked(
