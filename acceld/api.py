@@ -18,7 +18,7 @@ from acceld.model import RunState
 __all__ = ["Optimized", "optimize"]
 
 WAIT_S = 5.0
-"""How long one question for new events waits for them."""
+"""Longest wait of one request for new events, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

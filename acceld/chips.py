@@ -213,7 +213,7 @@ DMA_SOURCES: Mapping[str, Mapping[str, str]] = {
         "dma_long_row_bytes_per_us": "assumed: trn2's share of the wire rate",
     },
 }
-"""Where each DMA rate of each chip is from: documented, derived from published figures, fitted, or assumed."""
+"""The source of each DMA rate by chip: documented, derived from published figures, fitted, or assumed."""
 
 
 def chip_spec(name: str) -> ChipSpec:

@@ -27,7 +27,7 @@ from acceld.workloads import Workload, load_workload, workload
 VERIFIER = "acceld verify"
 """By whom the marks of ``acceld verify --all`` are."""
 HOLDS, BROKEN = "verified: holds", "verified: no longer holds"
-"""How a mark begins."""
+"""Prefix of a note that marks a kernel."""
 MARKER = "# ---- acceld: provenance, evidence and self-check of the kernel above ----"
 PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
 
@@ -241,7 +241,7 @@ def _chosen(
 
 
 def _same_sdk(one: Stored, sdk: str) -> bool:
-    """Whether a kernel was measured with this compiler; the simulator has none."""
+    """Return True if a kernel was measured with this compiler; the simulator has none."""
     if one.source == "simulated":
         return True
     return bool(sdk) and re.match(rf"neuronx-cc {re.escape(sdk)}(,|$)", one.sdk) is not None

@@ -42,7 +42,7 @@ CHEAT = -1.0
 """Reward of a suspect verdict: below the physical floor, or failing an integrity check."""
 NO_CODE_STATUS = "no_code"
 SOURCE_PREFIX = "acceld/"
-"""What the data sources of exported rows begin with, before the workload's name."""
+"""Prefix of the data source of exported rows, before the workload's name."""
 RUN = 1
 """Every answer is judged on the data sets of one run."""
 
@@ -322,7 +322,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What an agent sees: the kernel as it stands, and what the last step came to."""
+    """An observation: the kernel as it stands, and the result of the last step."""
 
     text: str
     latency_us: float | None

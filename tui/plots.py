@@ -31,6 +31,8 @@ class Plot:
     series: tuple[Series, ...] = ()
     empty: str = ""
     log: bool = False
+    counted: bool = False
+    """The horizontal axis counts something: only whole numbers are marked."""
 
 
 def over_iterations(run: RunView, chosen: int | None) -> Plot:
@@ -69,7 +71,7 @@ def candidates(run: RunView, chosen: int | None) -> Plot:
         series("beam", "primary", "●", lambda number: number in beam),
         series("cursor", "accent", "◆", lambda number: number == chosen),
     )
-    return Plot(title, "iteration", "µs", tuple(one for one in drawn if one.x))
+    return Plot(title, "iteration", "µs", tuple(one for one in drawn if one.x), counted=True)
 
 
 def roofline(run: RunView, chosen: int | None) -> Plot:
@@ -118,4 +120,10 @@ def _best(run: RunView, x_label: str, places: Sequence[float]) -> Plot:
         x += [max(place, x[-1])] * 2
         y += [y[-1], base / best.latency_us]
     last = float(run.iteration) if x_label == "iteration" else x[-1]
-    return Plot(title, x_label, "x", (Series("best", (*x, max(last, x[-1])), (*y, y[-1]), "good", line=True),))
+    return Plot(
+        title,
+        x_label,
+        "x",
+        (Series("best", (*x, max(last, x[-1])), (*y, y[-1]), "good", line=True),),
+        counted=x_label == "iteration",
+    )

@@ -261,7 +261,7 @@ class RunView:
 
     @property
     def judging(self) -> tuple[int, int]:
-        """How many candidates of the newest iteration have a verdict, and how many there are."""
+        """The candidates of the newest iteration that have a verdict, and all of them, as counts."""
         newest = [one for one in self.candidates.values() if one.iteration == self.iteration]
         return sum(one.status is not None for one in newest), len(newest)
 

@@ -35,9 +35,9 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 """Called with progress, its end where it is known, and a line for people."""
 
 ANSWER_S = 1800.0
-"""How long one judgement may take, with what stands before it in the queue."""
+"""Longest wait for one evaluation, in seconds, its time in the queue included."""
 EVENTS_S = 5.0
-"""How long one question for new events waits for them."""
+"""Longest wait of one request for new events, in seconds."""
 HOT_LINES = 5
 KEPT = 128
 """Whole results that can still be asked for by id."""

@@ -271,7 +271,7 @@ class Builder:
         return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
 
     def _shares(self, run: int, roles: RoleTable) -> Callable[[Role, int], Awaitable[Mapping[str, float]]]:
-        """How often each model of a role is to be drawn in an iteration of a run, from what earlier ones gave."""
+        """Return a function that gives each model's share of a role's calls in an iteration, by the gain of earlier iterations."""
         known: dict[tuple[Role, int], dict[str, float]] = {}
 
         async def shares_of(role: Role, iteration: int) -> Mapping[str, float]:

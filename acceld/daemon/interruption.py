@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 
 METADATA = "http://169.254.169.254"
-"""Where an EC2 instance asks about itself."""
+"""Address of the EC2 instance metadata service."""
 VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
 PERIOD_S = 5.0
 """AWS advises to ask every five seconds; the notice comes two minutes before the end."""

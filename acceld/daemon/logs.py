@@ -43,7 +43,7 @@ def printable(text: str) -> str:
 class PrivateRotatingHandler(logging.handlers.RotatingFileHandler):
     """A rotating file for its owner alone."""
 
-    def _open(self):  # type: ignore[no-untyped-def]
+    def _open(self):  # type: ignore[no-untyped-def]  # the base class has no annotation here
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8")
 

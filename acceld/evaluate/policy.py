@@ -36,7 +36,7 @@ MODULE_NAMES = {
     "string": "ascii_letters ascii_lowercase ascii_uppercase digits hexdigits punctuation",
     "textwrap": "dedent indent fill wrap shorten",
 }
-"""What a candidate may use of modules that hold more than plain functions of their arguments; of others every public name."""
+"""Names that a candidate may use of modules with more than pure functions; of other modules every public name is allowed."""
 NUMPY_NAMES = frozenset(
     "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool_ bool intp integer floating number generic "
     "single double half ndarray dtype zeros ones empty full zeros_like ones_like empty_like full_like arange linspace eye "
@@ -50,7 +50,7 @@ NUMPY_NAMES = frozenset(
     "count_nonzero meshgrid indices ndindex ndenumerate unravel_index ravel_multi_index issubdtype isscalar shape ndim size copy "
     "promote_types result_type can_cast".split()
 )
-"""What a kernel may use of numpy while it is traced: types, shapes, and arithmetic on what it knows then."""
+"""Names of numpy that a kernel may use while it is traced: types, shapes, and arithmetic on known values."""
 TILE_NAMES = frozenset(
     "shape dtype ndim size itemsize buffer T expand_dims broadcast_to reshape view astype assert_shape ap permute broadcast "
     "expand_dim squeeze_dim reshape_dim flatten_dims strides offset get_pattern is_indirect is_contiguous slice select "

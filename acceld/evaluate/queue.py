@@ -27,7 +27,7 @@ class _Waiter:
 
 
 class Occupancy:
-    """How much of the places' time was in use while somebody waited for one."""
+    """The busy share of the slots over the time in which a request waited, 0 to 1."""
 
     def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._places, self._clock = places, clock

@@ -129,7 +129,7 @@ class CommandProposer:
         )
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
-        """What the program made of the kernel; without code where it changed nothing or was stopped."""
+        """Return the kernel as the program left it; an attempt without code where it changed nothing or was stopped."""
         plan, kernel = request.plan, request.parent.kernel
         files = self._files(request.problem, kernel, plan)
         question = CompletionRequest(

@@ -37,7 +37,7 @@ class Step:
     title: str
     text: str
     speedup: float | None
-    """How many times as fast it made the kernel; None where that is not known."""
+    """Speed-up over the step before; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PlanRequest:
     earlier: tuple[Plan, ...] = ()
     """Plans made for the same source in earlier iterations: a proposer goes on where they end."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
-    """What came of the earlier plans, in words, by their ids."""
+    """Outcomes of the earlier plans in words, by plan id."""
     lineage: tuple[Step, ...] = ()
     """The steps from the baseline to the parent, oldest first."""
 

@@ -29,7 +29,7 @@ REWARDS: Mapping[Status, float] = {
 }
 """Reward of what did not pass. Statuses that say nothing of the kernel (unsupported, suspect, untested) have none."""
 LEAST, MOST = -0.2, 2.0
-"""Of what passes."""
+"""Reward of a kernel that passes."""
 MARGIN = 0.1
 """Least difference of two rewards for one answer to be preferred to the other: 7 percent of latency."""
 NUMBERS = ("run", "candidate", "index")

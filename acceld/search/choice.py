@@ -1,4 +1,4 @@
-"""Which of a role's models is asked: a bandit on what their answers gained for each dollar. Pure.
+"""Choose among a role's models: a bandit on gain per dollar. Pure.
 
 Each model's gain for a dollar is shrunk towards that of all models together, as if each had begun with an equal share of
 :data:`PRIOR_CALLS` average calls; none is drawn less often than :data:`LEAST_SHARE`, so that one that had bad luck is asked
@@ -20,7 +20,7 @@ LEAST_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Yield:
-    """What one model's answers in one role came to."""
+    """The gain and cost of one model's answers in one role."""
 
     calls: int = 0
     cost_usd: float = 0.0

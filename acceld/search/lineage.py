@@ -1,4 +1,4 @@
-"""What a planner is told of the past: the steps that led to a kernel, and what came of earlier plans. Pure."""
+"""Collect the history shown to a planner: the steps that led to a kernel, and the outcomes of earlier plans. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _outcome(plan: Plan, made: Sequence[Candidate], candidates: Mapping[int, Can
 
 
 def _ratio(before: Candidate, after: Candidate) -> float | None:
-    """How many times as fast ``after`` is; None where one of them has no latency to be believed."""
+    """Return the speed-up of ``after`` over ``before``; None where either has no trusted latency."""
     if before.evaluation is None or after.evaluation is None or after.evaluation.status is not Status.PASSED:
         return None
     old, new = before.evaluation.latency_us, after.evaluation.latency_us

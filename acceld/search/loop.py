@@ -60,12 +60,12 @@ class SearchParts:
     """Goes into each evaluation's key: what decides a verdict besides the kernel."""
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
-    """What the time of the machine may cost; needs its price."""
+    """Cap of the machine's time in USD; needs its hourly price."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was done for one parent, and what led to it."""
+    """The work done for one parent, and the steps that led to it."""
 
     plans: tuple[Plan, ...]
     outcomes: Mapping[int, str] = field(default_factory=dict)
@@ -248,7 +248,7 @@ class Search:
             await self.parts.teacher.learn(self.iteration, [*parents, *children], self._judging.certify)
 
     async def _pasts(self, parents: Iterable[Candidate]) -> dict[int, Past]:
-        """What each parent's planner is told of the past; only models read more than the plans."""
+        """Return the history for each parent's planner. Only models read more than the plans."""
         history = {parent.id: tuple(self._history.get(parent.id, ())) for parent in parents}
         if not self.parts.proposer.abilities.uses_models or self.iteration == 1:
             return {parent: Past(plans) for parent, plans in history.items()}
@@ -460,7 +460,7 @@ class Search:
         if p.target_percent is not None and percent is not None and percent >= p.target_percent:
             raise RunEnded(RunState.FINISHED, f"reached {percent:.1f} % of attainable")
         if p.patience and self._without_progress >= p.patience:
-            raise RunEnded(RunState.FINISHED, f"no better kernel in {p.patience} iterations")
+            raise RunEnded(RunState.FINISHED, f"no further gain in {p.patience} iterations")
         if p.max_usd_per_percent is not None:
             spent = await self.parts.store.read(spending, self.run_record.id)
             next_usd = next_percent_usd(spent, self.parts.device_usd_per_hour)

@@ -94,13 +94,13 @@ class Slice:
 
     @property
     def gain(self) -> float:
-        """How many times faster it made the kernel."""
+        """Speed-up over the suite's own kernel."""
         return self.before_us / self.after_us
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of an entry. Percents are of the paper's peak."""
+    """The outcome of an entry. Percents are of the paper's peak."""
 
     workload: str
     before_us: float | None

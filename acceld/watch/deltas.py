@@ -33,7 +33,7 @@ class Delta:
 
     @property
     def columns(self) -> tuple[str, str, str, str]:
-        """What it is, before, after and the change, such as ``read from HBM``, ``32.0 MB``, ``16.0 MB``, ``-50 %``."""
+        """Title, value before, value after and change, such as ``read from HBM``, ``32.0 MB``, ``16.0 MB``, ``-50 %``."""
         change = f"{100 * (self.after / self.before - 1):+.0f} %" if self.before else ""
         shown = size if "bytes" in self.name else engine if self.name.startswith("engine ") else count
         return self.title, shown(self.before), shown(self.after), change

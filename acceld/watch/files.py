@@ -19,7 +19,7 @@ APPEARS_S = 1.0
 """How long a file may be missing or empty in the middle of a save."""
 LOOK_S = 0.05
 FOLDER_S = 0.5
-"""How often the watched folders themselves are looked at."""
+"""Interval of checks that the watched folders are still the same, in seconds."""
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY = 20
 """More files at once than this are no save but a checkout."""

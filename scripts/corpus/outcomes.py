@@ -1,4 +1,4 @@
-"""What became of a kernel, and how it is found out: each one in a process of its own."""
+"""Try each kernel in a process of its own and record its outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WALL_PER_CPU = 5
 
 
 class State(StrEnum):
-    """How far a kernel came."""
+    """The last stage that a kernel reached."""
 
     EQUAL = "equal"
     DIFFERS = "differs"

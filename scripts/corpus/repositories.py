@@ -1,4 +1,4 @@
-"""What is tried of each repository, other than nki-library."""
+"""The kernels that are tried of each repository other than nki-library."""
 
 from __future__ import annotations
 

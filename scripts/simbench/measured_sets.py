@@ -35,7 +35,7 @@ ORDER_ONLY = {("gemm", "2_gemm_1.py")}
 
 
 class Role(StrEnum):
-    """What a set is for."""
+    """The use of a set: development or validation."""
 
     DEVELOPMENT = "development"
     VALIDATION = "validation"
@@ -60,7 +60,7 @@ class Measured:
     grid: tuple[int, ...] = ()
     path: str = "kernel.py"
     sdk: str = ""
-    """Where it is not of the days of the default parameters."""
+    """SDK of the measurements, where it is not the one of the default parameters."""
     source_root: Path | None = None
     order_only: bool = False
 

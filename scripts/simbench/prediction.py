@@ -1,4 +1,4 @@
-"""How well latencies of measured kernels are predicted: level, order, choice and intervals, set by set."""
+"""Measure the predictions of measured kernels: level, order, choice and intervals, set by set."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RULES: dict[str, dict[str, bool | int]] = {
     "a window of 64 instructions": {"window": 64},
     "short loops run as written": {"merged_iterations": 0},
 }
-"""What an ablation takes away."""
+"""The mechanism that an ablation switches off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Predicted:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the interval holds the measurement; None where there is none."""
+        """Return True if the interval holds the measurement; None where there is none."""
         if self.interval_percent is None:
             return None
         return abs(math.log(self.ratio)) <= math.log1p(self.interval_percent / 100)
@@ -153,7 +153,7 @@ def set_tables(found: Sequence[Predicted]) -> dict[str, Table]:
 
 
 def paired_table(found: Sequence[Predicted]) -> Table:
-    """How many pairs of one chain are called faster by more than a paired band, and how many of those are faster.
+    """Count the pairs of one chain that are predicted faster beyond a paired band, and those of them that are faster.
 
     Pairs that were measured equal count as wrong.
     """

@@ -167,7 +167,7 @@ def events_of(
                 InsightWritten(insight=insight, title=draw.choice(TITLES), insight_kind="positive", speedup=1.14)
             )
     if ends:
-        yield event(RunStateChanged(state=RunState(ends), message="no better kernel in 3 iterations"))
+        yield event(RunStateChanged(state=RunState(ends), message="no further gain in 3 iterations"))
 
 
 def _verdict(candidate: int, latency_us: float, baseline_us: float) -> CandidateEvaluated:

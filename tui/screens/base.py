@@ -51,7 +51,7 @@ class ConsoleScreen(Screen[None]):
         self.query_text = ""
         self.sort = 0
         self._pointed: Hashable | None = None
-        """What the cursor was last put on."""
+        """Key that the cursor was last put on."""
 
     @property
     def palette(self) -> Palette:

@@ -43,7 +43,7 @@ class ProfileScreen(CandidateInView):
         super().take(facts)
         self._drawn = list(self._lines())
         counters = self.query_one("#counters", LineList)
-        counters.border_title = f"c{facts['id']} counters and hottest lines"
+        counters.border_title = f"c{facts['id']} counters and hot spots"
         counters.show_lines(self._drawn)
         self.query_one("#details").refresh()
 

@@ -14,6 +14,18 @@ from acceld.tui.palette import palette_of
 from acceld.tui.plots import Plot
 
 
+class WholeNumbers(NumericAxisFormatter):
+    """Ticks at whole numbers only."""
+
+    def get_ticks(self, min_: float, max_: float, max_ticks: int = 8) -> list[float]:
+        """Return the round steps inside the range that are whole."""
+        return [tick for tick in super().get_ticks(min_, max_, max_ticks) if tick == round(tick)]
+
+    def get_labels_for_ticks(self, ticks: Sequence[float]) -> list[str]:
+        """Return the numbers without a point."""
+        return [f"{tick:.0f}" for tick in ticks]
+
+
 class PowersOfTen(NumericAxisFormatter):
     """Ticks at whole powers of ten of an axis that holds logarithms."""
 
@@ -63,9 +75,10 @@ class PlotPane(Container):
                 widget.plot(x, y, line_style=style, hires_mode=HiResMode.BRAILLE)
             else:
                 widget.scatter(x, y, marker=one.marker, marker_style=style)
-        formatter = PowersOfTen() if plot.log else NumericAxisFormatter()
-        widget.set_x_formatter(formatter)
-        widget.set_y_formatter(formatter)
+        widget.set_x_formatter(
+            PowersOfTen() if plot.log else WholeNumbers() if plot.counted else NumericAxisFormatter()
+        )
+        widget.set_y_formatter(PowersOfTen() if plot.log else NumericAxisFormatter())
         widget.set_xlimits(*_around(across))
         widget.set_ylimits(*_around(up))
         widget.set_xlabel(plot.x_label)

@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether everything was ported, and is legal and right as far as it was tried."""
+        """True if every construct was ported and the result is legal and equal to the original on the data tried."""
         return not self.ported.findings and not self.problem
 
 

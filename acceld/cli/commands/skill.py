@@ -17,7 +17,7 @@ FOLDERS = {
     "kiro": ".kiro/skills",
     "agents": ".agents/skills",
 }
-"""Where agents look for skills, below a project or the user's own folder."""
+"""The folder of skills of each agent, relative to the project or, with ``--user``, to the home folder."""
 NAME = "acceld"
 
 

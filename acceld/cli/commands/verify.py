@@ -83,7 +83,7 @@ class Case:
     """Its earlier speed-up over ``other``, and half the width of that interval in percent."""
     stored_percent: float = 0.0
     most_percent: float | None = None
-    """How much slower it may be; None: as all of them."""
+    """Largest slow-down allowed, in percent; None takes the command's own limit."""
     run: int | None = None
     candidate: int | None = None
 
@@ -99,7 +99,7 @@ class Verdict:
     turns: Turns | None = None
     reason: str = ""
     before: Evaluation | None = None
-    """Of what it is held against, where that was simulated."""
+    """The evaluation of the kernel it is compared with; None where both were measured in one session."""
 
     @property
     def change_percent(self) -> float | None:

@@ -17,7 +17,7 @@ DEFAULT = Isolation.PAIR
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a known-good kernel compiled with: its jail, its route, and the signatures of what was called."""
+    """The jail, the compile route and the signatures with which a known-good kernel compiled."""
 
     jail: CompileJail
     route: str

@@ -87,7 +87,7 @@ class Machine:
         self._state_folder, self._compile_jail = state_folder, compile_jail
         self.versions = Versions("", "", "")
         self.clock = Clock("", None)
-        """How kernels are timed here; known once it is proved."""
+        """The timing method of this machine; set by :meth:`prove`."""
         self.leases = CoreLeases(found.cores, isolation=isolation, devices=self._devices, canary=self._fails, told=told)
         self.monitor = Monitor(found.tools.neuron_monitor, self._memory_errors)
         self._lnc = found.cores[0].lnc

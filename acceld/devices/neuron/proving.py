@@ -44,7 +44,7 @@ class Attempt:
     seconds: float
     failure: str = ""
     missing: str = ""
-    """What the jail refuses that the failure tells of."""
+    """The facility that the failure names and the jail refuses."""
     absent: bool = False
     """This version of the compiler does not have the route."""
     hopeless: bool = False

@@ -37,7 +37,7 @@ class Errors:
     worst_row: float
     element: float
     place: str = field(default="", compare=False, kw_only=True)
-    """Where an output is wrong, and how, in words; empty where nobody looked."""
+    """A description of the wrong part of an output; empty where it was not examined."""
 
     def worst(self, other: Errors) -> Errors:
         """The greater of each."""

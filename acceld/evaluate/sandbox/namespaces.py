@@ -34,7 +34,7 @@ def separate() -> None:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What programs expect of a system: processes of the own tree, shared memory, a user with a name, processor counts."""
+    """Facilities that programs expect of a system: /proc of their own tree, shared memory, a named user, processor counts."""
 
     READ: ClassVar[tuple[str, ...]] = ("/proc", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/sys")
     WRITE: ClassVar[tuple[str, ...]] = ("/dev/shm",)

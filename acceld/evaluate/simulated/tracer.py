@@ -74,7 +74,7 @@ def run(request: bytes, reply: int) -> None:
 
 
 def _observed(raw: dict[str, Any]) -> bytes:
-    """What the expressions of a legacy kernel's source are, in a trace of it, as JSON."""
+    """Return the kind, shape, dtype and memory space of each expression of a legacy kernel's source, as JSON."""
     facts = _trace(raw, lambda source, arguments, *, api, **kwargs: observe(source, arguments, **kwargs))
     return json.dumps(facts.encode()).encode()
 

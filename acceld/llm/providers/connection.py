@@ -17,7 +17,7 @@ from acceld.llm.settings import NO_KEY, ModelSettings
 
 
 class SdkClient(ABC):
-    """What the clients of all SDKs have in common; one request is one :meth:`once`.
+    """The base of the clients of all SDKs; :meth:`once` sends one request.
 
     The SDKs' objects are ``Any`` here: each provider has classes of its own that behave alike.
     """

@@ -28,7 +28,7 @@ class FrontEnd(Protocol):
 
     @property
     def statements(self) -> Mapping[str, Callable[..., object]]:
-        """What the API reads otherwise than Python, of :data:`WHILE` and :data:`IS`."""
+        """The statements that the API reads differently from Python: members of :data:`WHILE` and :data:`IS`."""
         ...
 
     def __init__(self, session: Session) -> None: ...

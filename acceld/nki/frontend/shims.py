@@ -141,7 +141,7 @@ class ApiModule(ModuleType):
         return Stub(self._session, f"{self.__name__}.{name}", f"is not simulated. {self._instead(name, known)}".strip())
 
     def _instead(self, name: str, known: Sequence[str]) -> str:
-        """What to use: for a name that NKI has a near one would be another function, so only the kind of lack is told."""
+        """Return a hint. A name that NKI documents gets no near name, which would be another function."""
         if self._documented is not None and name in self._documented:
             return "NKI has it; the simulator does not yet"
         return did_you_mean(name, known) or f"simulated: {', '.join(sorted(known))[:600]}"

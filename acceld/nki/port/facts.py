@@ -1,4 +1,4 @@
-"""What a trace of a kernel says about the expressions of its source: kind, shape, dtype and place of each value."""
+"""Facts about the expressions of a kernel's source, from a trace: kind, shape, dtype and memory space of each value."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _fact(value: object) -> Fact:
 
 
 def _always(term: tuple[Expr, str]) -> bool:
-    """Whether a comparison with zero holds at every position in every iteration."""
+    """Return True if a comparison with zero holds at every position in every iteration."""
     expr, word = term
     low, high = expr.bounds()
     return {"ge": low >= 0, "gt": low > 0, "le": high <= 0, "lt": high < 0}.get(word, False)

@@ -1,4 +1,4 @@
-"""What the names of a kernel's file stand for: functions and constants of the legacy API, whatever they are imported as."""
+"""Resolve the names of a kernel's file to functions and constants of the legacy API, under any import alias."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Names:
 
     @property
     def imported(self) -> dict[str, str]:
-        """What each imported name stands for."""
+        """The module or function of each imported name."""
         return dict(self._known)
 
     def of(self, node: ast.expr) -> str:

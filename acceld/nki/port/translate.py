@@ -181,7 +181,7 @@ class Function(Values):
         self._copy(self.subscript(target, Clip()), self.value(value))
 
     def _fits(self, op: Op, target: ast.expr) -> bool:
-        """Whether the instruction may write the target itself, as the legacy compiler lets it."""
+        """Return True if the instruction may write the target itself, as the legacy compiler lets it."""
         made, wanted = self.facts.of(op.node), self._tile_fact(target)
         if made is None or wanted is None or self._overlaps(op, target):
             return False
@@ -199,7 +199,7 @@ class Function(Values):
         return [n for n in one if n != 1] == [n for n in other if n != 1]
 
     def _overlaps(self, op: Op, target: ast.expr) -> bool:
-        """Whether the instruction reads other parts of the tensor that it writes."""
+        """Return True if the instruction reads other parts of the tensor that it writes."""
         if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
             return False
         for use in op.uses:

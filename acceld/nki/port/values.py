@@ -117,7 +117,7 @@ class Values(ABC):
         return name(variable)
 
     def _variable(self, node: ast.expr) -> Fact | None:
-        """What is known of a variable, from where it is read."""
+        """Return the facts about a variable, from the places that read it."""
         if not isinstance(node, ast.Name):
             return self.facts.of(node)
         for one in ast.walk(self.node):
@@ -135,7 +135,7 @@ class Values(ABC):
         return fact is not None and fact.kind == "tile"
 
     def _tile_fact(self, target: ast.expr) -> Fact | None:
-        """What is known of a target: a subscript that is written has no value of its own."""
+        """Return the facts about an assignment's target. A subscript that is written has no value of its own."""
         if isinstance(target, ast.Subscript):
             base = self.facts.of(target.value)
             shape = self._shape_of(target)
@@ -181,7 +181,7 @@ class Values(ABC):
         return (*shape, *dims[len(items) :])
 
     def _column(self, column: Fact, other: Fact) -> bool:
-        """Whether a tile has one element a partition, to be applied to all of the other's."""
+        """Return True if a tile has one element a partition, to be applied to all of the other's."""
         if not column.shape or not other.shape:
             return False
         return math.prod(column.shape[1:]) == 1 < math.prod(other.shape[1:]) and column.shape[0] == other.shape[0]
@@ -204,7 +204,7 @@ class Values(ABC):
         return self._generic(node)
 
     def _object(self, node: ast.expr) -> bool:
-        """Whether a subscript is of a list or dict, not of a tile."""
+        """Return True if a subscript is of a list or dict, not of a tile."""
         fact = self.facts.of(node)
         return fact is None or fact.kind != "tile"
 

@@ -27,7 +27,7 @@ PSUM_BANK_BYTES = 2048
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What an access covers of one buffer dimension: runs of ``run`` elements at ``starts`` (relative).
+    """The part of one buffer dimension that an access covers: runs of ``run`` elements at ``starts`` (relative).
 
     ``exact`` where every one of them is covered, else some are not: right for a read, too much for a write.
     """

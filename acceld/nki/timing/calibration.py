@@ -1,4 +1,4 @@
-"""What measurements on one machine change in the performance model: three factors, drawn towards the published ones.
+"""Fit the performance model to one machine's measurements: three factors, regularised towards the published values.
 
 A calibration belongs to a chip, an API and a version of the parameters, and each latency it made says so. It is fitted
 in logarithms: each kernel's error is taken as linear in the logarithms of the factors, whose slopes come from timing the
@@ -29,7 +29,7 @@ FACTORS: Mapping[str, str] = {
     "transfers": "time of DMA transfers",
     "slack": "how much later a schedule ends than it could",
 }
-"""What each factor multiplies; 1 is the published model."""
+"""The constants that each factor multiplies; a factor of 1 is the published model."""
 RANGE = (0.75, 1.5)
 """Least and greatest factor: what is further off is wrong in the model, not in the machine."""
 STEP = 1.1
@@ -71,13 +71,13 @@ class Calibration:
 
     @property
     def digest(self) -> str:
-        """What tells this calibration from another: evaluations under both are never compared."""
+        """Identity of this calibration. Evaluations under different ones are never compared."""
         factors = "-".join(f"{self.factors[name]:g}" for name in FACTORS)
         return f"{self.params_version}.{self.kernels}.{factors}"
 
     @property
     def current(self) -> bool:
-        """Whether it was fitted with this version of the parameters."""
+        """Return True if it was fitted with this version of the parameters."""
         return self.params_version == PARAMS_VERSION
 
     def apply(self, params: TimelineParams) -> TimelineParams:

@@ -27,7 +27,7 @@ _SKIPPED_LANE = 255
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """What an instruction does to its engine's accumulators of its first ``partitions``, besides writing them."""
+    """Return the accesses of an instruction to its engine's accumulators beside their writes, for the first ``partitions``."""
 
     engine: Engine
     partitions: int
@@ -279,7 +279,7 @@ CHOICES = {
     ("copy", Engine.VECTOR): Engine.SCALAR,
     ("memset", Engine.VECTOR): Engine.GPSIMD,
 }
-"""Where else the compiler may run what names no engine, by where it usually does."""
+"""Alternative engines of work that names none, by the compiler's usual engine."""
 
 
 def _elsewhere(
@@ -472,7 +472,7 @@ _NEUTRAL: Mapping[str, tuple[float, ...]] = {
 
 
 def _keeps_values(node: Instruction, filled: Mapping[int, float]) -> bool:
-    """Whether a tensor_scalar computes nothing: a compiler folds it into what reads it.
+    """Return True if a tensor_scalar computes nothing: a compiler folds it into what reads it.
 
     ``filled`` has the tiles that hold one number. A factor within a few roundings of one is taken for one.
     """

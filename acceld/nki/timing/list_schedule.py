@@ -43,7 +43,7 @@ class Schedule:
     """The operation whose end set each start; -1 for none."""
     total_us: float
     throttled_us: float = 0.0
-    """How much longer the tensor engine was busy because it ran at half its rate."""
+    """Additional busy time of the tensor engine at half its rate, in microseconds."""
 
 
 def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedule:

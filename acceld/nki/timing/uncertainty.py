@@ -23,7 +23,7 @@ MOSTLY = 0.6
 
 
 class Bound(StrEnum):
-    """What a kernel waits for: the class its interval is of."""
+    """The class of bottleneck; each class has its own interval."""
 
     TENSOR = "tensor"
     ELEMENTWISE = "vector, scalar or gpsimd"
@@ -85,7 +85,7 @@ class Prediction:
 
 
 def bound_of(engines: Mapping[str, float], latency_us: float) -> Bound:
-    """What a kernel waits for most, from the busy microseconds of its engines."""
+    """Return the class of the engine that bounds a kernel, from the busy microseconds of its engines."""
     name = max(engines, key=lambda engine: engines[engine])
     if engines[name] < MOSTLY * latency_us:
         return Bound.WAITING

@@ -70,7 +70,7 @@ class _Expander:
         self.rewritten: set[int] = set()
         """Buffers that were written again while they were in scope."""
         self.places: dict[tuple[int, int], deque[tuple[int, ...]]] = {}
-        """What was written last into each place of those, by buffer and first cell."""
+        """The last value written to each of those places, by buffer and first cell."""
         self.outermost = 0
         """The first event of the outermost loop now running."""
         self.order = iter(prepared.templates)

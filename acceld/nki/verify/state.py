@@ -96,7 +96,7 @@ class State:
         )
 
     def _meet(self, one: Access, other: Access) -> bool:
-        """Whether two accesses of a buffer may have an element in common in one iteration of the loops around both."""
+        """Return True if two accesses of a buffer may have an element in common in one iteration of the loops around both."""
         if one.indirect or other.indirect:
             return True
         first, second = box(one), box(other)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
+from textwrap import wrap
 
 from acceld.chips import API_CHIPS
 from acceld.model import KnowledgeLevel
 from acceld.nki import knowledge as nki
 from acceld.targets import ALL_DEVICES
+
+LINE = 120
+"""Most characters of a line of facts."""
 
 
 def knowledge_of(api: str, chip: str, source: str, mistakes: str, level: KnowledgeLevel) -> str:
@@ -23,8 +27,9 @@ def knowledge_of(api: str, chip: str, source: str, mistakes: str, level: Knowled
         calls |= nki.neighbours(calls, api, chip)
         if level == "full" or not calls:
             calls = nki.every_call(api, chip)
-        parts += ["", "Calls with their arguments [engines; where tiles may lie]:", *nki.call_lines(calls, api)]
-        parts += nki.name_lines(api, chip)
+        parts += ["", "Calls with their arguments [engines; where tiles may lie]:"]
+        for line in (*nki.call_lines(calls, api), *nki.name_lines(api, chip)):
+            parts += wrap(line, LINE, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join([*parts, *(["", mistakes] if mistakes else [])])
 
 

@@ -38,7 +38,7 @@ MORE: Mapping[str, str] = {
     "sbuf_peak_bytes_per_partition": "most SBUF in use, of each of the 128 partitions",
     "psum_peak_banks": "most PSUM banks in use",
 }
-"""What the simulator counts besides."""
+"""Further counters of the simulator, with their titles."""
 
 ENGINES: Mapping[str, str] = {
     "scalar_engine_active_time_percent": "scalar",

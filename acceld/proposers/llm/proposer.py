@@ -297,7 +297,7 @@ class LLMProposer:
         return Insight(parsed.title, parsed.strategy, parsed.slow, parsed.fast, pair.speedup, kind)
 
     def _problem_values(self, problem: Problem, kernel: Kernel) -> Values:
-        """What the prompts on one kernel say first, the same for every role; a blank kernel is none."""
+        """Return the values of the shared context, the same for every role. A blank kernel counts as none."""
         language = self._prompts.language(problem.api)
         mistakes = self._prompts.mistakes(problem.api)
         limit = "float32 rounding" if problem.tolerance is None else f"{problem.tolerance:g}"
@@ -314,7 +314,7 @@ class LLMProposer:
         }
 
     def _answer_form(self, api: str, base: str = "", text: str = "") -> str:
-        """How a kernel is to be answered: as a file, or for a long one as edits of the kernel that ``base`` names."""
+        """Return the form asked of an answer: a whole file, or for a long kernel edits of the one that ``base`` names."""
         fence = self._prompts.language(api).settings["fence"]
         whole = f"Answer with the complete file in one ```{fence} block. It is used as it stands."
         if text.count("\n") < EDIT_LINES:

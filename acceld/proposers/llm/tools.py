@@ -43,7 +43,7 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Spent:
-    """What an attempt's tools have used; ``usd`` is None once a price was unknown."""
+    """Turns, tokens, seconds and USD that an attempt has used; ``usd`` is None once a price was unknown."""
 
     turns: int = 0
     tokens: int = 0

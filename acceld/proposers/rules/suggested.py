@@ -1,4 +1,4 @@
-"""What the rewrite rules would change in a kernel, as ``acceld suggest`` prints it and agents are told."""
+"""Apply every rewrite rule to a kernel and report the changes, for ``acceld suggest`` and agents."""
 
 from __future__ import annotations
 

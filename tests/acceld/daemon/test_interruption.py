@@ -13,7 +13,7 @@ from acceld.daemon import interruption
 
 
 class Metadata:
-    """What an instance is told of itself: nothing at first, then a notice."""
+    """A metadata service that answers nothing at first, then an interruption notice."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

@@ -61,7 +61,7 @@ class Cloud:
 
 
 def genuine(request: web.Request, body: bytes) -> bool:
-    """Whether a request is signed with the secret, worked out as AWS documents it (Signature Version 4)."""
+    """Return True if a request is signed with the secret, worked out as AWS documents it (Signature Version 4)."""
     scheme, _, rest = request.headers.get("authorization", "").partition(" ")
     if scheme != "AWS4-HMAC-SHA256":
         return False

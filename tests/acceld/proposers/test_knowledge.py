@@ -69,7 +69,7 @@ def test_each_mistake_in_c_fails_as_it_says_and_its_cure_computes(
 
 
 def outcome(folder: Path, text: str) -> str:
-    """What becomes of a kernel that is to double 1003 numbers."""
+    """Judge a kernel that is to double 1003 numbers."""
     if refused_c(text) is not None:
         return "rejected"
     vector = {"name": "x", "shape": [1003], "dtype": "float32"}
@@ -95,7 +95,7 @@ def test_each_mistake_in_triton_is_refused_by_its_rule_and_its_cure_is_not(
 
 
 def host_rule(text: str) -> str:
-    """What the stand-in for torch refuses of the host code; empty where it launches."""
+    """Return the refusal of the stand-in for torch; empty where the host code launches."""
 
     class Launched:
         def __getitem__(self, grid: tuple[int, ...]) -> Launched:

@@ -102,7 +102,7 @@ async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
 
 
 async def wins(store: Store, judge: Judge, seed: int, share: int) -> list[bool]:
-    """Whether each plan of one iteration led to a faster kernel."""
+    """Return True if each plan of one iteration led to a faster kernel."""
     found = load_workload(FOLDER)
     root = baseline_kernel(found, "nki_legacy")
     parameters = SearchParameters(beam_width=1, plans=PLANS, attempts=1, iterations=1, fixer_steps=2, seed=seed)

@@ -140,7 +140,7 @@ async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMa
     run = await new_run(store, patience=2, iterations=9)
     await search_for(run, ScriptedJudge(), ListedProposer([1.5, 1.2])).run()
     record = await store.read(load_run, run.id)
-    assert record.iteration == 2 and "no better kernel in 2 iterations" in record.message
+    assert record.iteration == 2 and "no further gain in 2 iterations" in record.message
 
 
 async def test_a_time_limit_ends_an_iteration_and_what_was_judged_until_then_is_chosen_from(

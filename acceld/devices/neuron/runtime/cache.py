@@ -27,7 +27,7 @@ class Compiled:
     outputs: tuple[str, ...] = ()
     """Names of its outputs in the kernel's order, where the compiler told them."""
     told: str = ""
-    """What the compiler printed."""
+    """Output of the compiler."""
 
     @property
     def traces(self) -> Path:

@@ -25,7 +25,7 @@ from acceld.model import Failure, Status
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
 TOLD_CHARACTERS = 8000
-"""Of what a compiler printed, as much of the end is kept."""
+"""Characters kept of a compiler's output, from its end."""
 _HELLO_S = 60.0
 
 
@@ -51,7 +51,7 @@ class Versions:
 
 
 class CompileJail(StrEnum):
-    """What holds the compiler, and the kernel's Python in it."""
+    """The sandbox that the compiler, and the kernel's Python with it, runs in."""
 
     STRICT = "strict"
     """The jail of every judged process."""
@@ -113,7 +113,7 @@ class NeuronCompiler:
         self.route = ""
         """The way to a NEFF; empty: the first that the toolchain has."""
         self.signatures: dict[str, str] = {}
-        """Of what was called in the compiler's packages, by name."""
+        """Signatures of the functions called in the compiler's packages, by name."""
         self._build_s = build_s
         self._devices = device_pattern
         self._locks: dict[str, asyncio.Lock] = {}

@@ -64,7 +64,7 @@ class NeuronRunner:
         self._lnc = lnc
         self._outputs: dict[int, tuple[Tensor, ...]] = {}
         self.told: list[str] = []
-        """What tools said besides what was asked of them, each text once."""
+        """Messages of the tools beside their answers, each text once."""
 
     @classmethod
     async def start(

@@ -57,7 +57,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How kernels are timed on a machine, as the timing of a known-good kernel showed."""
+    """The timing method of a machine and its resolution, found by timing a known-good kernel."""
 
     method: str
     resolution_us: float | None

@@ -22,7 +22,7 @@ COMPILER_TO_SDK = 5
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Whether an API compiles for a chip with an SDK; why not, where it does not."""
+    """True if an API compiles for a chip with an SDK; why not, where it does not."""
 
     reason: str = ""
     blocks: bool = True

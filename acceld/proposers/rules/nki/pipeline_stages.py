@@ -31,7 +31,7 @@ class _Stages:
     first: tuple[Item, ...]
     rest: tuple[Item, ...]
     names: tuple[str, ...]
-    """What the first stage hands over."""
+    """The tiles that the second stage reads from the first."""
 
 
 class PipelineStages(Rule):
@@ -88,7 +88,7 @@ def _named(one: Statement, variable: str) -> bool:
 
 
 def _apart(kernel: KernelModule, loop: Loop, first: Sequence[Item], rest: Sequence[Item]) -> bool:
-    """Whether the first stage of one iteration and the second stage of another touch nothing of each other."""
+    """Return True if the first stage of one iteration and the second stage of another touch nothing of each other."""
     if written(rest) & (written(first) | read(first)) or kernel.ambiguous & (written(first) | written(rest)):
         return False
     for name in written(first) & read(rest):

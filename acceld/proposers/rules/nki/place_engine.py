@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from acceld.chips import CHIPS
 from acceld.model import Profile
 from acceld.proposers.rules.nki.source.building import operation, prefix, replaced
 from acceld.proposers.rules.nki.source.reading import KernelModule
@@ -33,7 +34,7 @@ class PlaceEngine(Rule):
         if copies:
             yield self._all_copies(kernel, copies, profile)
         for statement in kernel.statements:
-            others = _other_engines(kernel, statement)
+            others = _other_engines(kernel, statement, profile)
             if others:
                 yield self.found(
                     statement.line,
@@ -82,7 +83,7 @@ def _on(kernel: KernelModule, statement: Statement, engine: str) -> str:
     return operation(kernel, statement, "tensor_tensor", {**arguments, "op": op})
 
 
-def _other_engines(kernel: KernelModule, statement: Statement) -> tuple[str, ...]:
+def _other_engines(kernel: KernelModule, statement: Statement, profile: Profile | None) -> tuple[str, ...]:
     """Engines besides the vector engine that can do a statement on two tiles, or on a tile and a number."""
     named = kernel.text_of(statement, "engine")
     if statement.kind != "op" or statement.augmented or (named and "unknown" not in named):
@@ -92,7 +93,9 @@ def _other_engines(kernel: KernelModule, statement: Statement) -> tuple[str, ...
     ):
         return ()
     if statement.op == "tensor_scalar":
-        return ("gpsimd", "scalar")
+        # The scalar engine has the instruction from NeuronCore-v3 on.
+        old = profile is not None and profile.chip in CHIPS and CHIPS[profile.chip].generation < 3
+        return ("gpsimd",) if old else ("gpsimd", "scalar")
     pair = kernel.binary(statement)
     if pair is None or pair.op not in _BOTH or not {pair.left, pair.right} <= set(statement.reads):
         return ()
@@ -101,7 +104,7 @@ def _other_engines(kernel: KernelModule, statement: Statement) -> tuple[str, ...
 
 
 def _in_sbuf(kernel: KernelModule, name: str) -> bool:
-    """Whether a tile is in SBUF; in a kernel without PSUM every tile is, whatever its name stands for."""
+    """Return True if a tile is in SBUF; in a kernel without PSUM every tile is, whatever its name stands for."""
     if name in kernel.parameters or kernel.space_of(name) == "hbm":
         return False
     psum = any(one.op in ("matmul", "nc_matmul", "nc_transpose") for one in kernel.statements)

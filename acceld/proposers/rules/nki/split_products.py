@@ -87,7 +87,7 @@ def _operands(product: Statement) -> tuple[Access, Access]:
 
 
 def _is_product(kernel: KernelModule, one: Statement) -> bool:
-    """Whether a statement is a product whose operands are both where the tensor engine wants them."""
+    """Return True if a statement is a product whose operands are both where the tensor engine wants them."""
     if one.kind != "op" or one.op not in ("matmul", "nc_matmul"):
         return False
     wanted = {"x", "y"} if one.op == "matmul" else {"stationary", "moving"}
@@ -129,14 +129,14 @@ def _problem(kernel: KernelModule, product: Statement) -> str:
 
 
 def _every_iteration(product: Statement, target: Access, declaration: Statement) -> bool:
-    """Whether each iteration between declaration and product writes a place of its own."""
+    """Return True if each iteration between declaration and product writes a place of its own."""
     outside: list[Loop] = around(declaration)
     variables = {loop.variable for loop in around(product) if loop not in outside}
     return target.variables is not None and variables <= target.variables
 
 
 def _can_stack(kernel: KernelModule, product: Statement) -> bool:
-    """Whether operands of half the partitions leave room for two parts, one below the other."""
+    """Return True if operands of half the partitions leave room for two parts, one below the other."""
     for access in _operands(product):
         buffer = kernel.buffers.get(access.name)
         found = all_accesses(kernel, access.name)

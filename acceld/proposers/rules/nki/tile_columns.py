@@ -80,7 +80,7 @@ class _Wide:
     loop: Loop
     columns: int
     before: tuple[Statement, ...]
-    """What stays before the pieces: it does not depend on the columns."""
+    """Return the statements that do not depend on the columns; they stay before the pieces."""
     body: tuple[Statement, ...]
     scans: tuple[Statement, ...]
 
@@ -174,7 +174,7 @@ def _by_column(kernel: KernelModule, one: Statement, columns: int, wide: set[str
 
 
 def _is_column(kernel: KernelModule, access: Access) -> bool:
-    """Whether an operand is one number a partition."""
+    """Return True if an operand is one number a partition."""
     shape = kernel.extents(access)
     return shape is not None and shape[-1] == 1
 
@@ -184,7 +184,7 @@ def _last(access: Access) -> Dim | None:
 
 
 def _covers(access: Access, columns: int) -> bool:
-    """Whether the last index runs over all columns, as a slice or an index range."""
+    """Return True if the last index runs over all columns, as a slice or an index range."""
     last = _last(access)
     if last is None or last.form is None:
         return False

@@ -114,7 +114,7 @@ def load(request: dict[str, Any], folder: Path) -> Any:
 
 
 class Bench:
-    """What a route works with: the request, the kernel's function without its decorator, folders and arrays."""
+    """The inputs of a compile route: the request, the kernel's function without its decorator, folders and arrays."""
 
     def __init__(self, request: dict[str, Any], function: Any, folder: Path) -> None:
         self.request, self.decorated, self.folder = request, function, folder
@@ -138,7 +138,7 @@ class Bench:
         """Call a kernel that compiles and then runs: with no core in sight it fails, and the NEFF is all that is wanted."""
         try:
             call()
-        except Exception:
+        except Exception:  # whatever a run without a core raises; without a NEFF it is raised again
             if not path.is_file() or not path.stat().st_size:
                 raise
         return self.neff(path)
@@ -212,7 +212,7 @@ def frontend(*, disabled: bool) -> Callable[[Bench], Path]:
         parser = named("nki.compiler.frontend", "ParserFrontend")()
         make_options = named("nki.compiler.ncc_driver", "CompileOptions")
         kernel_class = named("nki.compiler.ncc_driver", "CompiledKernel")
-        inputs = {one["name"]: array for one, array in zip(request["arguments"], bench.inputs)}  # noqa: B905
+        inputs = {one["name"]: array for one, array in zip(request["arguments"], bench.inputs)}  # noqa: B905  Python 3.8 has no strict=
         inputs.update(request["scalars"])
         where = {"target": request["target"], "lnc": request["lnc"], "artifacts_dir": str(bench.artifacts)}
         traced = parser.compile(bench.raw, inputs=inputs, **taken(parser.compile, where))

@@ -20,7 +20,7 @@ _MAX_DEFINITION = 64 << 20
 
 
 class Facts(NamedTuple):
-    """What a NEFF says. ``lnc`` is 0 where it says none; tensors are names and bytes in the order of their ids."""
+    """Facts read from a NEFF. ``lnc`` is 0 where the file names none; tensors are names and bytes in the order of their ids."""
 
     lnc: int
     inputs: tuple[tuple[str, int], ...]

@@ -61,7 +61,7 @@ def split(data: bytes, specs: list[dict[str, Any]]) -> list[bytes]:
 NRT = re.compile(r"NRT[ _]|NeuronCore\(s\) not available|execution timeout \(|INFER_ERROR_SUBTYPE")
 """Marks a failure that the runtime below a tool reported; without it the tool itself failed."""
 SAID: list[str] = []
-"""What tools said since the last answer, besides what was asked of them."""
+"""Messages of the tools since the last answer."""
 _SAID_CHARACTERS = 4000
 
 
