@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from acceld.model import Profile, Source
 from tests.acceld.proposers.rules.kernels import applied, arrays, assert_same, legacy, run, sites
 
 PRODUCT = legacy(
@@ -155,3 +156,20 @@ def test_a_statement_on_two_tiles_can_go_to_gpsimd_and_one_with_a_number_to_the_
     on_scalar = applied("place_engine", source, shapes, site=1, variant=1)
     assert "engine=nisa.gpsimd_engine" in on_gpsimd and "operand0=1.0, engine=nisa.scalar_engine" in on_scalar
     assert_same(source, on_gpsimd, *arrays(*shapes))
+
+
+@pytest.mark.parametrize(("chip", "offered"), [("trn1", ["gpsimd"]), ("trn2", ["gpsimd", "scalar"])])
+def test_an_engine_is_offered_only_where_the_chip_has_the_instruction_on_it(chip: str, offered: list[str]) -> None:
+    source = legacy(
+        "x",
+        """
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:128, 0:512])
+    result = nisa.tensor_scalar(data=tile, op0=nl.add, operand0=1.0)
+    nl.store(out[0:128, 0:512], value=result)
+    return out
+""",
+    )
+    profile = Profile(Source.SIMULATED, chip, "nki_legacy", 10.0, "test")
+    (site,) = sites("place_engine", source, [(128, 512)], profile)
+    assert [one.name for one in site.variants] == offered
