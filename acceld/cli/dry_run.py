@@ -12,6 +12,7 @@ from acceld.llm.settings import ModelSettings
 from acceld.model import PROPOSERS, RunSpec
 from acceld.proposers.llm.roles import RoleTable
 from acceld.search.forecast import Forecast, Habits, forecast
+from acceld.targets import SIMULATOR
 from acceld.workloads import load_workload
 
 UNPRICED = "under a cap in USD calls are refused; declare input_usd_per_mtok and output_usd_per_mtok"
@@ -23,6 +24,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
     """Print calls, tokens, USD, device hours and time expected of a run. ConfigError where its models can not be used."""
     found = _forecast(spec, settings)
     unpriced = _unpriced(spec, settings)
+    measures = spec.backend != SIMULATOR
     cost_usd, worst_usd = found.cost_usd, found.worst_usd
     if PROPOSERS[spec.proposer].uses_models and not found.roles:  # programs: their cap is all that is known
         cap = settings.command.usd
@@ -51,7 +53,7 @@ def dry_run(spec: RunSpec, settings: Config, *, as_json: bool) -> int:
             ("model calls", str(found.calls)),
             ("models", f"{figures.usd(cost_usd)} expected, {figures.usd(worst_usd)} at worst"),
             *([("no price", f"{', '.join(unpriced)}: {UNPRICED}")] if unpriced else []),
-            ("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}"),
+            *([("devices", f"{found.device_hours:.2f} h, {figures.usd(found.device_usd)}")] if measures else []),
             ("time", f"about {figures.elapsed(found.wall_s)}"),
         ]
     )

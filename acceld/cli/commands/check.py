@@ -58,7 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({"ok": not wrong, "checked": [dict(zip(keys, finding, strict=True)) for finding in found]})
     else:
         rows = [[part, name, problem or ("ok" if not note else f"ok: {note}")] for part, name, problem, note in found]
-        print_table(rows, ["part", "name", "state"])
+        if rows:
+            print_table(rows, ["part", "name", "state"])
+        else:
+            say(f"nothing to check: no {' and no '.join(arguments.parts)} configured")
     return 2 if wrong else 0
 
 

@@ -94,8 +94,10 @@ def _read(path: Path) -> list[Finding]:
 
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is no report: {error}") from error
+    except OSError as error:
+        raise UsageError(f"can not read {path}: {error.strerror}", hint="acceld doctor --neuron writes one") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is no report: {error}", hint="acceld doctor --neuron writes one") from error
     if not isinstance(report, dict):
         raise UsageError(f"{path} is no report")
     return list(advice(report))

@@ -27,7 +27,7 @@ from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
 from acceld.kernel_files import load_kernel
-from acceld.model import Evaluation, Failure, Gate, Kernel, Status
+from acceld.model import Evaluation, Failure, Gate, Kernel, Source, Status
 from acceld.production import BROKEN, HOLDS, VERIFIER
 from acceld.targets import SIMULATOR, TARGETS, choose
 
@@ -136,7 +136,10 @@ def run(arguments: argparse.Namespace) -> int:
                 verdict.case.name,
                 verdict.case.workload,
                 figures.status(verdict.evaluation.status),
-                figures.duration(verdict.before_us),
+                figures.brief_latency(
+                    verdict.before_us,
+                    Source.SIMULATED if verdict.case.backend == SIMULATOR else Source.MEASURED,
+                ),
                 _now(verdict),
                 "—" if verdict.change_percent is None else f"{verdict.change_percent:+.1f} %",
                 "—" if verdict.turns is None else verdict.turns.text,
