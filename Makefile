@@ -4,8 +4,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 SECONDS_OF_FUZZING ?= 600
 
-.PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history corpus faults snapshots wheel clean
-.PHONY: run test test-all test-llm fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-history corpus faults snapshots dist clean
+.PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-fleet bench-history corpus faults snapshots dist clean
 
 run: $(VENV)/.installed
 	$(BIN)/acceld optimize rmsnorm_matmul --home .acceld --preset quick --wait
@@ -20,8 +19,10 @@ test-llm: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m llm
 
 test-exports:
-	python3 -m venv .venv-exports && .venv-exports/bin/pip install -q -e '.[parquet]' datasets pytest pytest-asyncio pytest-timeout hypothesis
-	.venv-exports/bin/python -m pytest -q -p no:cacheprovider tests/acceld/report/test_libraries.py
+	python3 -m venv .venv-exports && .venv-exports/bin/pip install -q -e '.[parquet]' datasets trl pytest pytest-asyncio pytest-timeout hypothesis
+	.venv-exports/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py
+	python3 -m venv .venv-verl && .venv-verl/bin/pip install -q -e '.[parquet]' verl pytest pytest-asyncio pytest-timeout hypothesis
+	.venv-verl/bin/python -m pytest -q -rs -p no:cacheprovider tests/acceld/report/test_libraries.py
 
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python scripts/fuzz.py --seconds $(SECONDS_OF_FUZZING)
@@ -46,6 +47,9 @@ bench-search: $(VENV)/.installed-dev
 
 bench-tui: $(VENV)/.installed-dev
 	$(BIN)/python scripts/bench_tui.py
+
+bench-fleet: $(VENV)/.installed-dev
+	$(BIN)/python scripts/bench_fleet.py
 
 bench-history: $(VENV)/.installed-dev
 	$(BIN)/python scripts/bench_history.py

@@ -1,4 +1,4 @@
-"""What a person wants to hear of while looking elsewhere: a win, a budget level, a sick device, a cheat, an end.
+"""Alerts for a person who looks elsewhere: a win, a budget level, a sick device, a cheat, an end.
 
 The same events ring in the terminal UI and in ``acceld watch`` and call the hooks. Pure.
 """

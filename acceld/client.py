@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from acceld.model import waits_for_budget
 
 API_VERSION = 1
 """Clients and daemons of the same number understand each other."""
+
+RETURN_S, RETRY_S = 60.0, 0.5
+"""How long a daemon that went away is waited for while its events are followed, and how often it is looked for."""
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -122,10 +126,22 @@ class Client:
         return True
 
     def events(self, after: int, run: int | None = None, wait_s: float = 20.0) -> Iterator[dict[str, Any]]:
-        """Every event after a number, for ever: those that exist, then each new one."""
+        """Every event after a number, for ever: those that exist, then each new one.
+
+        A daemon that goes away may come back within ``RETURN_S``: then nothing is missed. DaemonError after that.
+        """
         path = "/v1/events" if run is None else f"/v1/runs/{run}/events"
+        lost = None
         while True:
-            page = self.get(path, after=after, wait_s=wait_s, limit=500)
+            try:
+                page = self.get(path, after=after, wait_s=wait_s, limit=500)
+            except DaemonError:
+                lost = lost or time.monotonic()
+                if time.monotonic() - lost > RETURN_S:
+                    raise
+                time.sleep(RETRY_S)
+                continue
+            lost = None
             for event in page["events"]:
                 after = event["seq"]
                 yield event
@@ -141,7 +157,7 @@ class Client:
 
 
 def not_running(home: Home) -> DaemonError:
-    """What to say where no daemon serves ``home``."""
+    """Return the error for a folder that no daemon serves."""
     return DaemonError(f"no daemon runs for {home.path}", hint="start one with: acceld start")
 
 

@@ -52,7 +52,7 @@ def _option(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """How a search goes where the command line does not say."""
+    """Defaults of a search that the command line does not set."""
 
     preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
     proposer: Literal["rules", "llm", "command"] = _key(
@@ -78,7 +78,7 @@ class SearchConfig:
 
 @dataclass(frozen=True, slots=True)
 class EvaluateConfig:
-    """How candidates are judged."""
+    """Settings of the evaluation of candidates."""
 
     slots: int = _key(0, "evaluations at the same time; 0: min(cores, free memory / memory_gib)")
     memory_gib: float = _key(8.0, "memory an evaluation may use")
@@ -158,7 +158,7 @@ class ToolsConfig:
 
 @dataclass(frozen=True, slots=True)
 class LlmConfig:
-    """How models are called."""
+    """Settings of calls to models."""
 
     planner: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "proposes plans"})
     executor: RoleConfig = field(default_factory=RoleConfig, metadata={"doc": "writes kernels"})
@@ -202,7 +202,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True, slots=True)
 class DevicesConfig:
-    """Which hardware to use."""
+    """Settings of the hardware to use."""
 
     backend: BackendName = _key("simulator", "how candidates run")
     cores: tuple[int, ...] = _key((), "logical cores to use; empty: all that are free")
@@ -212,6 +212,12 @@ class DevicesConfig:
         "auto", "jail of the Neuron compiler: strict, else wide; off: else none, as your user", trusted=True
     )
     usd_per_hour: float | None = _key(None, "price of the machine, for USD per kernel")
+    cluster: str = _key(
+        "",
+        "judge on the hosts of a Ray cluster: auto, an address such as 10.0.0.1:6379, or ray://HOST:10001",
+        trusted=True,
+    )
+    prices: tuple[str, ...] = _key((), "USD per hour of a cluster's hosts, such as 'trn1.32xlarge=21.50'")
     screen: Literal["off", "simulator"] = _key("off", "drop candidates that the simulator finds clearly slower")
 
 
@@ -387,7 +393,7 @@ def every_key() -> Iterator[tuple[str, Any, str]]:
 
 
 def needs_trust(key: str) -> bool:
-    """Whether a project's file may set a dotted key only once its folder is trusted."""
+    """Return whether a project's file may set a dotted key only once its folder is trusted."""
     _, found = _find(key, "")
     return bool(found.metadata.get("trusted"))
 

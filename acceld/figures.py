@@ -1,8 +1,9 @@
-"""How figures are written for people: one way for the command line, the terminal UI and reports."""
+"""Formatting of figures for people, the same in the command line, the terminal UI and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from acceld.model import SIMULATED_TIE_PERCENT, Source, Status
@@ -23,10 +24,32 @@ STATUS_GLYPHS: dict[Status, str] = {
 }
 """A glyph for each status; the word always stands beside it."""
 
+STATUS_WORDS: dict[Status, str] = {
+    Status.PASSED: "passed",
+    Status.UNSUPPORTED: "unsupported",
+    Status.COMPILE_ERROR: "compile",
+    Status.RUNTIME_ERROR: "crash",
+    Status.INCORRECT_SHAPE: "shape",
+    Status.INCORRECT_DTYPE: "dtype",
+    Status.INCORRECT_NUMERICAL: "wrong",
+    Status.REJECTED: "rejected",
+    Status.SUSPECT: "suspect",
+    Status.TIMEOUT: "timeout",
+    Status.UNTESTED: "timed only",
+    Status.UNCHECKED: "unchecked",
+}
+"""A status in at most eleven letters, for people; JSON and tables have its name."""
+
 
 def status(value: Status | str) -> str:
     """Return ``✓ passed``."""
-    return f"{STATUS_GLYPHS[Status(value)]} {value}"
+    return f"{STATUS_GLYPHS[Status(value)]} {STATUS_WORDS[Status(value)]}"
+
+
+def counted(counts: Mapping[Any, int]) -> str:
+    """Return ``10 passed, 18 timed only`` for counts by status; empty without any."""
+    found = {Status(name): count for name, count in counts.items()}
+    return ", ".join(f"{count} {STATUS_WORDS[name]}" for name in STATUS_WORDS if (count := found.get(name)))
 
 
 def duration(latency_us: float | None) -> str:
@@ -149,6 +172,26 @@ def usd(value: float | None) -> str:
     if value is None:
         return "?"
     return f"${value:.2f}" if value >= 0.1 or value == 0 else f"${value:.4f}"
+
+
+CELL = 80
+"""Characters of a value in a table for people."""
+
+
+def moment(value: Any) -> Any:
+    """Return seconds since the epoch as text in UTC, with milliseconds; anything else as it is."""
+    if not isinstance(value, float):
+        return value
+    return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def cell(value: Any, most: int | None = CELL) -> str:
+    """Return a value of a query on one line of at most ``most`` characters, without what would steer a terminal."""
+    if value is None:
+        return ""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if most is None or len(text) <= most else text[: most - 1] + "…"
 
 
 def _three(value: float) -> str:

@@ -78,7 +78,7 @@ class Home:
         return self.datasets, self.path / "floors", self.path / "neuron"
 
     def socket(self) -> Path:
-        """Where a new daemon of this folder listens: a short path in the user's runtime folder, which is made."""
+        """Return the socket path for a new daemon of this folder: short, in the user's runtime folder, which is created."""
         name = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12] + ".sock"
         for folder in _runtime_folders():
             if len(os.fsencode(folder / name)) <= SOCKET_LIMIT and _private(folder):
@@ -117,7 +117,7 @@ class Home:
         return self.path
 
     def daemon(self) -> dict[str, Any] | None:
-        """What the daemon says of itself, or None where none runs. Takes no lock that a daemon could miss."""
+        """Return the daemon's self-description, or None where none runs. Take no lock that a starting daemon could need."""
         try:
             told: dict[str, Any] = json.loads(self.daemon_file.read_text())
         except (OSError, ValueError):
@@ -125,7 +125,7 @@ class Home:
         return told if self.is_served() else None
 
     def is_served(self) -> bool:
-        """Whether a daemon holds the lock."""
+        """Return whether a daemon holds the lock."""
         try:
             descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -163,7 +163,7 @@ def find_home(explicit: str | os.PathLike[str] | None = None, folder: Path | Non
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it is a folder of this user: one that a stranger left in a shared place is not used."""
+    """Return whether it is a folder of this user: one that a stranger left in a shared place is not used."""
     try:
         info = folder.lstat()
     except OSError:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 
 class Status(StrEnum):
-    """What became of an evaluation. A broken harness is an exception, never a status."""
+    """Outcome of an evaluation. A broken harness is an exception, never a status."""
 
     PASSED = "passed"
     """Correct, and has a latency."""
@@ -73,14 +73,14 @@ SIMULATED_TIE_PERCENT = 34.0
 
 
 class Source(StrEnum):
-    """Where a latency comes from; the two are never compared silently."""
+    """Source of a latency, measured or simulated; the two are never compared silently."""
 
     SIMULATED = "simulated"
     MEASURED = "measured"
 
 
 class Gate(StrEnum):
-    """How much a candidate has been tried."""
+    """Thoroughness of a candidate's checks."""
 
     TIMING = "timing"
     """Legal and timed by the simulator, not run on data: ends ``untested``."""
@@ -91,7 +91,7 @@ class Gate(StrEnum):
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """State of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -102,7 +102,7 @@ class RunState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether the run will not go on."""
+        """Return whether the run will not go on."""
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
 
 
@@ -111,7 +111,7 @@ BUDGET_PREFIX = "budget: "
 
 
 def waits_for_budget(state: str, message: str) -> bool:
-    """Whether a run goes on only once its cap is raised."""
+    """Return whether a run goes on only once its cap is raised."""
     return state == RunState.PAUSED and message.startswith(BUDGET_PREFIX)
 
 
@@ -121,7 +121,7 @@ UNDER_WAY = (RunState.QUEUED, RunState.RUNNING)
 
 
 def shown_state(state: str, live: bool) -> str:
-    """What a row's state means; without a daemon (not ``live``) no run is under way, whatever its row says."""
+    """Return a run's state as shown; without a daemon (not ``live``) no run is active, whatever its row says."""
     return STOPPED if not live and state in UNDER_WAY else state
 
 
@@ -180,7 +180,7 @@ OWN_ORACLE = "against the float64 execution of the workload's own kernel"
 
 @dataclass(frozen=True, slots=True)
 class Correctness:
-    """How far a kernel's outputs are from the reference's."""
+    """Distance of a kernel's outputs from the reference's."""
 
     gate: Gate
     rel_l2: float
@@ -193,12 +193,12 @@ class Correctness:
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed."""
+        """Return whether every check passed."""
         return all(check.passed for check in self.checks)
 
     @property
     def has_reference(self) -> bool:
-        """Whether a reference that is no kernel was the oracle."""
+        """Return whether a reference that is no kernel was the oracle."""
         return not any(check.detail == OWN_ORACLE for check in self.checks)
 
 
@@ -214,6 +214,10 @@ class Profile:
     method: str
     """How the latency was found, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
     sdk: str = ""
+    host: str = ""
+    """The host of a fleet that judged it; empty: the daemon's own machine."""
+    instance_type: str = ""
+    driver: str = ""
     resolution_us: float = 0.0
     interval_percent: float | None = None
     """Absolute uncertainty, plus or minus; None where it is not known (``unvalidated``)."""
@@ -333,7 +337,7 @@ class Candidate:
 
 
 class InsightKind(StrEnum):
-    """Whether the rewrite an insight comes from made the kernel faster."""
+    """Sign of an insight: its rewrite made the kernel faster or slower."""
 
     POSITIVE = "positive"
     NEGATIVE = "negative"
@@ -413,6 +417,7 @@ class SearchParameters:
     show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
     own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")
     max_usd_per_percent: float | None = _option(None, "stop when the next percent is expected to cost more than this")
+    host: str = _option("", "on a cluster, judge on this host alone")
     from_reference: bool = _option(False, "the executor writes the first kernel from the reference")
     candidates: int | None = _option(None, "stop once so many candidates were judged; the last iteration is cut to fit")
 
@@ -470,7 +475,7 @@ PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What a run is asked to do."""
+    """Specification of a run."""
 
     workload: str
     """A workload's name, or ``kernel`` for a kernel without one."""

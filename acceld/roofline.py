@@ -6,7 +6,8 @@
   engines, matmul peak of the workload's dtype (float32 in four passes), one operation a lane and cycle on the vector
   and the scalar engine together. A kernel that splits float32 products into narrower ones may beat it.
 - **floor**: what physics allows, for suspicion: compulsory bytes at the wire rate of the DMA engines, multiplications
-  in the fastest mode the tolerance allows, no vector work (it can be folded into other instructions).
+  in the fastest mode the tolerance allows, element-wise work on all engines at once, each instruction doing as many
+  operations on an element as the ISA reference documents.
 
 All are None where a workload declares no work or a chip has no figure; nothing is guessed. All rates are for one
 NeuronCore.
@@ -41,7 +42,7 @@ class Work(Protocol):
 
 
 class Judged(Protocol):
-    """What a least time depends on; a workload has all of it. ``precision`` is a workload's precision policy."""
+    """Inputs of a least time, all from the workload. ``precision`` is its precision policy."""
 
     @property
     def work(self) -> Work | None: ...
@@ -90,7 +91,7 @@ PAPER_PEAKS: Mapping[str, Peaks] = {
 
 
 def peak_name(chip: str) -> str:
-    """What percent of peak is against on a chip, in words."""
+    """Name the peak that a chip's percentages refer to."""
     if chip in PAPER_PEAKS:
         return "paper peak"
     return "measured peak" if chip == HOST else "datasheet peak"
@@ -150,13 +151,56 @@ def percent_of_attainable(judged: Judged, latency_us: float, chip: str) -> float
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
-def floor_us(judged: Judged, chip: str) -> float | None:
-    """Physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Least times in microseconds that each kind of declared work takes, whatever else goes on beside it."""
+
+    transfers_us: float
+    products_us: float
+    elements_us: float
+
+    @property
+    def least_us(self) -> float:
+        """The physical least time: nothing is faster than its slowest kind of work."""
+        return max(self.transfers_us, self.products_us, self.elements_us)
+
+
+def floor_of(judged: Judged, chip: str) -> Floor | None:
+    """Return the least times of the declared work on a chip; None where either is not known."""
     peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
     if judged.work is None or peaks is None or wire is None:
         return None
-    fastest = max(peaks.matmul_flops_per_s.values()) / _fewest_passes(judged)
-    return 1e6 * max(judged.work.hbm_bytes / wire, judged.work.matmul_flops / fastest)
+    work, passes = judged.work, _fewest_passes(judged)
+    fastest = max(peaks.matmul_flops_per_s.values()) / passes
+    elementwise = _element_flops_per_s(CHIPS[chip], passes, narrow=judged.dtype != "float32")
+    return Floor(1e6 * work.hbm_bytes / wire, 1e6 * work.matmul_flops / fastest, 1e6 * work.vector_flops / elementwise)
+
+
+def floor_us(judged: Judged, chip: str) -> float | None:
+    """Physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
+    floor = floor_of(judged, chip)
+    return None if floor is None else floor.least_us
+
+
+SCALAR_OPERATIONS, VECTOR_OPERATIONS, TENSOR_OPERATIONS = 4, 3, 2
+"""Operations on an element in one instruction (NKI's ISA reference). Scalar engine: scale, bias, function, sum
+(``activation``). Vector engine and GpSimd: two operations and a sum (``tensor_scalar``, ``scalar_tensor_tensor``). Tensor
+engine: a multiplication and an addition."""
+NARROW_VECTOR_GAIN = 4
+"""How many times faster the vector engine is at most on elements of two bytes."""
+
+
+def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> float:
+    """Return the element-wise operations a core does in a second with every engine busy, one element a lane and cycle.
+
+    On the second generation the vector engine and GpSimd exclude each other.
+    """
+    vector = chip.vector_ghz * (NARROW_VECTOR_GAIN if narrow else 1)
+    beside = max(vector, chip.gpsimd_ghz) if chip.generation < 3 else vector + chip.gpsimd_ghz
+    each = (
+        SCALAR_OPERATIONS * chip.scalar_ghz + VECTOR_OPERATIONS * beside + TENSOR_OPERATIONS * chip.tensor_ghz / passes
+    )
+    return 1e9 * chip.partitions * each
 
 
 def least_us(judged: Judged, peaks: Peaks | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Which backends there are, and which APIs and chips each takes.
+"""Backends, and the APIs and chips that each takes.
 
 The simulator is always there. Each package in ``acceld/devices`` adds a :class:`Device`, and so does each entry point in
 the group ``acceld.backends``: whoever deletes a device's folder has removed the device.
@@ -73,7 +73,7 @@ class Choice:
 
 
 def choose(default: Choice, *, backend: str | None = None, api: str | None = None, chip: str | None = None) -> Choice:
-    """What was asked for decides; what was left open is the default's where that fits, else the first that does.
+    """Choose a target: what was asked for, then the default where it fits, else the first that does.
 
     A default that measures is not left for a simulation while another backend can measure.
 

@@ -18,7 +18,7 @@ FILE_NAME = "acceld.toml"
 
 
 def trust_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the user's trusted folders are kept."""
+    """Return the path of the file that lists the user's trusted folders."""
     environ = os.environ if environ is None else environ
     base = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME', '')}/.config"
     return Path(base) / "acceld" / "trusted.json"

@@ -1,4 +1,4 @@
-"""How fast the history answers at a million candidates: every saved query, conditions over runs, full-text search.
+"""Measure the history at a million candidates: every saved query, conditions over runs, full-text search.
 
 One evaluation in fifty repeats the work of another. The rows are made in SQL, a hundred times faster than the store writes them, and the totals then computed as
 ``acceld db check`` computes them. Run: ``make bench-history``, or with fewer: ``--candidates 100000``.

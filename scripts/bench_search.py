@@ -1,4 +1,4 @@
-"""How well the search overlaps models and devices: our wall clock against two schedules of the same delays.
+"""Measure how well the search overlaps models and devices: its wall time against two schedules of the same delays.
 
     python scripts/bench_search.py [--iterations 3] [--scale 0.01] [--json]
 

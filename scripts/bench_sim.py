@@ -1,4 +1,4 @@
-"""How good the simulator is: predictions against published measurements, coverage, and mistakes that it must notice.
+"""Measure the simulator: predictions against published measurements, coverage, and mistakes that it must notice.
 
     ACCELOPT_DIR=/path/to/AccelOpt python scripts/bench_sim.py [--json] [--write] [--only SECTION ...]
 
@@ -43,7 +43,7 @@ WIN_S = 120.0
 
 @dataclass
 class Bench:
-    """What the sections are made of, each thing once."""
+    """Shared inputs of the sections, each loaded once."""
 
     folder: Path
     only: frozenset[str]
@@ -83,7 +83,7 @@ class Bench:
 
 
 def model(bench: Bench) -> dict[str, Table]:
-    """How good predictions are."""
+    """Measure the errors of predictions."""
     outcomes = {case.name: accuracy.run(case) for case in bench.cases}
     tutorial = {name: accuracy.run(versions.tutorial_case(name)) for name in versions.TUTORIAL_MS}
     baselines = [outcome for name, outcome in outcomes.items() if name not in BEST]
@@ -100,13 +100,8 @@ def model(bench: Bench) -> dict[str, Table]:
     }
 
 
-def robustness(bench: Bench) -> dict[str, Table]:
-    """What each fitted constant does to the errors."""
-    return {"robustness": accuracy.robustness_table(bench.baselines, say)}
-
-
 def wins(bench: Bench) -> dict[str, Table]:
-    """What each fitted constant does to the gains of rules."""
+    """Measure the effect of each fitted constant on the gains of rules."""
     path = bench.results / "wins.json"
     known: dict[str, Table] = json.loads(path.read_text()) if path.is_file() else {}
     for label, kernel in bench.kernels():
@@ -118,12 +113,12 @@ def wins(bench: Bench) -> dict[str, Table]:
 
 
 def corpus(_: Bench) -> dict[str, Table]:
-    """What is legal."""
+    """Judge the legality corpus."""
     return {"corpus": coverage.corpus_table()}
 
 
 def mutants(bench: Bench) -> dict[str, Table]:
-    """Which mistakes are noticed."""
+    """Measure which mistakes are noticed."""
     path = bench.results / "mutants.json"
     known = results.read(path)
     for label, kernel in bench.kernels():
@@ -166,7 +161,7 @@ def samples(_: Bench) -> dict[str, Table]:
 
 
 SECTIONS: Mapping[str, Callable[[Bench], dict[str, Table]]] = {
-    one.__name__: one for one in (model, sets, others, robustness, ablations, wins, corpus, mutants, samples)
+    one.__name__: one for one in (model, sets, others, ablations, wins, corpus, mutants, samples)
 }
 
 

@@ -1,4 +1,4 @@
-"""How the terminal UI bears 100,000 candidates and 1,000 events a second: echo, processor time, memory.
+"""Measure the terminal UI at 100,000 candidates and 1,000 events a second: echo, processor time, memory.
 
 The real application runs without a terminal on a client that sends batches of events at a steady rate. Echo is the
 time from a key press to the end of the refresh that shows it. Run: ``make bench-tui``.
@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import pty
 import random
 import resource
 import statistics
+import subprocess
+import sys
+import tempfile
+import termios
 import time
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from acceld.events import Event, EventKind
@@ -21,6 +28,7 @@ from acceld.tui.widgets.lines import LineList
 
 RUN = 1
 BATCH_S = 0.05
+STARTS = 5
 KEYS = ("down", "up", "pagedown", "pageup", "down", "down", "up")
 
 
@@ -170,13 +178,46 @@ async def measure(candidates: int, rate: int, seconds: float) -> dict[str, float
     }
 
 
+def starts() -> dict[str, float]:
+    """Time ``acceld restart``, and ``acceld attach`` on a terminal until its first picture: medians of five."""
+    acceld, restarts, pictures = [sys.executable, "-m", "acceld"], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        environ = os.environ | {"XDG_RUNTIME_DIR": folder, "TERM": "xterm-256color"}
+        (Path(folder) / ".acceld").mkdir()
+        subprocess.run([*acceld, "start"], cwd=folder, env=environ, check=True, capture_output=True)
+        for _ in range(STARTS):
+            began = time.monotonic()
+            subprocess.run([*acceld, "restart"], cwd=folder, env=environ, check=True, capture_output=True)
+            restarts.append(time.monotonic() - began)
+            ours, theirs = pty.openpty()
+            termios.tcsetwinsize(theirs, (40, 120))
+            began, shown = time.monotonic(), b""
+            process = subprocess.Popen(
+                [*acceld, "attach"], cwd=folder, env=environ, stdin=theirs, stdout=theirs, stderr=theirs
+            )
+            while b"Candidate" not in shown:
+                shown += os.read(ours, 65536)
+            pictures.append(time.monotonic() - began)
+            process.kill()
+            process.wait()
+            os.close(ours)
+            os.close(theirs)
+        subprocess.run([*acceld, "stop"], cwd=folder, env=environ, check=True, capture_output=True)
+    return {"restart_s": statistics.median(restarts), "attach_s": statistics.median(pictures)}
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, default=100_000)
     parser.add_argument("--rate", type=int, default=1_000, help="events a second")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--starts", action="store_true", help="only how long restart and attach take")
     arguments = parser.parse_args()
+    if arguments.starts:
+        for name, value in starts().items():
+            print(f"{name:<16} {value:12.2f}")
+        return
     for name, value in asyncio.run(measure(arguments.candidates, arguments.rate, arguments.seconds)).items():
         print(f"{name:<16} {value:12.2f}")
 

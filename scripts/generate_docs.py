@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: commands, configuration, the API surface of the simulator.
+"""Writes the pages that follow from the code: commands, configuration, floors, the API surface of the simulator.
 
 ``python scripts/generate_docs.py`` writes them, ``--check`` fails where one is not current.
 """
@@ -23,7 +23,8 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "stdout is data, stderr narration. Every command that prints has `--json`, whose answer carries a `version`.",
+        "stdout is data, stderr narration. Every command that prints has `--json`, whose answer carries a `version`. Long answers on a terminal",
+        "go through a pager: `ACCELD_PAGER`, then `PAGER`, else `less`; `--no-pager`, an empty name or `cat` means none.",
         "",
         "| exit code | meaning |",
         "|---|---|",
@@ -70,7 +71,7 @@ def configuration_page() -> str:
 
 
 def surface_page() -> str:
-    """What the simulator makes of every documented function of both APIs."""
+    """Return the page that lists every documented function of both APIs and its support here."""
     from acceld.nki.frontend.current.surface import surface
     from acceld.nki.frontend.legacy.surface import SURFACE
 
@@ -122,9 +123,32 @@ def prompts_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+FLOOR_BEGIN, FLOOR_END = "<!-- floor: begin -->", "<!-- floor: end -->"
+
+
+def integrity_page() -> str:
+    """The page on integrity with the physical floor of each public workload, and the room above it."""
+    from acceld.roofline import floor_of
+    from acceld.workloads.discovery import find_workloads
+
+    head, _, rest = (DOCS / "integrity.md").read_text(encoding="utf-8").partition(FLOOR_BEGIN)
+    lines = ["| workload | transfers us | products us | elements us | fastest published us | times the floor |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, one in find_workloads().items():
+        floor = floor_of(one, "trn1")
+        if one.family != "nkibench" or floor is None:
+            continue
+        best = min(anchor.latency_us for anchor in one.anchors if anchor.chip == "trn1")
+        parts = (floor.transfers_us, floor.products_us, floor.elements_us)
+        shown = [f"**{part:,.0f}**" if part == floor.least_us else f"{part:,.0f}" for part in parts]
+        lines.append(f"| `{name}` | {' | '.join(shown)} | {best:,.0f} | {best / floor.least_us:.2f} |")
+    return "\n".join([head + FLOOR_BEGIN, "", *lines, "", FLOOR_END]) + rest.partition(FLOOR_END)[2]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands_page,
     "configuration.md": configuration_page,
+    "integrity.md": integrity_page,
     "nki_surface.md": surface_page,
     "prompts.md": prompts_page,
 }

@@ -89,7 +89,7 @@ class Place:
         return kept | own | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
 
     def command(self, name: str, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-        """What a command prints. RuntimeError with its last words where its exit code is none of ``codes``."""
+        """Return a command's output. Raise RuntimeError with its last line where its exit code is none of ``codes``."""
         done = subprocess.run(
             [sys.executable, "-m", "acceld", name, "--home", str(self.home), *words],
             cwd=self.folder,
@@ -168,7 +168,7 @@ def sources(only: Sequence[str] = ()) -> list[Source]:
 
 
 def _api(text: str) -> str:
-    """What a kernel is written for, by its imports; empty for one that is not for NKI."""
+    """Return the API a kernel imports; empty for one that is not for NKI."""
     found = [api for package, api in _PACKAGES if re.search(rf"^(?:import|from) {package}\b", text, re.MULTILINE)]
     return found[0] if found else ""
 
@@ -203,7 +203,7 @@ def _program(answer: Mapping[str, Any]) -> Entries:
 
 
 def verdicts(backend: str, passes: int = 1, only: str = "", attacks: Path | None = None) -> Entries:
-    """What the self-test says of every attack and honest kernel in each mode, by ``id mode``.
+    """Return the self-test's verdict on every attack and honest kernel in each mode, by ``id mode``.
 
     What differs between passes is :data:`ANY`. Latencies are kept where they are simulated.
     """

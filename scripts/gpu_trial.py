@@ -124,7 +124,7 @@ class Trial:
         return int(any("error" in rows[name] for name in todo if name in rows))
 
     def _limit_s(self, left: int) -> float | None:
-        """What one of the workloads that are left may take for its search; the first may take twice its share."""
+        """Return the seconds for the next workload's search, of those left; the first may take twice its share."""
         if self._ends is None:
             return None
         rest_s = self._ends - time.monotonic()
@@ -164,7 +164,7 @@ class Trial:
                 self._acceld("cancel", f"r{one['id']}", "--json")
 
     def _last_outcome(self, name: str) -> dict[str, Any]:
-        """What the history has of a search whose command was cut off; empty where there is none."""
+        """Return the stored outcome of a search whose command was cut off; empty where there is none."""
         try:
             with reading(str(self._home)) as history:
                 runs = history.get("/v1/runs", workload=name, limit=1)["runs"]

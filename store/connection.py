@@ -20,7 +20,7 @@ BUSY_TIMEOUT_MS = 5000
 JOURNAL_LIMIT_BYTES = 64 << 20
 APPLICATION_ID = 0x61636C64
 """``acld``: lets ``file`` and :func:`check_version` tell acceld's databases from others."""
-NEWEST_SCHEMA = 2
+NEWEST_SCHEMA = 3
 """The newest schema this acceld knows: the number of its migrations."""
 READER_LIMIT_S = 5.0
 """No reader holds a snapshot longer: an old snapshot keeps the write-ahead log from being reset."""
@@ -69,7 +69,7 @@ def refuse_emptied(path: Path) -> None:
 
 
 def _logged(path: Path) -> bool:
-    """Whether there are changes in the write-ahead log."""
+    """Return whether there are changes in the write-ahead log."""
     log = path.with_name(path.name + "-wal")
     return log.exists() and log.stat().st_size > 0
 
@@ -157,7 +157,7 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
-    """What to say where the error means that the file is damaged; None where it means something else."""
+    """Return the error for a damaged file; None where ``error`` means something else."""
     text = str(error)
     if "not a database" not in text and "malformed" not in text:
         return None
@@ -169,6 +169,6 @@ def damage(path: Path, error: sqlite3.Error) -> StoreError | None:
 
 
 def opening_error(path: Path, error: sqlite3.Error) -> StoreError:
-    """What went wrong while opening, and what to do."""
+    """Return the error for a failed opening, with what to do."""
     hint = "Check the folder's permissions and free space."
     return damage(path, error) or StoreError(f"can not open {path}: {error}", hint=hint)

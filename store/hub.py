@@ -37,7 +37,7 @@ class Hub:
 
     @property
     def subscribers(self) -> int:
-        """How many listen now."""
+        """Return the number of current listeners."""
         return len(self._wakers)
 
     def publish(self, events: list[Event]) -> None:

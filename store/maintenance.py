@@ -18,7 +18,7 @@ from acceld.store.writer import Transaction
 
 
 def compare_totals(connection: sqlite3.Connection) -> list[str]:
-    """Where kept totals differ from the rows they count; empty when all agree."""
+    """Return the stored totals that differ from the rows they count; empty when all agree."""
     found: list[str] = []
     for name, query in EXPECTED.items():
         table = name.strip()
@@ -40,7 +40,7 @@ def compare_totals(connection: sqlite3.Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What ``acceld db check`` found; ``problems`` is empty for a healthy file."""
+    """Findings of ``acceld db check``; ``problems`` is empty for a healthy file."""
 
     problems: tuple[str, ...]
     rows: dict[str, int]
@@ -197,7 +197,7 @@ def vacuum(path: Path) -> None:
 
 
 def old_runs(path: Path, ended_before: float) -> dict[str, int]:
-    """What :func:`forget_runs` would delete."""
+    """Count what :func:`forget_runs` would delete."""
     connection = connect_reader(path)
     try:
         runs, candidates = connection.execute(

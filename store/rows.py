@@ -46,7 +46,7 @@ def dump(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: mappings, sets and paths."""
+    """Convert what JSON does not know: mappings, sets and paths."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, set | frozenset):
@@ -226,6 +226,9 @@ def profile_of(row: Row, samples: tuple[float, ...], details: Mapping[str, Any])
         latency_us=row["latency_us"],
         method=row["method"],
         sdk=row["sdk"],
+        host=row["host"],
+        instance_type=row["instance_type"],
+        driver=row["driver"],
         resolution_us=row["resolution_us"],
         interval_percent=row["interval_percent"],
         engines_us=mapping(row["engines_us"]),

@@ -35,7 +35,7 @@ _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqli
 
 
 class Transaction:
-    """What a change sees: SQL, and the events it tells of."""
+    """View of a change: SQL, and the events it publishes."""
 
     def __init__(self, connection: sqlite3.Connection, at: float, redact: Callable[[str], str] | None) -> None:
         self.connection = connection

@@ -28,6 +28,7 @@ from acceld.tui.screens.costs import CostsScreen
 from acceld.tui.screens.logs import LogsScreen
 from acceld.tui.screens.memory import MemoryScreen
 from acceld.tui.screens.profile import ProfileScreen
+from acceld.tui.screens.query import QueryScreen
 from acceld.tui.screens.queue import QueueScreen
 from acceld.tui.screens.runs import RunsScreen
 from acceld.tui.session import Session
@@ -46,6 +47,7 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     CostsScreen,
     ProfileScreen,
     LogsScreen,
+    QueryScreen,
 )
 PALETTE_RUNS, PALETTE_CANDIDATES = 200, 500
 """Most runs, and candidates of the run in view, that the palette offers."""
@@ -244,11 +246,21 @@ class ConsoleApp(App[None]):
         if self._history:
             super().switch_mode(self._history.pop())
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return None, which greys a key, for steering that makes no sense now."""
+        if action == "steer" and self.steering.refusal(str(parameters[0])):
+            return None
+        return True
+
     def action_steer(self, action: str) -> None:
-        if why := self.steering.refusal(action):
-            self.notify(why, title=f"{ACTIONS[action].title}: not now", severity="warning")
+        if self.steering.refusal(action):
+            self.action_why(action)
         else:
             ACTIONS[action].do(self.steering)
+
+    def action_why(self, action: str) -> None:
+        why = self.steering.refusal(action)
+        self.notify(why, title=f"{ACTIONS[action].title}: not now", severity="warning")
 
     def action_help(self) -> None:
         self.push_screen(Help(self.screen))

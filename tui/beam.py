@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from acceld.figures import STATUS_WORDS
 from acceld.model import FAILED
 from acceld.tui.state import CandidateView, RunView
-from acceld.tui.words import SHORT
 
 SHOWN = 6
 """Children of an open candidate shown beyond those that matter."""
@@ -114,7 +114,7 @@ def _rank(candidate: CandidateView) -> tuple[int, float, int]:
 
 
 def _note(rest: Iterable[CandidateView]) -> str:
-    counts = Counter("waiting" if one.status is None else SHORT[one.status] for one in rest)
+    counts = Counter("waiting" if one.status is None else STATUS_WORDS[one.status] for one in rest)
     return ", ".join(f"{number} {word}" for word, number in counts.most_common(4))
 
 
@@ -127,7 +127,7 @@ def _matching(run: RunView, folding: Folding) -> list[TreeLine]:
         if folding.only_failed and one.status not in FAILED:
             continue
         plan = run.plans.get(one.plan or 0)
-        status = SHORT[one.status] if one.status else one.phase
+        status = STATUS_WORDS[one.status] if one.status else one.phase
         text = f"c{number} {status} {plan.title if plan else ''} {one.failure} {run.mark(number)}".lower()
         if all(word in text for word in words):
             found.append(TreeLine(number, "", has_children=number in run.children))

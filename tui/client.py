@@ -1,4 +1,4 @@
-"""What the screens ask of a daemon, or of the read-only history server that answers the same routes."""
+"""Client of the screens: a daemon, or the read-only history server that answers the same routes."""
 
 from __future__ import annotations
 

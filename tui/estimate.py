@@ -1,4 +1,4 @@
-"""What a run would take, from earlier runs of the same workload. Pure; says nothing where nothing is known."""
+"""Estimate of a run from earlier runs of the same workload. Pure; empty where nothing is known."""
 
 from __future__ import annotations
 

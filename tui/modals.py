@@ -97,7 +97,7 @@ class Help(ModalScreen[None]):
             ("← →", "sideways"),
             ("enter", "open"),
             (":", "command palette"),
-            ("1 … 8", "screens"),
+            ("1 … 9", "screens"),
         ):
             text.append(f"  {keys:<10}", palette.strong).append(f"{what}\n")
         text.append(

@@ -1,4 +1,4 @@
-"""What the console looks at and where it comes from: screens and steering receive one; it knows no screen."""
+"""Session of the console: its selection and its data source. Screens and steering receive one; it knows no screen."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ class Session:
     def run_view(self) -> RunView | None:
         """The run in view."""
         return self.state.views.get(self.run) if self.run is not None else None
+
+    @property
+    def loading(self) -> bool:
+        """True if the run in view is known by name only."""
+        return self.replay is None and self.run is not None and self.run not in self._loaded
 
     @property
     def read_only(self) -> bool:

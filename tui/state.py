@@ -36,7 +36,7 @@ from acceld.events import (
     RunStateChanged,
     Steered,
 )
-from acceld.model import Gate, Source, Status
+from acceld.model import Gate, RunState, Source, Status
 
 LOADED = -1_000_000
 """Before every event: the number under which bests known from rows are kept, plus the iteration."""
@@ -208,6 +208,8 @@ class RunView:
     """Event number and ``pin`` or ``veto`` by candidate."""
     started_at: float = 0.0
     changed_at: float = 0.0
+    _levels: dict[int, list[int]] = field(default_factory=dict)
+    """Ids by iteration, ascending."""
     roof: Roof | None = None
     """Peak rates and declared work; None where the workload declares none or the chip has no peak."""
 
@@ -259,11 +261,36 @@ class RunView:
         """Candidates without a verdict."""
         return len(self.candidates) - self.counts.total()
 
+    def doing(self, now: float) -> str:
+        """Return what a run that goes on waits for, and for how long; empty where nothing is known to be under way.
+
+        Such as ``judging 3 of 9, 40 s`` for first verdicts, ``checking c12 on data, 9 s`` for one that was only timed,
+        ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
+        """
+        if self.state != RunState.RUNNING:
+            return ""
+        if not self.under_way:
+            calls = len(self.running_calls)
+            return f"{calls} model call{'s' if calls > 1 else ''}" if calls else ""
+        again = [number for number in sorted(self.under_way) if self.candidates[number].status is not None]
+        strict = [number for number in again if self.candidates[number].status is Status.PASSED]
+        if len(again) < len(self.under_way):
+            newest = self._levels.get(self.iteration, [])
+            done = sum(self.candidates[number].status is not None for number in newest)
+            what = (
+                f"judging {min(done + 1, len(newest))} of {len(newest)}" if self.iteration else "judging the baseline"
+            )
+        elif strict:
+            what = f"verifying {_named(strict)}"
+        else:
+            what = f"checking {_named(again)} on data"
+        return f"{what}, {figures.elapsed(max(0.0, now - min(self.under_way.values())))}"
+
     @property
-    def judging(self) -> tuple[int, int]:
-        """The candidates of the newest iteration that have a verdict, and all of them, as counts."""
-        newest = [one for one in self.candidates.values() if one.iteration == self.iteration]
-        return sum(one.status is not None for one in newest), len(newest)
+    def leader(self) -> CandidateView | None:
+        """The fastest of the newest iteration that leads and has not passed the strict gate yet."""
+        newest = (self.candidates[number] for number in self._levels.get(self.iteration, ()))
+        return min(filter(self.unconfirmed, newest), key=lambda one: one.latency_us or 0.0, default=None)
 
     def unconfirmed(self, candidate: CandidateView) -> bool:
         """True if it leads, and has not passed the strict gate yet."""
@@ -428,11 +455,8 @@ class RunView:
     def _written(self, data: CandidateWritten) -> None:
         node = self._candidate(data.candidate)
         node.parent, node.plan, node.iteration, node.sha256 = data.parent, data.plan, data.iteration, data.sha256
-        siblings = self.children.setdefault(node.parent or 0, [])
-        if not siblings or siblings[-1] < node.id:
-            siblings.append(node.id)
-        elif siblings[bisect_left(siblings, node.id)] != node.id:
-            insort(siblings, node.id)
+        _keep(self.children.setdefault(node.parent or 0, []), node.id)
+        _keep(self._levels.setdefault(node.iteration, []), node.id)
 
     def _phase(self, number: int, phase: str, device: str, seq: int) -> bool:
         node = self._candidate(number)
@@ -510,6 +534,20 @@ class RunView:
             return False
         self.marks[candidate] = (seq, marks[data.action])
         return True
+
+
+def _keep(numbers: list[int], number: int) -> None:
+    """Add a number to an ascending list that may hold it already."""
+    if not numbers or numbers[-1] < number:
+        numbers.append(number)
+    elif numbers[bisect_left(numbers, number)] != number:
+        insort(numbers, number)
+
+
+def _named(numbers: list[int]) -> str:
+    """Return ``c3, c5``, and how many more there are than three."""
+    more = f" and {len(numbers) - 3} more" if len(numbers) > 3 else ""
+    return ", ".join(f"c{number}" for number in numbers[:3]) + more
 
 
 def _failure(row: Mapping[str, Any]) -> str | None:

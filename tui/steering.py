@@ -125,6 +125,8 @@ class Steering:
             return f"r{run.id} has ended"
         if "candidate" in needs and self._session.candidate is None:
             return "choose a candidate first"
+        if self._session.loading:
+            return f"r{run.id} is being read"
         if "models" in needs and not PROPOSERS[run.proposer].uses_models:
             return "rewrite rules read no hints and cost nothing"
         if "best" in needs and run.best is None:

@@ -1,4 +1,4 @@
-"""What every screen does with the terminal: copy, edit, say what went wrong."""
+"""Terminal actions of every screen: copy, edit, show an error."""
 
 from __future__ import annotations
 

@@ -35,23 +35,7 @@ from acceld.events import (
 )
 from acceld.model import RunState, Status
 from acceld.tui.palette import Palette
-from acceld.tui.state import ANSWERED, CandidateView, RunView
-
-SHORT: Mapping[Status, str] = {
-    Status.PASSED: "passed",
-    Status.UNSUPPORTED: "unsupported",
-    Status.COMPILE_ERROR: "compile",
-    Status.RUNTIME_ERROR: "crash",
-    Status.INCORRECT_SHAPE: "shape",
-    Status.INCORRECT_DTYPE: "dtype",
-    Status.INCORRECT_NUMERICAL: "wrong",
-    Status.REJECTED: "rejected",
-    Status.SUSPECT: "suspect",
-    Status.TIMEOUT: "timeout",
-    Status.UNTESTED: "timed only",
-    Status.UNCHECKED: "unchecked",
-}
-"""Status in at most eleven letters."""
+from acceld.tui.state import ANSWERED, CandidateView
 
 STATE_GLYPHS: Mapping[str, str] = {
     "queued": "·",
@@ -69,18 +53,10 @@ STATE_GLYPHS: Mapping[str, str] = {
 
 
 def status_word(candidate: CandidateView) -> str:
-    """``✓ ok``, ``≠ wrong``, ``▶ running`` for a candidate."""
+    """``✓ passed``, ``≠ wrong``, ``▶ running`` for a candidate."""
     if candidate.status is not None:
-        return f"{figures.STATUS_GLYPHS[candidate.status]} {SHORT[candidate.status]}"
+        return figures.status(candidate.status)
     return {"running": "▶ running", "queued": "· queued"}.get(candidate.phase, "· written")
-
-
-def judging(run: RunView, now: float) -> str:
-    """Return ``judging 3 of 9, 40 s`` while candidates are judged: the longest of those under way; else nothing."""
-    if not run.under_way or run.state != RunState.RUNNING:
-        return ""
-    done, every = run.judging
-    return f"judging {min(done + 1, every)} of {every}, {figures.elapsed(max(0.0, now - min(run.under_way.values())))}"
 
 
 def state_word(state: str) -> str:
@@ -179,7 +155,7 @@ def sentence(event: Event) -> str:
 
 
 def _verdict(judged: CandidateEvaluated) -> str:
-    text = f"c{judged.candidate} {figures.STATUS_GLYPHS[judged.status]} {SHORT[judged.status]}"
+    text = f"c{judged.candidate} {figures.status(judged.status)}"
     if judged.latency_us is not None:
         text += f" {figures.duration(judged.latency_us)}"
     if judged.speedup is not None:

@@ -42,6 +42,8 @@ class Measurement:
     name: str
     kernel: Kernel
     arguments: tuple[Value, ...]
+    chain: str
+    """The workload, or the arguments' shapes: kernels that have it in common err alike."""
     chip: str
     latency_us: float
     sdk: str = ""
@@ -111,7 +113,7 @@ async def _samples(found: Sequence[Measurement], settings: config.Config, state:
         except AcceldError as error:
             say(f"left out: {one.name}: {error.message}")
             continue
-        samples.append(Sample(program, one.latency_us))
+        samples.append(Sample(program, one.latency_us, one.chain))
     return samples
 
 
@@ -143,10 +145,13 @@ def _measurement(given: Mapping[str, Any], folder: Path, settings: config.Config
         raise ValueError(f"a latency of {latency_us} us")
     kernel = parsed_kernel(folder / given["kernel"], api=given["api"], entry=given.get("entry", ""))
     if "workload" in given:
-        arguments = workload(given["workload"], workload_folders(settings)).kernel_arguments()
+        chain = given["workload"]
+        arguments = workload(chain, workload_folders(settings)).kernel_arguments()
     else:
-        arguments = bare_arguments(kernel, given["args"], given.get("scalars", []))
-    return Measurement(given["kernel"], kernel, arguments, given["chip"], latency_us, given.get("sdk", ""))
+        given_arguments = given["args"], given.get("scalars", [])
+        chain = str(given_arguments)
+        arguments = bare_arguments(kernel, *given_arguments)
+    return Measurement(given["kernel"], kernel, arguments, chain, given["chip"], latency_us, given.get("sdk", ""))
 
 
 def from_history(home: Home, settings: config.Config) -> Iterator[Measurement]:
@@ -170,4 +175,5 @@ def from_history(home: Home, settings: config.Config) -> Iterator[Measurement]:
             continue
         grid = tuple(json.loads(row["grid"]))
         kernel = Kernel(row["text"], row["api"], row["entry"], grid=grid, lnc=row["lnc"])
-        yield Measurement(row["source"][:12], kernel, arguments, row["chip"], row["latency_us"], row["sdk"])
+        chain = row["workload"]
+        yield Measurement(row["source"][:12], kernel, arguments, chain, row["chip"], row["latency_us"], row["sdk"])

@@ -27,28 +27,32 @@ class Command:
     module: str
     group: str
     help: str
+    paged: bool = False
+    """True if it can print more than a screen, for a person to read from the top."""
 
 
 COMMANDS: dict[str, Command] = {
     "optimize": Command("optimize", "search", "search for a faster version of a workload's kernel or of a file"),
     "profile": Command("profile", "search", "check and time one kernel on the simulator"),
     "evaluate": Command("evaluate", "search", "judge many kernels from a JSON lines file, for other programs"),
-    "suggest": Command("suggest", "search", "what the rewrite rules would change in a kernel; edits nothing"),
+    "suggest": Command(
+        "suggest", "search", "what the rewrite rules would change in a kernel; edits nothing", paged=True
+    ),
     "port": Command("port", "search", "rewrite a kernel of neuronxcc.nki for the current nki, and compare both"),
     "watch": Command("watch", "search", "tell what each save of a kernel changes"),
-    "workloads": Command("workloads", "search", "list workloads, or show one"),
+    "workloads": Command("workloads", "search", "list workloads, or show one", paged=True),
     "init": Command("init", "search", "make a workload folder from a kernel of your own"),
-    "runs": Command("runs", "history", "list runs"),
-    "show": Command("show", "history", "show a run, a candidate, an insight or an evaluation"),
+    "runs": Command("runs", "history", "list runs", paged=True),
+    "show": Command("show", "history", "show a run, a candidate, an insight or an evaluation", paged=True),
     "best": Command("best", "history", "the best kernel of a run or workload; --apply writes it"),
-    "history": Command("history", "history", "runs by condition, saved queries, full-text search"),
-    "insights": Command("insights", "history", "the optimization memory; pin, mute, delete"),
-    "tree": Command("tree", "history", "a run's candidates as a tree"),
-    "diff": Command("diff", "history", "what one candidate changed against another"),
-    "compare": Command("compare", "history", "runs side by side: gain, money, time"),
+    "history": Command("history", "history", "runs by condition, saved queries, full-text search", paged=True),
+    "insights": Command("insights", "history", "the optimization memory; pin, mute, delete", paged=True),
+    "tree": Command("tree", "history", "a run's candidates as a tree", paged=True),
+    "diff": Command("diff", "history", "what one candidate changed against another", paged=True),
+    "compare": Command("compare", "history", "runs side by side: gain, money, time", paged=True),
     "ablate": Command("ablate", "search", "the same search with one thing changed at a time, at equal cost"),
     "suite": Command("suite", "search", "many kernels under one budget, in one table; two suites side by side"),
-    "costs": Command("costs", "history", "what models cost, by role, model, iteration or candidate"),
+    "costs": Command("costs", "history", "what models cost, by role, model, iteration or candidate", paged=True),
     "replay": Command("replay", "history", "decide a run again from its rows; exit 1 on the first difference"),
     "report": Command("report", "history", "a run as one HTML page, Markdown or pictures"),
     "export": Command("export", "history", "the history as data sets for training or other tools"),
@@ -56,11 +60,12 @@ COMMANDS: dict[str, Command] = {
     "verify": Command("verify", "history", "judge stored winners again, strictly; 7 where one no longer holds"),
     "ci": Command("ci", "history", "verify the kernels that a branch changed; 7 where one is wrong or too slow"),
     "calibrate": Command("calibrate", "history", "how far the simulator is off on this machine"),
-    "query": Command("query", "history", "plain SQL over the history, read-only"),
+    "query": Command("query", "history", "plain SQL over the history, read-only", paged=True),
     "start": Command("start", "daemon", "start the daemon"),
     "stop": Command("stop", "daemon", "stop the daemon in order"),
     "restart": Command("restart", "daemon", "stop, then start"),
     "status": Command("status", "daemon", "what the daemon does now"),
+    "hosts": Command("hosts", "daemon", "the hosts of a fleet: list, drain, why one is idle"),
     "attach": Command("attach", "daemon", "the terminal UI"),
     "tui": Command("attach", "daemon", "the same as attach"),
     "logs": Command("logs", "daemon", "the daemon's log"),
@@ -112,6 +117,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         prog=f"acceld {name}", description=command.help[0].upper() + command.help[1:] + ".", allow_abbrev=False
     )
     parser.add_argument("--home", metavar="DIR", help="state folder (default: the nearest .acceld upward)")
+    if command.paged:
+        parser.add_argument("--no-pager", action="store_true", help="print to the terminal, however long it is")
     importlib.import_module(f"acceld.cli.commands.{command.module}").add_arguments(parser)
     return parser
 
@@ -157,7 +164,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     try:
         arguments = parser_of(name).parse_args(with_signed_values(rest))
-        return int(importlib.import_module(f"acceld.cli.commands.{COMMANDS[name].module}").run(arguments))
+        command = importlib.import_module(f"acceld.cli.commands.{COMMANDS[name].module}")
+        if not COMMANDS[name].paged or arguments.no_pager:
+            return int(command.run(arguments))
+        from acceld.cli.pager import paged
+
+        with paged():
+            return int(command.run(arguments))
     except AcceldError as error:
         print(f"acceld {name}: {error}", file=sys.stderr)
         return error.exit_code

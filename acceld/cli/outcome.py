@@ -1,4 +1,4 @@
-"""What came of a run, as a table: ``acceld optimize --wait`` and ``acceld show r12``."""
+"""A run's outcome as a table, for ``acceld optimize --wait`` and ``acceld show r12``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         return f"{figures.percent(result[f'{key}_before'])} → {figures.percent(result[f'{key}_after'])}"
 
     bound = [result[key] for key in ("bound_before", "bound_after") if result[key]]
-    counts = ", ".join(f"{n} {status}" for status, n in result["counts"].items() if n) or "none"
+    counts = figures.counted(result["counts"]) or "none"
     wins = [
         f"{win['rule'] or win['title'] or 'rewrite'}  {win['speedup']:.2f}x" if win["speedup"] else win["title"]
         for win in result["wins"]

@@ -1,4 +1,4 @@
-"""What commands print: data on standard output, narration on standard error."""
+"""Output of commands: data on standard output, progress and messages on standard error."""
 
 from __future__ import annotations
 

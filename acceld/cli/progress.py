@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from acceld import figures
-from acceld.events import BeamSelected, BestChanged, Event, Notice
-from acceld.model import STATUS_ORDER
+from acceld.events import BeamSelected, BestChanged, CandidateStarted, Event, Notice
 from acceld.tui.state import RunView
 
+if TYPE_CHECKING:
+    from rich.text import Text
 
-def progress_line(run: RunView) -> str:
-    """Return how a run stands in one line, without the time; the baseline is not among the candidates counted."""
+REFRESH_HZ = 4
+
+
+def progress_line(run: RunView, now: float = 0.0) -> str:
+    """Return how a run stands in one line, without its own time; ``now`` is in seconds since the epoch; the baseline is not among the candidates counted."""
     counts = run.counts.copy()
     if run.baseline is not None and run.baseline.status is not None:
         counts[run.baseline.status] -= 1
-    counted = ", ".join(f"{n} {status}" for status in STATUS_ORDER if (n := counts[status]))
-    parts = [f"iteration {run.iteration}/{run.iterations}", counted or "no candidates yet"]
-    if run.waiting:
-        done, every = run.judging
-        parts.append(f"judging {done + 1} of {every}" if run.under_way else f"{run.waiting} waiting")
+    parts = [f"iteration {run.iteration}/{run.iterations}", figures.counted(counts) or "no candidates yet"]
+    if doing := run.doing(now):
+        parts.append(doing)
+    elif run.waiting:
+        parts.append(f"{run.waiting} waiting")
     if run.best is not None:
         best = f"best {figures.brief_latency(run.best.latency_us, run.best.source, run.chip)}"
         parts.append(f"{best} ({run.bests[0].latency_us / run.best.latency_us:.2f}x)")
         if run.best.percent_of_peak is not None:
             parts.append(f"{figures.percent(run.best.percent_of_peak)} of peak")
+    if leader := run.leader:
+        parts.append(f"c{leader.id} {figures.speedup(run.speedup_of(leader))} unconfirmed")
     return " · ".join(parts)
 
 
@@ -51,16 +58,20 @@ class PlainProgress:
         self._last = ""
 
     def update(self, event: Event) -> None:
-        """Print a line for a notice, a new best and the end of an iteration."""
+        """Print a line for a notice, a new best, a candidate that leads, and the end of an iteration."""
         if event.seq <= self._run.seq:
             return
         self._run.apply(event)
         if isinstance(event.data, Notice):
             print(event.data.text, file=self._stream, flush=True)
-        elif isinstance(event.data, BestChanged | BeamSelected) and (line := progress_line(self._run)) != self._last:
-            self._last = line
-            elapsed = figures.elapsed(time.monotonic() - self._started)
-            print(f"{line} · {elapsed}", file=self._stream, flush=True)
+            return
+        leads = isinstance(event.data, CandidateStarted) and self._run.leader is not None
+        if leads or isinstance(event.data, BestChanged | BeamSelected):
+            line = progress_line(self._run, event.at)
+            if line != self._last:
+                self._last = line
+                elapsed = figures.elapsed(time.monotonic() - self._started)
+                print(f"{line} · {elapsed}", file=self._stream, flush=True)
 
     def close(self) -> None:
         """Do nothing: there is nothing to restore."""
@@ -73,22 +84,29 @@ class TerminalProgress:
         from rich.console import Console
         from rich.live import Live
 
-        self._run = RunView(run)
+        self._run, self._lock = RunView(run), threading.Lock()
         self._console = Console(file=stream)
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
         self._started = time.monotonic()
+        self._live = Live(
+            console=self._console, get_renderable=self._line, refresh_per_second=REFRESH_HZ, transient=True
+        )
         self._live.start()
 
     def update(self, event: Event) -> None:
-        """Redraw with the event taken in."""
+        """Take the event in; the line is drawn again by itself, so that its times go on between two events."""
+        with self._lock:
+            if event.seq <= self._run.seq:
+                return
+            self._run.apply(event)
+        if isinstance(event.data, Notice):
+            self._console.print(event.data.text, markup=False)
+
+    def _line(self) -> Text:
         from rich.text import Text
 
-        if event.seq > self._run.seq:
-            self._run.apply(event)
-            if isinstance(event.data, Notice):
-                self._console.print(event.data.text, markup=False)
-            elapsed = figures.elapsed(time.monotonic() - self._started)
-            self._live.update(Text(f"{progress_line(self._run)} · {elapsed}", overflow="fold"))
+        with self._lock:
+            line = progress_line(self._run, time.time())
+        return Text(f"{line} · {figures.elapsed(time.monotonic() - self._started)}", overflow="fold")
 
     def close(self) -> None:
         """Remove the line."""

@@ -1,4 +1,4 @@
-"""What ``acceld watch`` prints, and the single keys it takes."""
+"""Output of ``acceld watch``, and the single keys it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``acceld watch`` asks of the daemon: searches from a save, and verdicts of its devices."""
+"""Requests of ``acceld watch`` to the daemon: searches from a save, and verdicts of its devices."""
 
 from __future__ import annotations
 

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from acceld import events, plugins
+from acceld import events
 from acceld.config import Config
 from acceld.daemon.ledger import StoreJournal, StoreLedger
 from acceld.daemon.parts import Parts
@@ -19,9 +21,9 @@ from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import accuracy
 from acceld.evaluate.correctness.noise import Floors
-from acceld.evaluate.interface import EvaluationRequest, Evaluator, Workplace
+from acceld.evaluate.interface import EvaluationRequest, Workplace
+from acceld.evaluate.local import local
 from acceld.evaluate.router import Router
-from acceld.evaluate.simulated.evaluator import Judge
 from acceld.events import DeviceState
 from acceld.home import Home
 from acceld.llm.calls import Calls
@@ -43,13 +45,17 @@ from acceld.search.loop import Search, SearchParts
 from acceld.search.memory import Applicability, MemorySettings
 from acceld.search.teacher import MemoryTeacher
 from acceld.store.changes.calls import spent_by_role
-from acceld.store.changes.runs import register_workload, write_event, write_notice
+from acceld.store.changes.runs import keep_host, register_workload, write_event, write_notice
 from acceld.store.changes.tree import mark_started
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_plans, past_steering, priced_calls, spent_usd
 from acceld.targets import DEVICE_OF, SIMULATOR, TARGETS
 from acceld.watch.settings import Finding
 from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
+
+if TYPE_CHECKING:
+    from acceld.cluster.fleet import Fleet
+    from acceld.cluster.host import HostFacts
 
 TUNING = {"tune": "beam", "evolve": "evolve"}
 """The tuner's strategy for each of the search that tunes sequences of rewrites."""
@@ -74,6 +80,7 @@ class Builder:
         self._former_models: list[Calls] = []
         self._prompts: WeakSet[PromptLibrary] = WeakSet()
         self.budget: Budget
+        self._router: Router | Fleet
 
     async def parts(self) -> Parts:
         """The parts; models are connected when the first run needs them."""
@@ -86,9 +93,8 @@ class Builder:
             spent_today_usd=await self._store.read(spent_usd, since=today, settled=True),
             on_level=self._tell_level,
         )
-        makers: dict[str, Callable[[], Evaluator]] = {SIMULATOR: self._simulator}
-        makers |= {backend: partial(self._on_device, backend) for backend in DEVICE_OF}
-        self._router = Router(SIMULATOR, makers)
+        fleet = self._fleet() if self._config.devices.cluster else None
+        self._router = fleet or local(self._workplace)
         return Parts(
             evaluator=self._router,
             make_search=self.search,
@@ -96,14 +102,11 @@ class Builder:
             reload=self.reload,
             set_budget=self.budget.open_run,
             check=self.check,
+            fleet=fleet,
         )
 
-    def _simulator(self) -> Evaluator:
-        folders = self._config.paths.workloads
-        return Judge(self._config.evaluate, self._home.path, workload_folders=folders, on_start=self._tell_started)
-
-    def _on_device(self, backend: str) -> Evaluator:
-        workplace = Workplace(
+    def _workplace(self) -> Workplace:
+        return Workplace(
             self._config.evaluate,
             self._config.devices,
             self._home.path,
@@ -111,10 +114,26 @@ class Builder:
             on_start=self._tell_started,
             on_notice=lambda run, level, text: self._store.change(write_notice, run, level, text),
             on_device=self._tell_device,
-            simulator=partial(self._router.ready, SIMULATOR),
         )
-        made: Evaluator = plugins.named(DEVICE_OF[backend].evaluator)(workplace, backend)
-        return made
+
+    def _fleet(self) -> Fleet:
+        from acceld.cluster.fleet import Fleet
+        from acceld.cluster.remote import RayHosts, Setup
+
+        config = self._config
+        return Fleet(
+            RayHosts(config.devices.cluster, Setup(config.evaluate, replace(config.devices, cluster=""))),
+            config.evaluate.queue_size,
+            workload_folders=config.paths.workloads,
+            on_start=self._tell_started,
+            on_host=self._tell_device,
+            on_seen=self._keep_host,
+        )
+
+    async def _keep_host(self, facts: HostFacts) -> None:
+        prices = dict(one.rpartition("=")[::2] for one in self._config.devices.prices)
+        price = prices.get(facts.instance_type, self._config.devices.usd_per_hour)
+        await self._store.change(keep_host, asdict(facts), None if price is None else float(price))
 
     async def close(self) -> None:
         """Close connections to models, once what has to be told has been told."""
@@ -326,7 +345,7 @@ class Builder:
 
 
 def _root(found: Workload, spec: RunSpec) -> Kernel:
-    """What a run starts from: a kernel that was given, the baseline, or a blank where the first one is written."""
+    """Return a run's first kernel: the one given, the baseline, or a blank where the first one is to be written."""
     if spec.search.from_reference:
         entry = found.entry or "kernel"
         return Kernel("", spec.api, entry, found.grid, found.lnc, BASELINE_FILES[spec.api])
@@ -342,7 +361,7 @@ def _check_reference(found: Workload, spec: RunSpec) -> None:
 
 
 def problem_of(found: Workload, chip: str, api: str) -> Problem:
-    """What a proposer may know of a workload."""
+    """Return the part of a workload that a proposer may know."""
     arguments = tuple(
         f"{one.name}: {one.dtype} {one.kernel_shape}" if one.value is None else f"{one.name} = {one.value}"
         for one in found.arguments
@@ -362,7 +381,7 @@ def problem_of(found: Workload, chip: str, api: str) -> Problem:
 
 
 def definition(found: Workload) -> dict[str, object]:
-    """What the history keeps of a workload."""
+    """Return the definition of a workload as the history stores it."""
     return {
         "name": found.name,
         "family": found.family,

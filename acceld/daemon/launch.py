@@ -61,7 +61,7 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
 
 
 def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = START_S) -> dict[str, Any]:
-    """What the daemon of ``home`` says of itself; one is started where none runs."""
+    """Return the self-description of the daemon of ``home``; start one where none runs."""
     deadline = time.monotonic() + timeout_s
     while True:
         if (told := home.daemon()) is not None and _answers(home):

@@ -24,7 +24,7 @@ MOST_AGAINST = 4
 
 
 def request_of(asked: Mapping[str, Any], config: Config) -> EvaluationRequest:
-    """What is asked for. UsageError for what can not be used, WorkloadError for a workload that is not there.
+    """Read an evaluation request. Raise UsageError for a bad field, WorkloadError for an unknown workload.
 
     Without ``kernel`` it is the workload's baseline for ``api``. ``against`` lists kernels, or the word ``baseline``, that
     a device times in turn with it. One with an ``id`` is one of many: it waits behind what

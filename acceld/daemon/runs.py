@@ -48,7 +48,7 @@ class RunQueue:
 
     @property
     def busy(self) -> bool:
-        """Whether a run goes on or waits for its turn (paused ones do not count)."""
+        """Return whether a run goes on or waits for its turn (paused ones do not count)."""
         return any(control.running.is_set() for control in self._controls.values())
 
     def control(self, run: int) -> RunControl | None:

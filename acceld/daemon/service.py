@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 from acceld.config import Config
 from acceld.daemon import interruption, outside, specs, steering
 from acceld.daemon.hooks import run_hooks
-from acceld.daemon.parts import Parts, PartsMaker
+from acceld.daemon.parts import FleetControl, Parts, PartsMaker
 from acceld.daemon.reload import follow_settings
 from acceld.daemon.runs import RunQueue
 from acceld.daemon.secrets import redactor
@@ -180,7 +180,7 @@ class Daemon:
                     self._following.cancel()
 
     async def _stored(self, change: Awaitable[T]) -> T:
-        """What a change at the start answers. StoreError where storage does not work."""
+        """Apply a change at the start and return its result. Raise StoreError where storage does not work."""
         changing = asyncio.ensure_future(change)
         while not (await asyncio.wait({changing}, timeout=STORAGE_S))[0]:
             # Later a run waits for storage, and status says so. Nobody could ask a daemon that has not started.
@@ -278,7 +278,7 @@ class Daemon:
         }
 
     async def status(self) -> dict[str, Any]:
-        """What goes on now."""
+        """Return the current status."""
         writer = self.store.writer
         counts = await self.store.read(listing.counts)
         active = await self.store.read(listing.run_rows, state="running,paused,queued", limit=50)
@@ -316,6 +316,27 @@ class Daemon:
             "waiting": await self.store.read(listing.waiting, "queued"),
             "devices": self._parts.evaluator.statistics().get("devices", []),
         }
+
+    async def hosts(self) -> list[dict[str, Any]]:
+        """Hosts of the fleet, with what each cost."""
+        hosts: Any = self._parts.evaluator.statistics().get("hosts", [])
+        prices = {row["name"]: row for row in await self.store.read(listing.host_rows)}
+        unknown = {"usd_per_hour": None, "slot_hours": 0.0, "usd": None}
+        return [{**host, **{k: prices.get(host["host"], unknown)[k] for k in unknown}} for host in hosts]
+
+    async def doctor_of(self, host: str) -> list[dict[str, Any]]:
+        """Return what a host reports as missing."""
+        return [asdict(one) for one in await self._fleet().doctor(host)]
+
+    async def change_host(self, host: str, action: str) -> None:
+        """Drain or undrain a host."""
+        self._touch()
+        await (self._fleet().drain(host) if action == "drain" else self._fleet().undrain(host))
+
+    def _fleet(self) -> FleetControl:
+        if self._parts.fleet is None:
+            raise UsageError("this daemon has no fleet", hint="devices.cluster, docs/fleet.md")
+        return self._parts.fleet
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
         """Start a run; its id."""
@@ -380,6 +401,12 @@ class Daemon:
         try:
             candidate, record = await self.store.read(load_candidate, number), await self.store.read(load_run, run)
             request = replace(_asked_by_a_person(candidate, record, Gate.STRICT), run=run, candidate=number)
+            if record.baseline is not None:
+                baseline = await self.store.read(load_candidate, record.baseline)
+                latency_us = baseline.evaluation.latency_us if baseline.evaluation else None
+                request = replace(request, canary=baseline.kernel, host=record.spec.search.host)
+                if latency_us and number != record.baseline and record.spec.backend != SIMULATOR:
+                    request = replace(request, against=(baseline.kernel,), against_us=(latency_us,))
             evaluation = await self._parts.evaluator.evaluate(request)
             await self.store.change(
                 write_evaluation,
@@ -417,7 +444,7 @@ class Daemon:
         return f"wrote c{best.id} to {path}; what was there is in {backup}"
 
     def steering(self, run: int) -> dict[str, Any]:
-        """What people have set on a run that goes on."""
+        """Return the settings that people changed on an active run."""
         control = self._runs.control(run)
         return steering.shown(control) if control else {}
 

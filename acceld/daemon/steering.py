@@ -1,4 +1,4 @@
-"""What people ask of a run: checked, applied to its control, and taken up again after a restart."""
+"""Steering of runs: requests are checked, applied to the run's control, and resumed after a restart."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def control_from(actions: Iterable[tuple[str, Mapping[str, Any]]]) -> RunControl
 
 
 def shown(control: RunControl) -> dict[str, Any]:
-    """What is set on a run, for clients."""
+    """Return a run's changed settings as plain data for clients."""
     return {
         "paused": not control.running.is_set(),
         "pinned": sorted(control.pinned),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from acceld.evaluate.correctness.checks import bounded, correctness_of, worst_row
-from acceld.evaluate.correctness.gates import TrialResult
+from acceld.evaluate.correctness.gates import Trial, TrialResult
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Check, Correctness, Failure, Gate, Profile, Status
 from acceld.workloads import Workload
@@ -40,6 +40,9 @@ class Case:
     """Hash of what the kernel was built into."""
     profile: Profile | None = None
     checks: list[Check] = field(default_factory=list)
+    """In the order in which they ended, until :meth:`order`."""
+    tried: dict[Trial, Check] = field(default_factory=dict)
+    """The check that came of each trial."""
     worst_row: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     published: bool | None = None
@@ -79,19 +82,28 @@ class Case:
         finally:
             self.spend({name: time.monotonic() - began})
 
-    def refused(self, name: str, reason: str) -> None:
+    def refused(self, name: str, reason: str, trial: Trial | None = None) -> None:
         """Record a variant that decides nothing for the workload."""
-        self.checks.append(Check(f"{name} (not tried: {reason})", True))
+        self._add(Check(f"{name} (not tried: {reason})", True), trial)
 
-    def judged(self, result: TrialResult, gate: Gate, hint: str = "") -> Failed | None:
+    def judged(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
         """Record the result on one data set; return the failure where it is beyond tolerance."""
         check = bounded(result.check)
-        self.checks.append(check)
+        self._add(check, trial)
         self.worst_row = max(self.worst_row, worst_row(result.errors))
         if check.passed:
             return None
         failure = Failure("tolerance", f"{check.name}: {check.detail}", hint=hint)
         return Failed(Status.INCORRECT_NUMERICAL, failure, self.correctness(gate))
+
+    def order(self, trials: Sequence[Trial]) -> None:
+        """Put the checks in the order of their trials, of which two may have run at the same time."""
+        self.checks = [self.tried[trial] for trial in trials if trial in self.tried]
+
+    def _add(self, check: Check, trial: Trial | None) -> None:
+        self.checks.append(check)
+        if trial is not None:
+            self.tried[trial] = check
 
 
 class Recent(OrderedDict[K, V]):

@@ -234,7 +234,9 @@ class OrderedEvaluator(ABC, Generic[C]):
         least_us = floor_us(case.workload, case.request.chip)
         if latency_us is None or least_us is None or latency_us >= least_us:
             return None
-        return Failed(Status.SUSPECT, below_floor(latency_us, least_us, "moving and multiplying take"))
+        return Failed(
+            Status.SUSPECT, below_floor(latency_us, least_us, "moving, multiplying and element-wise work take")
+        )
 
     def is_enough(self, case: C) -> bool:
         """Return True where the latency is all that was asked for, or makes data pointless."""

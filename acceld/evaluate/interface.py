@@ -51,6 +51,14 @@ class EvaluationRequest:
     run asks; the parent's prediction decides where ``screen`` is on. Not part of the key."""
     screen: bool = False
     """Do not measure what the simulator finds clearly slower than the parent."""
+    against_us: tuple[float, ...] = ()
+    """Latencies of ``against`` as the run knows them; on a fleet, the unit that another host's latencies are brought to."""
+    canary: Kernel | None = None
+    """The run's baseline: on a fleet it must have passed on a host before that host judges the run's candidates."""
+    host: str = ""
+    """The only host of a fleet to judge on; empty: any."""
+    interleave: bool = False
+    """Time interleaved with the competitors at the search gate too."""
     practice: bool = False
     """Asked by a model's tool: on a data set of the run that no gate uses. The verdict decides nothing and is not reused."""
     context: str = ""

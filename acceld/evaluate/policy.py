@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from acceld.model import Failure
+from acceld.nki.frontend.session import Permitted
 
 MODULES = frozenset(
     "numpy ml_dtypes math functools itertools operator typing dataclasses enum collections collections.abc abc "
@@ -195,7 +196,7 @@ class _Reader:
         if found is not None:
             return found
         for alias in node.names:
-            refused = self._of_module(node.module or "", alias.name)
+            refused = _of_module(node.module or "", alias.name, self.library)
             if refused is not None:
                 return refused
             hidden = _name(alias.name) or (
@@ -217,7 +218,7 @@ class _Reader:
             return "monkeypatch", f"assigning to {ast.unparse(node)} changes a module", ""
         owner = self._module_of(node.value)
         if owner is not None:
-            return self._of_module(owner, node.attr)
+            return _of_module(owner, node.attr, self.library)
         if isinstance(node.value, ast.Attribute) and self._attribute(node.value) is not None:
             return None  # what it is an attribute of is refused, and says more
         return self._of_value(node)
@@ -229,14 +230,6 @@ class _Reader:
         if isinstance(node, ast.Attribute) and (owner := self._module_of(node.value)) is not None:
             return f"{owner}.{node.attr}" if _is_api(owner) or f"{owner}.{node.attr}" in MODULES else None
         return None
-
-    def _of_module(self, module: str, name: str) -> tuple[str, str, str] | None:
-        if module.partition(".")[0] == "numpy":
-            if name in self.library:
-                return _library(f"numpy.{name}")
-            return None if name in NUMPY_NAMES or "matmul" not in self.library else _beyond(module, name)
-        allowed = MODULE_NAMES.get(module)
-        return _beyond(module, name) if allowed is not None and name not in allowed.split() else None
 
     def _of_value(self, node: ast.Attribute) -> tuple[str, str, str] | None:
         name = node.attr
@@ -274,6 +267,15 @@ def _module(name: str) -> tuple[str, str, str] | None:
     if name in MODULES or name.startswith(ROOTS):
         return None
     return "import", f"a candidate may not import {name}", f"allowed: {', '.join(sorted(MODULES - {'__future__'}))}"
+
+
+def _of_module(module: str, name: str, library: frozenset[str]) -> tuple[str, str, str] | None:
+    if module.partition(".")[0] == "numpy":
+        if name in library:
+            return _library(f"numpy.{name}")
+        return None if name in NUMPY_NAMES or "matmul" not in library else _beyond(module, name)
+    allowed = MODULE_NAMES.get(module)
+    return _beyond(module, name) if allowed is not None and name not in allowed.split() else None
 
 
 def _plain_template(text: object) -> bool:
@@ -353,3 +355,12 @@ def _class(node: ast.ClassDef) -> tuple[str, str, str] | None:
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("__") and statement.name != "__init__":
             return "dunder", f"a candidate may not define {statement.name}", ""
     return None
+
+
+PERMITTED = Permitted(
+    module=lambda name: _module(name) is None,
+    of_module=lambda module, name: _module(module) is None and _of_module(module, name, NUMPY_COMPUTE) is None,
+    attributes=frozenset((TILE_NAMES | _PLAIN_NAMES | _ARRAY_NAMES) - HIDDEN_NAMES - FRAMES),
+    template=_plain_template,
+)
+"""The same rules for a reader that sees the values themselves: :mod:`acceld.nki.frontend.guarded`."""

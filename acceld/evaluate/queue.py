@@ -30,7 +30,7 @@ class Occupancy:
     """The busy share of the slots over the time in which a request waited, 0 to 1."""
 
     def __init__(self, places: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._places, self._clock = places, clock
+        self.places, self._clock = places, clock
         self._since, self._used, self._waited_for = clock(), 0, False
         self._busy_s = self._whole_s = 0.0
 
@@ -39,7 +39,7 @@ class Occupancy:
         now = self._clock()
         if self._waited_for:
             self._busy_s += self._used * (now - self._since)
-            self._whole_s += self._places * (now - self._since)
+            self._whole_s += self.places * (now - self._since)
         self._since, self._used, self._waited_for = now, used, waiting
 
     @property

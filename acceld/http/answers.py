@@ -24,6 +24,10 @@ class ConflictError(AcceldError):
     """It can not be done now."""
 
 
+class NotJsonError(UsageError):
+    """A request's body is no JSON, or nested too deep to be read."""
+
+
 def answer(value: Any, status: int = 200) -> web.Response:
     """A JSON answer; figures that are not finite become null."""
     return web.Response(text=dump(value), status=status, content_type="application/json")
@@ -54,6 +58,8 @@ def status_of(error: AcceldError) -> int:
         return 404
     if isinstance(error, ConflictError):
         return 409
+    if isinstance(error, NotJsonError):
+        return 400
     if isinstance(error, UsageError):
         return 422
     if isinstance(error, DeadlineError):
@@ -123,13 +129,13 @@ def run_filter(request: web.Request) -> int | None:
 
 
 async def body(request: web.Request) -> dict[str, Any]:
-    """The JSON object that a request carries. UsageError where it is none."""
+    """The JSON object that a request carries. NotJsonError where it is none."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType
     try:
         value = await request.json()
     except (ValueError, LookupError, RecursionError) as error:  # an unknown charset is a LookupError
-        raise UsageError(f"the request's body is no JSON: {error}") from error
+        raise NotJsonError(f"the request's body is no JSON: {error}") from error
     if not isinstance(value, dict):
-        raise UsageError("the request's body is no JSON object")
+        raise NotJsonError("the request's body is no JSON object")
     return value

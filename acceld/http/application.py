@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from acceld.client import API_VERSION
-from acceld.http import candidates, events, history, insights, runs, service
+from acceld.http import candidates, events, history, hosts, insights, runs, service
 from acceld.http.answers import Handler, errors_as_json
 from acceld.http.control import Control, Reading
 from acceld.http.keys import CONTROL, HELLO, LOG_FILE, READING, SOCKETS
@@ -53,6 +53,9 @@ def application(
             web.get("/v1/hello", service.get_hello),
             web.get("/v1/status", service.get_status),
             web.get("/v1/queue", service.get_queue),
+            web.get("/v1/hosts", hosts.get_hosts),
+            web.get("/v1/hosts/{name}/doctor", hosts.get_doctor),
+            web.post("/v1/hosts/{name}/{action}", hosts.post_action),
             web.get("/v1/logs", service.get_logs),
             web.post("/v1/stop", service.post_stop),
             web.get("/v1/events", events.get_events),
@@ -79,6 +82,7 @@ def application(
             web.get("/v1/search", history.get_search),
             web.get("/v1/history", history.get_history),
             web.get("/v1/history/{name}", history.get_saved),
+            web.get("/v1/tables", history.get_tables),
             web.post("/v1/query", history.post_query),
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,20 @@ class HttpClient:
         made._begin(otherwise, home, timeout_s)
         return made
 
+    @classmethod
+    def looked_up(cls, find: Callable[[], Address], *, timeout_s: float = 60.0) -> HttpClient:
+        """Return a client of where ``find`` says, which is asked now and, as that may take long, only after a refusal."""
+        made = cls.__new__(cls)
+        made._begin(find(), None, timeout_s)
+        made._find = find
+        return made
+
     def _begin(self, fixed: Address | None, home: Home | None, timeout_s: float) -> None:
         self.read_only = fixed is not None and fixed.read_only
         """True where nothing can be changed; known after the first answer of :meth:`hello`."""
         self.where = fixed.where if fixed else str(home.path) if home else ""
         self._fixed, self._home, self._timeout_s = fixed, home, timeout_s
+        self._find: Callable[[], Address] | None = None
         self._address: Address | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -103,13 +112,23 @@ class HttpClient:
 
     async def _request(self, method: str, path: str, parameters: Mapping[str, Any], body: Any) -> Any:
         query = {name: str(value) for name, value in parameters.items() if value is not None}
+        status, raw = await self._ask(method, path, query, body)
+        if status == 401 and self._find is not None:
+            self._fixed = await asyncio.to_thread(self._find)
+            status, raw = await self._ask(method, path, query, body)
+        return understand(status, raw)
+
+    async def _ask(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, bytes]:
         try:
             session = await self._connected()
             async with session.request(method, path, params=query, json=body) as response:
-                raw = await response.read()
+                return response.status, await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if self._find is not None and not isinstance(error, TimeoutError):
+                self._fixed = await asyncio.to_thread(
+                    self._find
+                )  # for the next request; DaemonError says more than this
             raise DaemonError(f"{self.where}: no answer ({_said(error)})", hint="acceld status") from error
-        return understand(response.status, raw)
 
     async def events(self, after: int, run: int | None = None) -> AsyncIterator[list[Event]]:
         """Batches of events after a number, until the connection ends: then DaemonError.

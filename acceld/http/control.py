@@ -1,4 +1,4 @@
-"""What the routes ask of the daemon. The read-only history server has no control, only a database."""
+"""Interface between routes and daemon. The read-only history server has no control, only a database."""
 
 from __future__ import annotations
 
@@ -31,18 +31,30 @@ class Reading(Protocol):
 
 
 class Control(Protocol):
-    """What can be asked of a running daemon. Errors are AcceldErrors."""
+    """Requests to a running daemon. Errors are AcceldErrors."""
 
     def hello(self) -> Json:
         """Who answers."""
         ...
 
     async def status(self) -> Json:
-        """What goes on now."""
+        """Return the current status."""
         ...
 
     async def queue(self) -> Json:
         """Evaluations that run and wait, devices."""
+        ...
+
+    async def hosts(self) -> list[Json]:
+        """Hosts of a fleet; empty without one."""
+        ...
+
+    async def doctor_of(self, host: str) -> list[Json]:
+        """Return what a host reports as missing. Raise UsageError for an unknown host."""
+        ...
+
+    async def change_host(self, host: str, action: str) -> None:
+        """Drain or undrain a host. UsageError for one that is not there."""
         ...
 
     async def submit(self, spec: Mapping[str, Any]) -> int:
@@ -54,7 +66,7 @@ class Control(Protocol):
         ...
 
     def steering(self, run: int) -> Json:
-        """What people have set on a run that goes on; empty for another."""
+        """Return the settings that people changed on an active run; empty for another."""
         ...
 
     async def evaluate(self, asked: Mapping[str, Any]) -> Json:

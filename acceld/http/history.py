@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import dedent
+
 from aiohttp import web
 
 from acceld.errors import UsageError
@@ -25,7 +27,14 @@ async def get_search(request: web.Request) -> web.Response:
 
 async def get_history(request: web.Request) -> web.Response:
     """The saved queries there are."""
-    return answer({"saved": [{"name": name, "about": about} for name, (about, _) in history.SAVED.items()]})
+    return answer(
+        {
+            "saved": [
+                {"name": name, "about": about, "sql": dedent(sql).strip()}
+                for name, (about, sql) in history.SAVED.items()
+            ]
+        }
+    )
 
 
 async def get_saved(request: web.Request) -> web.Response:
@@ -33,6 +42,12 @@ async def get_saved(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     table = await request.app[READING].read(history.saved, name, page(request, 200))
     return answer({"name": name} | table.to_json())
+
+
+async def get_tables(request: web.Request) -> web.Response:
+    """The tables and views that a query may read, with their columns."""
+    found = await request.app[READING].read(history.tables)
+    return answer({"tables": [{"name": name, "columns": list(columns)} for name, columns in found.items()]})
 
 
 async def post_query(request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What an application keeps for its routes."""
+"""Keys of the objects that an application keeps for its routes."""
 
 from __future__ import annotations
 

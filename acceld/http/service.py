@@ -32,7 +32,7 @@ async def get_hello(request: web.Request) -> web.Response:
 
 
 async def get_status(request: web.Request) -> web.Response:
-    """What goes on now."""
+    """Return the current status."""
     control = request.app[CONTROL]
     if control is not None:
         return answer(await control.status())

@@ -44,7 +44,7 @@ class OpenBatch:
 
 
 class BatchJournal(Protocol):
-    """Where batches are written down. Every write is durable when it returns."""
+    """Record of batches. Every write is durable when it returns."""
 
     async def open_batches(self, model: str) -> list[OpenBatch]:
         """The batches of a model whose answers have not all been written down."""
@@ -180,7 +180,7 @@ class Batcher:
             return replace(self._provider.read(request, raw[key]), latency_s=time.monotonic() - started_s)
 
     def holds(self, key: str) -> bool:
-        """Whether a question is in a batch that was or may have been sent: its answer can be fetched later."""
+        """Return whether a question is in a batch that was or may have been sent: its answer can be fetched later."""
         return self._followed is not None and key in self._followed
 
     async def settled(self, key: str) -> None:

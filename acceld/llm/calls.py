@@ -38,7 +38,7 @@ class Reservation(Protocol):
 
 
 class Purse(Protocol):
-    """Where money is reserved; :class:`acceld.search.budget.Budget` in the daemon."""
+    """Reservation of money before a call; :class:`acceld.search.budget.Budget` in the daemon."""
 
     async def reserve(self, run: int | None, worst_usd: Decimal | None, role: str = "") -> Reservation:
         """Set the worst case aside, waiting while other calls' reservations may still be returned.

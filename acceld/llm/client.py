@@ -1,4 +1,4 @@
-"""What the roles ask of a model, and a scripted model for tests and demonstrations."""
+"""Interface of roles to a model, and a scripted model for tests and demonstrations."""
 
 from __future__ import annotations
 

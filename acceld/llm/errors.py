@@ -65,7 +65,7 @@ class LLMError(AcceldError):
 
     @property
     def may_be_retried(self) -> bool:
-        """Whether the same request may be sent again: a passing fault before the answer began."""
+        """Return whether the same request may be sent again: a passing fault before the answer began."""
         return self.retryable and not self.started
 
 

@@ -1,4 +1,4 @@
-"""What is written down about each call: the intent before it is made, the outcome before its answer is used."""
+"""Ledger of calls: the intent is stored before a call is made, the outcome before its answer is used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CallIntent:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of a call. ``cost_usd`` is None where the price is unknown."""
+    """Outcome of a call. ``cost_usd`` is None where the price is unknown."""
 
     outcome: str
     """``answered``, ``cancelled``, or an LLMError's ``outcome``."""
@@ -52,7 +52,7 @@ class CallOutcome:
 
 
 class Ledger(Protocol):
-    """Where calls are written down. Both writes are durable when they return."""
+    """Record of calls. Both writes are durable when they return."""
 
     async def answer(self, key: str) -> Completion | None:
         """The stored answer to the same question: a paid answer is never bought twice."""

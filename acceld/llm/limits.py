@@ -31,7 +31,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one model allows; None is no limit."""
+    """Rate limits of one model; None is no limit."""
 
     concurrency: int = 8
     requests_per_minute: int | None = None
@@ -113,7 +113,7 @@ class Limiter:
         self._paused_until_s = max(self._paused_until_s, self._now() + seconds)
 
     def statistics(self) -> LimiterStatistics:
-        """What is under way now."""
+        """Return the calls that are under way now."""
         self._expire()
         return LimiterStatistics(
             self._active,

@@ -1,4 +1,4 @@
-"""What a call costs: the configuration's own prices first, then the table that ships with genai-prices.
+"""Prices of calls: the configuration's own first, then the table that ships with genai-prices.
 
 A model without a price has cost None, shown as ``?``; it is never counted as free. The price that was used is stored
 with the call, so a later change of the table changes no history. Money is exact (Decimal); budgets count whole

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how patiently one request is sent again."""
+    """Number of retries of one request, and the waits between them."""
 
     max_tries: int = 6
     """Requests in all, the first one included."""

@@ -65,7 +65,7 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How one model is reached and what it may be asked for. Only what is set here is sent."""
+    """Endpoint and parameters of one model. Only what is set here is sent."""
 
     name: str
     """acceld's own name for it: what roles refer to."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a kernel or a program.
+"""Errors of a kernel or a program.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What the search asks of a proposer."""
+"""Interface of the search to a proposer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_PLAN = "straight from the kernel"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is optimized, as far as a proposer may know it."""
+    """The problem to optimize, as far as a proposer may know it."""
 
     workload: str
     description: str

@@ -68,7 +68,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What one iteration did, by the texts of its parents."""
+    """Results of one iteration, by the texts of its parents."""
 
     parents: Mapping[str, float]
     """Latency in microseconds by text."""
@@ -89,7 +89,7 @@ class Checkpoint:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Whether a folder is a case, or holds cases."""
+    """Return whether a folder is a case, or holds cases."""
     return any(_cases(folder))
 
 
@@ -174,7 +174,7 @@ def evaluation_of(kernel: Kernel, record: Mapping[str, Any], chip: str) -> Evalu
 
 
 def passed(kernel: Kernel, latency_us: float, metadata: Mapping[str, Any], chip: str) -> Evaluation:
-    """What passed AccelOpt's gate, measured; what neuron-profile counted is taken over by its own names."""
+    """Return the evaluation of a kernel that passed AccelOpt's gate, measured; neuron-profile's counters keep their names."""
     worst = float(metadata.get("rel_diffs") or 0.0)
     correctness = Correctness(Gate.SEARCH, worst, worst, checks=(Check("AccelOpt's gate", True, worst),))
     counters = {

@@ -58,7 +58,7 @@ class Material:
 
 
 def reward(candidate: Candidate, parent: Candidate) -> float | None:
-    """What an answer is worth; None where its verdict says nothing of it."""
+    """Return the reward of an answer; None where its verdict says nothing of it."""
     evaluation = candidate.evaluation
     if evaluation is None:
         return None
@@ -80,7 +80,7 @@ def split(workload: str) -> str:
 
 
 def prompt(material: Material, parent: Candidate, plan: Plan | None) -> str:
-    """What a model is asked: the kernel, its profile in a line, and the plan."""
+    """Return the prompt of one example: the kernel, its profile in a line, and the plan."""
     evaluation = parent.evaluation
     profile = evaluation.profile if evaluation else None
     lines = [f"Make this kernel faster on {material.run.spec.chip}. Keep its signature and its results."]

@@ -1,4 +1,4 @@
-"""What a report tells of a run, gathered once from the history's answers."""
+"""Facts of a run for its report, gathered once from the history's answers."""
 
 from __future__ import annotations
 

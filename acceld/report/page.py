@@ -66,7 +66,7 @@ def page(runs: Sequence[RunFacts], version: str) -> str:
 
 
 def verdict(facts: RunFacts) -> str:
-    """What came of the run, in one sentence with interval and label."""
+    """Return the run's outcome in one sentence with interval and label."""
     o = facts.outcome
     if o["best_latency_us"] is None:
         return f"Nothing passed: {o['message'] or 'no reason given'}."

@@ -117,7 +117,7 @@ def curves(named: Mapping[str, Sequence[float]], x_title: str, y_title: str) -> 
 
 
 def shares(counts: Mapping[str, int]) -> str:
-    """How many candidates ended in each status, as bars."""
+    """Draw the number of candidates that ended in each status, as bars."""
     most = max(counts.values(), default=1)
     left, right = 190, WIDTH - 60
     body = []

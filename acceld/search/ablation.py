@@ -48,7 +48,7 @@ FIELDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What each run may spend; at least one of the two."""
+    """Limit of what each run may spend; at least one of the two."""
 
     candidates: int | None = None
     usd: float | None = None
@@ -64,7 +64,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a variant came to over its repeats."""
+    """Result of a variant over its repeats."""
 
     name: str
     runs: tuple[int, ...]
@@ -134,7 +134,7 @@ def variants(
 
 
 def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str, str]:
-    """Which of the varied things change nothing with this proposer, and why."""
+    """Return the varied settings that have no effect with this proposer, each with the reason."""
     if PROPOSERS[proposer].uses_models:
         return {}
     return {name: why for name, why in WITHOUT_EFFECT.items() if name in vary}

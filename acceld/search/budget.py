@@ -48,11 +48,11 @@ class Account:
     told: set[int] = field(default_factory=set)
 
     def fits(self, amount: int) -> bool:
-        """Whether a call with this worst case may be made now."""
+        """Return whether a call with this worst case may be made now."""
         return self.cap is None or self.spent + self.reserved + amount <= self.cap
 
     def could_fit(self, amount: int) -> bool:
-        """Whether it may be made once other calls have returned what they do not use."""
+        """Return whether it may be made once other calls have returned what they do not use."""
         return self.cap is None or self.spent + amount <= self.cap
 
 
@@ -126,7 +126,7 @@ class Budget:
         self._wake()
 
     def spent_usd(self, run: int | None = None) -> float:
-        """What a run, or the daemon, has spent."""
+        """Return the USD that a run, or the daemon, has spent."""
         account = self._daemon if run is None else self._runs.get(run, self._daemon)
         return account.spent / MICRO
 

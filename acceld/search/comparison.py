@@ -47,7 +47,7 @@ class Compared:
     repairs: tuple[RepairRate, ...]
 
     def device_usd(self, usd_per_hour: float | None) -> float | None:
-        """What the devices cost at a price an hour; None without one."""
+        """Return the cost of the devices in USD at a price per hour; None without one."""
         return None if usd_per_hour is None else self.device_hours * usd_per_hour
 
     @property
@@ -114,6 +114,6 @@ def _unruled(wins: Sequence[Win]) -> float | None:
 
 
 def comparable(runs: Sequence[Compared]) -> bool:
-    """Whether their latencies may be set against each other."""
+    """Return whether their latencies may be set against each other."""
     kinds = {(r.outcome.workload, r.outcome.chip, r.outcome.api, r.outcome.source) for r in runs}
     return len(kinds) <= 1

@@ -1,4 +1,4 @@
-"""How a run is steered while it goes on, and how it ends."""
+"""Control of an active run: steering, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run will probably take, before anything is spent: calls, tokens, USD, device hours, time. Pure.
+"""Forecast of a run before anything is spent: calls, tokens, USD, device hours, time. Pure.
 
 Expected figures, and a worst case for money: every call at its longest answer. Both are exact in the number of calls, which
 the search's parameters fix, and rough in the length of answers, for which an earlier run's own means may be given.
@@ -86,7 +86,7 @@ class Forecast:
 
 
 def calls_by_role(parameters: SearchParameters) -> dict[Role, int]:
-    """How many calls each role makes; the fixer's and summarizer's are expected numbers."""
+    """Return the number of calls by role; the fixer's and summarizer's are expected values."""
     plan = strategy(parameters)
     attempts = plan.attempts_in_all
     plans = attempts // plan.attempts

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
-from acceld.model import Candidate, Evaluation, Gate, Kernel, Run, Status
+from acceld.model import Candidate, Evaluation, Gate, Run, Status
 from acceld.store.changes.tree import write_evaluation
 from acceld.store.database import Store
 from acceld.store.reads.records import find_evaluation, load_candidate
@@ -22,8 +22,8 @@ class Judging:
         self._evaluator = evaluator
         self._context = context
         self._inflight: dict[str, asyncio.Future[Evaluation]] = {}
-        self.baseline: Kernel | None = None
-        """What a device times children against besides their parent."""
+        self.baseline: Candidate | None = None
+        """What a device times children against besides their parent, and what each host of a fleet must pass first."""
 
     async def judge(
         self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
@@ -33,6 +33,7 @@ class Judging:
         One that is slower than ``useful_below_us`` is only timed, and stored as such.
         """
         spec = self._run.spec
+        against = await self._against(candidate)
         request = EvaluationRequest(
             kernel=candidate.kernel,
             workload=spec.workload,
@@ -44,7 +45,10 @@ class Judging:
             gate=gate,
             priority=priority,
             useful_below_us=useful_below_us,
-            against=await self._against(candidate),
+            against=tuple(one.kernel for one in against),
+            against_us=tuple(one.evaluation.latency_us or 0.0 for one in against if one.evaluation),
+            canary=self.baseline.kernel if self.baseline else None,
+            host=spec.search.host,
             screen=spec.search.screen and priority is Priority.SEARCH,
             context=self._context,
         )
@@ -81,13 +85,13 @@ class Judging:
             return None
         return timed if (timed.latency_us or 0.0) > request.useful_below_us else None
 
-    async def _against(self, candidate: Candidate) -> tuple[Kernel, ...]:
-        """What a device holds a candidate against: its parent and the baseline."""
+    async def _against(self, candidate: Candidate) -> tuple[Candidate, ...]:
+        """Return the kernels that a device compares a candidate with: its parent and the baseline."""
         if candidate.parent is None or self._run.spec.backend == SIMULATOR:
             return ()
         assert self.baseline is not None, "the baseline is judged before its children"
         parent = await self._store.read(load_candidate, candidate.parent)
-        return (parent.kernel, self.baseline)
+        return (parent, self.baseline)
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation, request: EvaluationRequest) -> Candidate:
         if evaluation.status is Status.UNTESTED:  # not what the gate asks for, so it must not be found as that

@@ -47,7 +47,7 @@ FIXABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SearchParts:
-    """What a search works with."""
+    """Parts that a search works with."""
 
     store: Store
     evaluator: Evaluator
@@ -167,7 +167,7 @@ class Search:
             self.baseline = resumed.baseline
         if self.baseline.evaluation is None:
             self.baseline = await self._judging.judge(self.baseline, Gate.SEARCH, Priority.BASELINE)
-        self._judging.baseline = self.baseline.kernel
+        self._judging.baseline = self.baseline
         evaluation = self.baseline.evaluation
         assert evaluation is not None
         if not is_selectable(self.baseline):
@@ -262,7 +262,7 @@ class Search:
         }
 
     def _allowed(self, parents: int) -> Allowance:
-        """What each place of this iteration may make of what is left of the run's candidates."""
+        """Return how many of the run's remaining candidates each place of this iteration may create."""
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were judged")

@@ -54,7 +54,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True)
 class Applicability:
-    """Where a run works: what an insight must fit to be shown."""
+    """Setting of a run that an insight must fit to be shown."""
 
     run: int
     chip: str
@@ -120,13 +120,13 @@ def rewrites(
 
 
 def quota(top_k: int, positives: int) -> tuple[int, int]:
-    """How many positive and negative pairs may teach: at most half are positive, the rest is filled with negative."""
+    """Return the numbers of positive and negative pairs to summarize: at most half are positive, negative ones fill the rest."""
     taken = min(positives, top_k // 2)
     return taken, top_k - taken
 
 
 def applies(insight: Insight, where: Applicability, settings: MemorySettings) -> bool:
-    """Whether an insight may be shown there."""
+    """Return whether an insight may be shown there."""
     if insight.muted or insight.withdrawn or (settings.own and insight.run != where.run):
         return False
     if insight.chip not in ("", where.chip) or insight.api not in ("", where.api):
@@ -137,7 +137,7 @@ def applies(insight: Insight, where: Applicability, settings: MemorySettings) ->
 
 
 def unverified(insight: Insight, where: Applicability) -> bool:
-    """Whether it must be marked: simulated knowledge in a measured run, or measured under another SDK."""
+    """Return whether it must be marked: simulated knowledge in a measured run, or measured under another SDK."""
     if insight.source is not where.source:
         return insight.source is Source.SIMULATED
     return bool(insight.sdk and where.sdk and insight.sdk != where.sdk)
@@ -146,7 +146,7 @@ def unverified(insight: Insight, where: Applicability) -> bool:
 def shown(
     insights: Iterable[Insight], where: Applicability, settings: MemorySettings, iteration: int, seed: int
 ) -> tuple[Insight, ...]:
-    """What the planner sees: pinned insights, then as the policy says, at most ``capacity``.
+    """Return the insights that the planner sees: pinned ones, then as the policy says, at most ``capacity``.
 
     ``fifo`` (the paper): the run's newest. ``random`` (the published code): the iteration before's, and a sample of the
     run's older ones. ``value``: the best win-rate with decay, over all runs.

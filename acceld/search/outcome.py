@@ -1,4 +1,4 @@
-"""What a run came to, as the record that ``optimize --json``, the table and the reports share. Pure."""
+"""Outcome of a run, as the record that ``optimize --json``, the table and the reports share. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class PairedSpeedup:
-    """How many times faster by measurements that took turns on one device, with a 95 % interval."""
+    """Speed-up by measurements interleaved on one device, with a 95 % interval."""
 
     ratio: float
     low: float

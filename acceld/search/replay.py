@@ -60,7 +60,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How much was decided again."""
+    """Number of decisions that were made again."""
 
     beams: int
     plans: int
@@ -108,7 +108,7 @@ def recording(connection: sqlite3.Connection, run: int) -> Recording:
 
 
 def differences(recorded: Recording) -> tuple[list[Difference], Checked]:
-    """What comes out otherwise, in the order of the run, and how much was decided again."""
+    """Return the decisions that differ on replay, in the order of the run, and how many were decided again."""
     plans, plan_count = _plans(recorded)
     attempts, attempt_count = _attempts(recorded)
     beams, beam_count = _beams(recorded)

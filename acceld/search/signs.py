@@ -31,7 +31,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class RepairRate:
-    """How repairs of one class of failure went."""
+    """Success rate of repairs of one class of failure."""
 
     status: Status
     rule: str
@@ -46,7 +46,7 @@ def signs(
     beam: Sequence[int],
     insights: Sequence[Insight],
 ) -> list[Sign]:
-    """What looks wrong with a run so far; empty where nothing does. ``beam`` are the ids of the last beam."""
+    """Return the signs that a run goes wrong; empty where there are none. ``beam`` holds the ids of the last beam."""
     found = [
         one_lineage(candidates, beam),
         uncited(plans),

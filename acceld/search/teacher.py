@@ -65,7 +65,7 @@ class MemoryTeacher:
         )
 
     def notes(self) -> tuple[str, ...]:
-        """What the planner should know about the search."""
+        """Return the notes about the search for the planner."""
         if self._repeated < 0.25:
             return ()
         return (f"{self._repeated:.0%} of the last proposals repeated an earlier one; look elsewhere in the kernel.",)

@@ -1,4 +1,4 @@
-"""What changed between two profiles of a kernel: exact counts first, then what the model makes of them. Pure."""
+"""Differences between two profiles of a kernel: exact counts first, then the model's figures. Pure."""
 
 from __future__ import annotations
 

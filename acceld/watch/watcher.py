@@ -1,4 +1,4 @@
-"""What happens after a save, tier by tier, the cheap ones first; each is told as soon as it is known."""
+"""Work after a save, tier by tier, the cheap ones first; each result is reported as soon as it is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workload is, as frozen records."""
+"""Frozen records of a workload."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DISTRIBUTIONS: Mapping[str, str] = {
 
 
 class Precision(StrEnum):
-    """What arithmetic a candidate may use where the workload's type is float32."""
+    """Arithmetic that a candidate may use where the workload's type is float32."""
 
     FP32_STRICT = "fp32_strict"
     """Every product and sum in float32."""
@@ -75,7 +75,7 @@ class ArraySpec:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How the elements of an array are drawn.
+    """Random distribution of an array's elements.
 
     ``normal`` (mean, std), ``uniform`` or ``integers`` (low, high); two kinds are for indices: ``permutation`` (distinct
     whole numbers below high) and ``indptr`` (0, then the ends of parts that together have high elements, each at least
@@ -115,7 +115,7 @@ class Argument:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether the argument is a number rather than an array."""
+        """Return whether the argument is a number rather than an array."""
         return self.value is not None
 
 
@@ -142,7 +142,7 @@ class DeclaredWork:
 
 @dataclass(frozen=True, slots=True)
 class DistributionState:
-    """Whether candidates are checked on a distribution; ``reason`` says why not."""
+    """State of a distribution: candidates are checked on it or not; ``reason`` says why not."""
 
     declared: bool
     reason: str = ""
@@ -248,5 +248,5 @@ class Workload:
         raise KeyError(name)
 
     def kernel_arguments(self) -> tuple[ArraySpec | float | int | bool, ...]:
-        """What the kernel is called with: arrays in the kernel's layout, scalars as they are."""
+        """Return the arguments of the kernel: arrays in the kernel's layout, scalars as they are."""
         return tuple(a.value if a.value is not None else ArraySpec(a.kernel_shape, a.dtype) for a in self.arguments)

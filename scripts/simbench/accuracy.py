@@ -1,4 +1,4 @@
-"""How good the performance model is: predictions against published measurements."""
+"""Accuracy of the performance model: predictions against published measurements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from acceld.nki.ir.operations import DTYPE_BYTES
@@ -147,7 +147,7 @@ def counter_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def goal_table(outcomes: Sequence[Outcome]) -> Table:
-    """How many kernels each counter is right for."""
+    """Count the kernels for which each counter is right."""
     table = []
     for label, (ours, theirs, limit) in COUNTERS.items():
         ratios = [r for r in (o.counter_ratio(ours, theirs) for o in outcomes) if r is not None]
@@ -157,7 +157,7 @@ def goal_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def ablation_table(outcomes: Sequence[Outcome]) -> Table:
-    """What each part of the model adds."""
+    """Return the errors with each part of the model left out."""
     plain = replace(LEGACY, value_numbering=False, fuse_loops=False, spills=False, eliminate_dead=False)
     models: dict[str, list[float]] = {
         "roofline of declared work": [roofline_us(workload(o.case.name), "trn1") or 0.0 for o in outcomes],
@@ -197,16 +197,3 @@ def changes(programs: Iterable[Program]) -> dict[str, TimelineParams]:
         if name not in inert
         for factor in FACTORS
     }
-
-
-def robustness_table(cases: Sequence[Case], say: Callable[[str], None]) -> Table:
-    """The leave-one-out error with each fitted constant 20 % lower and higher."""
-    table: Table = []
-    changed = {"as fitted": LEGACY, **changes(case.program for case in cases)}
-    for name, params in changed.items():
-        started = time.process_time()
-        errors = [abs(error) for error in leave_one_out([run(case, params).ratio for case in cases])]
-        mean, worst = statistics.mean(errors), max(errors)
-        table.append({"change": name, "leave-one-out MAPE %": percent(mean), "worst %": percent(worst)})
-        say(f"{name}: {percent(mean)} % ({time.process_time() - started:.1f} s)")
-    return table

@@ -1,4 +1,4 @@
-"""What the simulator accepts: the legality corpus, and kernels of nki-samples."""
+"""Coverage of the simulator: the legality corpus, and kernels of nki-samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.acceld.nki.corpus import outcomes
 
 
 def corpus_table() -> Table:
-    """How the legality corpus is judged."""
+    """Return the verdicts on the legality corpus."""
     table = []
     for api in ("nki_legacy", "nki"):
         found = list(outcomes(api))

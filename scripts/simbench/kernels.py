@@ -48,7 +48,7 @@ class Kernel:
 
     @property
     def arguments(self) -> list[Argument]:
-        """What it is called with."""
+        """Return the arguments of the kernel."""
         return [
             a.value if a.value is not None else TensorSpec(a.kernel_shape or a.shape, a.dtype)
             for a in self.workload.arguments

@@ -42,7 +42,7 @@ class Win:
 
     @property
     def survives(self) -> bool:
-        """Whether it stays a gain."""
+        """Return whether it stays a gain."""
         return self.least > 1.0
 
     @property

@@ -39,7 +39,7 @@ class NewCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What became of a call. ``cost_usd`` is None where the price is unknown."""
+    """Outcome of a call. ``cost_usd`` is None where the price is unknown."""
 
     outcome: str
     """``answered``, ``cancelled``, ``interrupted`` or the name of a failure."""
@@ -191,7 +191,7 @@ def open_batches(connection: sqlite3.Connection, model: str | None = None) -> li
 
 
 def spent_by_role(connection: sqlite3.Connection, run: int) -> dict[str, float]:
-    """What the calls of a run that have an outcome cost, by role, in USD."""
+    """Return the cost in USD, by role, of a run's calls that have an outcome."""
     rows = connection.execute("SELECT role, sum(cost_usd) AS usd FROM llm_calls WHERE run = ? GROUP BY role", (run,))
     return {row["role"]: row["usd"] or 0.0 for row in rows}
 

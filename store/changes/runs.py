@@ -221,7 +221,7 @@ def settle_effect(tx: Transaction, entry: int, result: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one finished iteration took."""
+    """Cost and time of one finished iteration."""
 
     cost_usd: float | None
     """Models' calls; None where a price is unknown."""
@@ -232,7 +232,7 @@ class Spent:
 
 
 def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
-    """What each finished iteration of a run took, in order."""
+    """Return the spending of each finished iteration of a run, in order."""
     rows = connection.execute(
         "SELECT i.speedup, "
         "(SELECT sum(cost_usd) FROM llm_calls WHERE run = i.run AND iteration = i.iteration) AS cost_usd, "
@@ -264,3 +264,10 @@ def recover_runs(tx: Transaction, reason: str) -> list[int]:
     tx.execute("UPDATE journal SET state = 'interrupted' WHERE state = 'intent' AND kind <> ?", (BATCH,))
     rows = tx.execute("SELECT id FROM runs WHERE state IN ('queued', 'running', 'paused') ORDER BY id").fetchall()
     return [row["id"] for row in rows]
+
+
+def keep_host(tx: Transaction, facts: Mapping[str, Any], usd_per_hour: float | None) -> None:
+    """Store what a host of the fleet is and what an hour of it costs."""
+    columns = ("name", "instance_type", "chip", "sdk", "driver")
+    values = [*(clean(str(facts[column])) for column in columns), facts["slots"], usd_per_hour, tx.at]
+    tx.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)

@@ -433,3 +433,12 @@ def search(connection: sqlite3.Connection, words: str, limit: int = 50) -> list[
             )
         ]
     return found
+
+
+def host_rows(connection: sqlite3.Connection) -> list[Json]:
+    """Every host that was seen, with the slot hours and USD of all runs."""
+    rows = connection.execute(
+        "SELECT h.*, coalesce(sum(c.slot_hours), 0.0) AS slot_hours, sum(c.usd) AS usd FROM hosts h "
+        "LEFT JOIN host_costs c ON c.host = h.name GROUP BY h.name ORDER BY h.name"
+    )
+    return [dict(row) for row in rows]

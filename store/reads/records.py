@@ -16,7 +16,7 @@ from acceld.store.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """What a person asked of a run and the daemon has not yet done."""
+    """A person's request to a run that the daemon has not yet carried out."""
 
     id: int
     run: int
@@ -338,7 +338,7 @@ def last_seq(connection: sqlite3.Connection) -> int:
 
 
 def resume_state(connection: sqlite3.Connection, run: int) -> ResumeState:
-    """Where a run was cut off."""
+    """Return the point where a run was cut off."""
     record = load_run(connection, run)
     done = connection.execute(
         "SELECT ifnull(max(iteration), 0) FROM iterations WHERE run = ? AND ended_at IS NOT NULL", (run,)

@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlite_utils import Database, Migrations
 
 from acceld.store.connection import APPLICATION_ID, check_version
-from acceld.store.schema.tables import SEARCH_INDEXES, TABLES
+from acceld.store.schema.tables import HOSTS, SEARCH_INDEXES, TABLES
 from acceld.store.schema.views import VIEWS, VIEWS_WITH_TIMES
 
 migrations = Migrations("acceld")
@@ -62,6 +62,15 @@ def m002_sent_calls(db: Database) -> None:
     db.conn.execute("PRAGMA user_version = 2")
 
 
+@migrations()
+def m003_hosts(db: Database) -> None:
+    """Add the hosts of a fleet, the host of each profile, and what each host cost."""
+    for column in ("host", "instance_type", "driver"):
+        db.conn.execute(f"ALTER TABLE profiles ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+    _run(db, HOSTS)
+    db.conn.execute("PRAGMA user_version = 3")
+
+
 def names() -> list[str]:
     """The names of all migrations, in order."""
     return [migration.name for migration in migrations._migrations]
@@ -72,7 +81,7 @@ SCHEMA_VERSION = len(names())
 
 
 def backup_path(path: Path, version: int) -> Path:
-    """Where the copy of schema ``version`` goes: beside the database, in ``backups/``."""
+    """Return the path for the copy of schema ``version``: beside the database, in ``backups/``."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     folder = path.parent / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)

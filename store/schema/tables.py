@@ -450,3 +450,23 @@ CREATE TRIGGER failures_search_delete AFTER DELETE ON evaluations WHEN old.failu
     VALUES ('delete', old.id, old.failure_rule, old.failure_message);
 END;
 """
+
+HOSTS = """
+CREATE TABLE hosts (
+    name TEXT PRIMARY KEY,
+    instance_type TEXT NOT NULL,
+    chip TEXT NOT NULL,
+    sdk TEXT NOT NULL,
+    driver TEXT NOT NULL,
+    slots INTEGER NOT NULL,
+    usd_per_hour REAL,
+    seen_at REAL NOT NULL
+) WITHOUT ROWID;
+
+CREATE VIEW host_costs AS
+SELECT h.name AS host, h.instance_type AS instance_type, c.run AS run, count(*) AS evaluations,
+       sum(c.ended_at - c.started_at) / 3600.0 AS slot_hours, h.usd_per_hour AS usd_per_hour,
+       sum(c.ended_at - c.started_at) / 3600.0 * h.usd_per_hour / h.slots AS usd
+FROM hosts h JOIN candidates c ON c.device = h.name AND c.ended_at IS NOT NULL GROUP BY h.name, c.run;
+"""
+"""Schema version 3: the hosts of a fleet. A host's price is shared by its slots."""

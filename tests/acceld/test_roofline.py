@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from acceld.roofline import attainable_us, floor_us, percent_of_attainable, percent_of_peak, roofline_us
+from acceld.roofline import attainable_us, floor_of, floor_us, percent_of_attainable, percent_of_peak, roofline_us
 from acceld.workloads import DeclaredWork, find_workloads, workload
 
 
@@ -77,3 +77,17 @@ def test_a_split_product_may_be_faster_than_a_strict_one_but_not_than_a_narrow_o
     half = floor_us(Case(work, dtype="bfloat16"), "trn1")
     assert strict and split and narrow and half
     assert strict == pytest.approx(4 * narrow) and split == pytest.approx(3 * narrow) == tight and half == narrow
+
+
+def test_element_wise_work_has_a_floor_of_its_own() -> None:
+    strict = floor_of(Case(DeclaredWork(128 * 10**9, 0, 1)), "trn1")
+    narrow = floor_of(Case(DeclaredWork(128 * 10**9, 0, 1), dtype="bfloat16"), "trn1")
+    assert strict is not None and narrow is not None
+    # scalar engine 4 x 1.4 GHz; GpSimd, the faster of the two that exclude each other, 3 x 1.4; tensor engine 2 x 2.8 in four passes
+    assert strict.least_us == strict.elements_us == pytest.approx(1e6 / (4 * 1.4 + 3 * 1.4 + 2 * 2.8 / 4))
+    assert narrow.elements_us == pytest.approx(1e6 / (4 * 1.4 + 3 * 4 * 1.12 + 2 * 2.8))
+
+
+def test_a_scan_takes_longer_than_its_bytes() -> None:
+    floor = floor_of(workload("mamba"), "trn1")
+    assert floor is not None and floor.elements_us > 3 * floor.transfers_us

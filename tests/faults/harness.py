@@ -200,11 +200,12 @@ def later(db):
         "ALTER TABLE runs ADD COLUMN later TEXT",
         "UPDATE runs SET later = 'x'",
         "CREATE INDEX later_text ON later(text)",
-        "PRAGMA user_version = 3",
+        f"PRAGMA user_version = {later_version}",
     ):
         db.conn.execute(sql)
 
-m.SCHEMA_VERSION = 3
+later_version = m.SCHEMA_VERSION + 1
+m.SCHEMA_VERSION = later_version
 path, place = Path(sys.argv[1]), 0
 while True:
     place += 1

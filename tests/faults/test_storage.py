@@ -19,7 +19,7 @@ from acceld.store.connection import WriterLock, connect_writer
 from acceld.store.database import Store
 from acceld.store.maintenance import backup, check
 from acceld.store.reads.records import load_events
-from acceld.store.schema.migrations import migrate
+from acceld.store.schema.migrations import SCHEMA_VERSION, migrate
 from tests.faults.harness import fill_disk, kill_migrations
 from tests.store import records
 
@@ -129,9 +129,9 @@ def test_a_migration_killed_at_any_statement_is_old_or_new_and_has_its_copy(tmp_
     assert len(steps) > 8
     for _, version, sound, whole, any_of_it in steps[:-1]:
         assert sound
-        assert (version, whole, any_of_it) in {(2, 0, 0), (3, 1, 1)}
-    assert steps[-1][1:] == (3, 1, 1, 1)
-    copies = sorted((tmp_path / "backups").glob("acceld-v2-*.db"))
+        assert (version, whole, any_of_it) in {(SCHEMA_VERSION, 0, 0), (SCHEMA_VERSION + 1, 1, 1)}
+    assert steps[-1][1:] == (SCHEMA_VERSION + 1, 1, 1, 1)
+    copies = sorted((tmp_path / "backups").glob(f"acceld-v{SCHEMA_VERSION}-*.db"))
     assert copies
     with sqlite3.connect(copies[-1]) as copy:
         assert copy.execute("SELECT count(*) FROM runs").fetchone() == (1,)

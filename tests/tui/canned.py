@@ -51,6 +51,10 @@ class CannedClient:
                 return self._candidate(int(number))
             case ["v1", "insights"]:
                 return {"insights": INSIGHTS}
+            case ["v1", "tables"]:
+                return {"tables": TABLES}
+            case ["v1", "history"]:
+                return {"saved": SAVED}
             case ["v1", "queue"]:
                 return {"queue": {"slots": 2, "sandbox_level": "L3"}, "running": [], "waiting": [], "devices": []}
             case ["v1", "costs"]:
@@ -195,7 +199,7 @@ class CannedClient:
 
     async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         self.sent.append((method, path, body))
-        return {}
+        return ROWS if path == "/v1/query" else {}
 
     async def events(self, after: int) -> AsyncIterator[list[Event]]:
         while True:
@@ -289,3 +293,23 @@ def history() -> list[Event]:
 def now() -> float:
     """A clock that stands still, ten minutes after the last event."""
     return history()[-1].at + 600
+
+
+TABLES = [
+    {"name": "history", "columns": ["id", "workload", "chip", "speedup", "cost_usd", "created_at"]},
+    {"name": "rewrites", "columns": ["run", "parent", "child", "speedup", "rule"]},
+    {"name": "candidates", "columns": ["id", "run", "parent", "iteration", "state"]},
+    {"name": "runs", "columns": ["id", "workload", "state", "speedup"]},
+]
+SAVED = [
+    {"name": "best", "about": "the fastest kernel of each workload and chip", "sql": "SELECT * FROM history"},
+    {"name": "failures", "about": "why candidates fail, the most frequent first", "sql": "SELECT rule FROM candidates"},
+]
+ROWS = {
+    "columns": ["run", "workload", "speedup", "created_at", "message"],
+    "rows": [
+        ["r2", "rmsnorm_matmul", 1.7012345678, 1_790_000_000.0, None],
+        ["r1", "nkibench/silu", 1.0, 1_790_000_060.5, "a text\nof two lines, " * 5],
+    ],
+    "truncated": False,
+}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rich.style import Style
 
 from acceld.events import Event, EventData, LlmCallFinished
+from acceld.figures import STATUS_WORDS
 from acceld.model import Status
 from acceld.tui.beam import Folding, tree_lines
 from acceld.tui.estimate import at_most, estimate
@@ -16,7 +17,7 @@ from acceld.tui.replay import Replay
 from acceld.tui.state import RunView
 from acceld.tui.widgets.bars import bar, fitted, sparkline
 from acceld.tui.widgets.columns import GAP, Column, fit, line
-from acceld.tui.words import SHORT, level_of, sentence
+from acceld.tui.words import level_of, sentence
 from tests.acceld.event_records import event_data
 from tests.tui.scene import events_of
 
@@ -124,7 +125,7 @@ def test_every_event_has_a_sentence_and_a_level(data: EventData) -> None:
 
 
 def test_every_status_has_a_short_word() -> None:
-    assert set(SHORT) == set(Status) and all(len(word) <= 11 for word in SHORT.values())
+    assert set(STATUS_WORDS) == set(Status) and all(len(word) <= 11 for word in STATUS_WORDS.values())
 
 
 def test_an_estimate_rests_on_earlier_runs_and_says_when_there_is_none() -> None:

@@ -9,18 +9,20 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
+from textual.widgets._footer import FooterKey
 
 from acceld.errors import DaemonError, UsageError
 from acceld.events import BestChanged, Event
 from acceld.tui.app import ConsoleApp
 from acceld.tui.modals import Confirm
 from acceld.tui.replay import Replay
+from acceld.tui.screens.base import ConsoleScreen
 from acceld.tui.widgets.frame import Line
 from acceld.tui.widgets.lines import LineList
 from tests.tui.canned import CannedClient, history, now
 
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
-SMALL = ("runs", "beam", "candidate", "profile")
+SMALL = ("runs", "beam", "candidate", "profile", "query")
 SCREENS = {
     "runs": "1",
     "beam": "2 B",
@@ -31,6 +33,7 @@ SCREENS = {
     "costs": "6",
     "profile": "2 B 7",
     "logs": "8",
+    "query": "9 ctrl+r",
 }
 
 
@@ -354,3 +357,87 @@ async def test_an_answer_that_nobody_expected_is_told_and_the_console_goes_on(mo
                 await pilot.pause(0.05)
         assert app.session.live.runs
         assert any("KeyError" in notice.message for notice in app._notifications)
+
+
+async def test_the_queue_is_shown_by_host_where_there_is_a_fleet() -> None:
+    client = CannedClient()
+    host = {"slots": 32, "done": 7, "why_idle": "nothing waits"}
+    hosts = [
+        {**host, "host": "trn-a", "standing": "active", "slots_in_use": 30, "why_idle": ""},
+        {**host, "host": "trn-b", "standing": "aside", "slots_in_use": 0, "why_idle": "aside: disagrees with others"},
+    ]
+    queue = {"slots": 32, "slots_in_use": 30, "waiting": 0, "sandbox_level": "L3", "hosts": hosts}
+    client.extra["/v1/queue"] = {"queue": queue, "running": [], "waiting": [], "devices": []}
+    app = console(client=client)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("4")(pilot)
+        devices = app.screen.query_one("#devices", LineList)
+        shown = [devices._draw(key, 80).plain for key in devices.keys]
+        assert devices.border_title == "Hosts 2"
+    assert "30/32" in shown[0] and "busy" not in shown[0]
+    assert "disagrees with others" in shown[1]
+
+
+async def test_a_key_that_makes_no_sense_now_is_greyed_and_says_why_when_pressed() -> None:
+    client = CannedClient()
+    app = console(client=client, run=3)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pressing("1")(pilot)
+        assert all(app.screen.active_bindings[key].enabled for key in "npx")
+        await pressing("down")(pilot)
+        assert app.session.run == 2, "one that was cancelled"
+        assert {key: app.screen.active_bindings[key].enabled for key in "npx"} == {"n": True, "p": False, "x": False}
+        greyed = {key.key for key in app.screen.query(FooterKey) if key.has_class("-disabled")}
+        assert greyed == {"p", "x"}
+        await pressing("p")(pilot)
+        assert [message.message for message in app._notifications] == ["r2 has ended"] and not client.sent
+
+
+@pytest.mark.parametrize(
+    ("keys", "route", "list_id", "text"),
+    [
+        ("5", "/v1/insights", "insights", "No insight yet: they are written when a rewrite clearly wins or loses."),
+        ("9", "/v1/tables", "tables", "There are no tables."),
+        ("8 d", "/v1/logs", "log", "The daemon has written nothing."),
+    ],
+)
+async def test_reading_failed_and_empty_are_three_texts(keys: str, route: str, list_id: str, text: str) -> None:
+    class Slow(CannedClient):
+        answered = asyncio.Event()
+        fails = True
+
+        async def get(self, path: str, **parameters: Any) -> Any:
+            if path != route:
+                return await super().get(path, **parameters)
+            await self.answered.wait()
+            if self.fails:
+                raise UsageError("the disk is on fire")
+            return {"insights": [], "tables": [], "lines": []}
+
+    client = Slow()
+    app = console(client=client)
+    async with app.run_test(size=(120, 40)) as pilot:
+        for key in keys.split():
+            await pilot.press(key)
+        shown = app.screen.query_one(f"#{list_id}", LineList)
+        assert shown.empty == "reading"
+        client.answered.set()
+        await pressing("")(pilot)
+        assert shown.empty == "could not be read: the disk is on fire"
+        client.fails = False
+        screen = app.screen
+        assert isinstance(screen, ConsoleScreen)
+        screen.fetch(route, lambda answer: screen.refresh_all())
+        await pressing("")(pilot)
+        assert shown.empty == text
+
+
+async def test_before_there_is_a_connection_nothing_is_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(self: CannedClient, path: str, **parameters: Any) -> Any:
+        raise DaemonError("no daemon runs for /tmp/x")
+
+    monkeypatch.setattr(CannedClient, "get", refused)
+    app = console()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        assert "no daemon runs for /tmp/x" in app.screen.query_one("#runs", LineList).empty

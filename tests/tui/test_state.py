@@ -21,6 +21,7 @@ from acceld.events import (
     EventData,
     IterationStarted,
     LlmCallFinished,
+    LlmCallStarted,
     Notice,
     RunCreated,
     RunStateChanged,
@@ -28,7 +29,6 @@ from acceld.events import (
 from acceld.model import RunState, Status
 from acceld.tui.console import KEPT_VIEWS, ConsoleView
 from acceld.tui.state import Recent, RunView
-from acceld.tui.words import judging
 from tests.tui.scene import events_of
 
 SCENE = list(events_of(1, iterations=3, ends="finished"))
@@ -175,8 +175,38 @@ def test_what_is_judged_now_is_counted_with_its_time_and_a_leader_is_unconfirmed
     ]
     for seq, data in enumerate(happened, 1):
         run.apply(Event(data, 1, seq, at=100.0 + seq))
-    assert judging(run, now=151.0) == "judging 2 of 3, 40 s"
+    assert run.doing(151.0) == "judging 2 of 3, 40 s"
     assert run.unconfirmed(run.candidates[2]) and not run.unconfirmed(run.candidates[1])
     run.apply(Event(CandidateEvaluated(2, 3, Status.PASSED, 600.0, gate="strict"), 1, 20))
     run.apply(Event(CandidateEvaluated(3, 4, Status.TIMEOUT), 1, 21))
-    assert judging(run, now=160.0) == "" and not run.unconfirmed(run.candidates[2])
+    assert run.doing(160.0) == "" and not run.unconfirmed(run.candidates[2])
+
+
+def test_a_run_says_what_it_waits_for() -> None:
+    run = RunView(1)
+    seq = iter(range(1, 100))
+
+    def told(*happened: EventData) -> str:
+        for data in happened:
+            run.apply(Event(data, 1, number := next(seq), at=100.0 + number))
+        return run.doing(120.0).partition(",")[0]
+
+    def leads() -> int | None:
+        return run.leader.id if run.leader else None
+
+    assert told(RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules")) == ""
+    assert told(RunStateChanged(RunState.RUNNING), CandidateWritten(1), CandidateStarted(1, "sim0")) == (
+        "judging the baseline"
+    )
+    told(CandidateEvaluated(1, 1, Status.PASSED, 1000.0, gate="strict"), BestChanged(1, 1000.0), IterationStarted(1))
+    assert told(LlmCallStarted(1, "planner", "m"), LlmCallStarted(2, "planner", "m")) == "2 model calls"
+    two = (CandidateWritten(2, 1, iteration=1), CandidateWritten(3, 1, iteration=1))
+    assert told(*two, CandidateStarted(2, "sim0")) == "judging 1 of 2"
+    timed = (CandidateEvaluated(2, 2, Status.UNTESTED, 700.0), CandidateEvaluated(3, 3, Status.UNTESTED, 800.0))
+    assert told(*timed, CandidateStarted(3, "sim1"), CandidateStarted(2, "sim0")) == "checking c2"
+    assert run.doing(120.0).startswith("checking c2, c3 on data, ") and leads() is None
+    passed = (CandidateEvaluated(2, 4, Status.PASSED, 700.0, gate="search"), CandidateEvaluated(3, 5, Status.TIMEOUT))
+    assert told(*passed, CandidateStarted(2, "sim0")) == "verifying c2"
+    assert leads() == 2
+    told(CandidateEvaluated(2, 6, Status.PASSED, 700.0, gate="strict"), BestChanged(2, 700.0))
+    assert leads() is None

@@ -1,4 +1,4 @@
-"""What all screens share: frame, keys, how they follow the state."""
+"""Base of all screens: frame, keys, and updates from the state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -24,7 +24,7 @@ from acceld.tui.terminal import complain
 from acceld.tui.widgets.bars import sparkline
 from acceld.tui.widgets.frame import Line, Tab, Tabs
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import judging, state_word
+from acceld.tui.words import state_word
 
 
 class ConsoleScreen(Screen[None]):
@@ -52,6 +52,10 @@ class ConsoleScreen(Screen[None]):
         self.sort = 0
         self._pointed: Hashable | None = None
         """Key that the cursor was last put on."""
+        self._unread: dict[str, str] = {}
+        """Of what was asked for and is not there: that it is being read, or why it could not be."""
+        self._greyed: frozenset[str] = frozenset()
+        """Keys that make no sense now."""
 
     @property
     def palette(self) -> Palette:
@@ -103,6 +107,26 @@ class ConsoleScreen(Screen[None]):
         if self.session.replay is not None:
             self.query_one("#slider").refresh()
         self.show()
+        greyed = frozenset(key for key, one in self.active_bindings.items() if not one.enabled)
+        if greyed != self._greyed:
+            self._greyed = greyed
+            self.refresh_bindings()
+
+    async def on_key(self, event: events.Key) -> None:
+        """Say why a key that is greyed does nothing now."""
+        active = self.active_bindings.get(event.key)
+        if active is not None and not active.enabled and active.binding.action.startswith("app.steer("):
+            event.stop()
+            await self.app.run_action(active.binding.action.replace("app.steer", "app.why"))
+
+    def nothing(self, text: str, asked: str = "") -> str:
+        """Return why there is nothing to show: no connection, still being read, could not be read, or ``text``.
+
+        ``asked`` is the part of the path after the version that :meth:`fetch` was given.
+        """
+        if self.session.replay is None and not self.session.hello:
+            return self.session.banner or "connecting"
+        return self._unread.get(asked, "") or text
 
     def select_run(self, run: int) -> None:
         """Look at a run; what is not known of it yet is loaded."""
@@ -122,15 +146,21 @@ class ConsoleScreen(Screen[None]):
     def fetch(self, path: str, take: Callable[[Any], None], **parameters: Any) -> None:
         """Ask the daemon and hand the answer over; an answer to an older question of this screen is dropped."""
 
+        asked = path.split("/")[2]
+
         async def ask() -> None:
             try:
                 answer = await self.session.client.get(path, **parameters)
             except AcceldError as error:
+                self._unread[asked] = f"could not be read: {error.message}"
                 complain(self.app, error)
+                self.show()
                 return
+            self._unread.pop(asked, None)
             take(answer)
 
-        self.run_worker(ask(), group=path.split("/")[2], exclusive=True, exit_on_error=False)
+        self._unread[asked] = "reading"
+        self.run_worker(ask(), group=asked, exclusive=True, exit_on_error=False)
 
     # -- frame ---------------------------------------------------------------------------------------------------
 
@@ -146,7 +176,7 @@ class ConsoleScreen(Screen[None]):
         text.append("  ").append(state_word(run.state), palette.state(run.state))
         if run.iterations:
             text.append(f"  it {run.iteration}/{run.iterations}", palette.text)
-        if under_way := judging(run, app.now):
+        if under_way := run.doing(app.now):
             text.append(f"  {under_way}", palette.text)
         best = run.best
         if best:
@@ -156,6 +186,8 @@ class ConsoleScreen(Screen[None]):
             text.append(
                 f" {figures.speedup(speedup)}", palette.good if figures.is_win(speedup, best.source) else palette.text
             )
+            if leader := run.leader:
+                text.append(f"  c{leader.id} {figures.speedup(run.speedup_of(leader))} unconfirmed", palette.warn)
         right = styled(_money(run, row), palette.muted)
         room = width - text.cell_len - right.cell_len - 1
         return text.append(" " * room).append_text(right) if room >= 2 else text  # whole or not at all

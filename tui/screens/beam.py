@@ -25,7 +25,6 @@ from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.widgets.plot import PlotPane
 from acceld.tui.words import age, clock, level_of, sentence, state_word, status_word
 
 PEAK = 7
@@ -78,10 +77,10 @@ class BeamScreen(ConsoleScreen):
 
     def body(self) -> Iterable[Any]:
         with Container(id="split"):
-            yield LineList(id="tree", empty="No candidate yet: the baseline is judged first.")
+            yield LineList(id="tree")
             with Vertical(id="side"):
                 yield Panel(self._details, id="details")
-                yield PlotPane(id="plot")
+                yield Container(id="plot")
                 yield LineList(id="change", pointer=False, empty="The same text.")
             yield Panel(self._now, id="now")
         yield Line(self._summary, id="summary")
@@ -100,6 +99,7 @@ class BeamScreen(ConsoleScreen):
         run = self.run_view
         tree = self.query_one("#tree", LineList)
         tree.border_title = "Candidates"
+        tree.empty = self._why_empty()
         if run is None:
             tree.show((), self._draw)
             return
@@ -120,6 +120,15 @@ class BeamScreen(ConsoleScreen):
         self.query_one("#now").refresh()
         self._show_plot()
         self._show_change()
+
+    def _why_empty(self) -> str:
+        if self.session.loading:
+            return f"reading r{self.session.run}"
+        if self._folding.query:
+            return "No candidate is like that."
+        if self._folding.only_failed:
+            return "No candidate failed."
+        return self.nothing("No candidate yet: the baseline is judged first." if self.run_view else "No run yet.")
 
     def _header(self, width: int) -> Text:
         peak = f"{'% peak':>6} " if width >= NARROW else ""
@@ -255,9 +264,16 @@ class BeamScreen(ConsoleScreen):
 
     def _show_plot(self) -> None:
         """Draw the figure that was chosen, where there is room for it."""
-        pane, run = self.query_one("#plot", PlotPane), self.run_view
-        if run is not None and pane.display:
-            pane.show(PLOTS[self._plot](run, self.session.candidate))
+        place, run = self.query_one("#plot", Container), self.run_view
+        if run is None or not place.display:
+            return
+        from acceld.tui.widgets.plot import PlotPane  # with numpy, which no other screen waits for
+
+        plot = PLOTS[self._plot](run, self.session.candidate)
+        if place.children:
+            place.query_one(PlotPane).show(plot)
+        else:
+            place.mount(PlotPane(plot))
 
     def action_plot(self) -> None:
         self._plot = (self._plot + 1) % len(PLOTS)

@@ -20,7 +20,7 @@ from acceld.tui.widgets.bars import bar, fitted
 from acceld.tui.widgets.code import SIDE_BY_SIDE, colored, diff_lines
 from acceld.tui.widgets.frame import Line, Panel
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import SHORT, tokens
+from acceld.tui.words import tokens
 
 VIEWS = ("source", "diff", "plan", "checks", "calls", "insights", "lineage")
 AGAINST = ("parent", "baseline", "best")
@@ -175,7 +175,15 @@ class CandidateScreen(CandidateInView):
             lines.append(line)
             for name in ("answer", "error"):
                 lines += self._prose(call.get(name) or "")
-        return lines or [styled("No model was asked: a rewrite rule made it.", self.palette.muted)]
+        return lines or [styled(self._without_calls(), self.palette.muted)]
+
+    def _without_calls(self) -> str:
+        """Why no model call made the candidate."""
+        if not self.facts.get("parent"):
+            return "No model was asked: it is a baseline."
+        return (
+            "No model was asked: a rewrite rule made it." if self.facts.get("rule") else "No model call is known of it."
+        )
 
     def _insights_lines(self) -> list[Text]:
         lines = []
@@ -213,12 +221,12 @@ class CandidateScreen(CandidateInView):
     def _summary(self, width: int, height: int) -> Text:
         palette, facts = self.palette, self.facts
         if not facts:
-            return styled("Choose a candidate on the Beam screen.", palette.muted)
+            return styled(self.unknown, palette.muted)
         record, profile = self.evaluation, self.profile
         status = Status(facts["status"]) if facts.get("status") else None
         text = Text()
         text.append(f"c{facts['id']} ", palette.accent)
-        word = f"{figures.STATUS_GLYPHS[status]} {SHORT[status]}" if status else facts.get("state") or ""
+        word = figures.status(status) if status else facts.get("state") or ""
         text.append(word, palette.status(status)).append(
             f"  {facts.get('gate') or ''} gate\n" if facts.get("gate") else "\n", palette.muted
         )

@@ -1,4 +1,4 @@
-"""What the models cost, and what came of it."""
+"""Screen of the models' costs, and of the gains they bought."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 
 from acceld import figures
+from acceld.model import PROPOSERS
 from acceld.tui.palette import styled
 from acceld.tui.screens.base import ConsoleScreen, best_line
 from acceld.tui.session import Session
@@ -49,7 +50,7 @@ class CostsScreen(ConsoleScreen):
     def body(self) -> Iterable[Any]:
         yield Panel(self._head, id="money")
         with Container(id="split"):
-            yield LineList(id="models", pointer=False, empty="No model was called: rewrite rules cost nothing.")
+            yield LineList(id="models", pointer=False)
 
     def show(self) -> None:
         run = self.run_view
@@ -68,6 +69,7 @@ class CostsScreen(ConsoleScreen):
         models = self.query_one("#models", LineList)
         palette = self.palette
         models.border_title = "By role and model"
+        models.empty = self._why_none()
         rows = self._rows()
         models.show(
             range(len(rows)),
@@ -75,6 +77,12 @@ class CostsScreen(ConsoleScreen):
             header=lambda w: header(COLUMNS, w, palette.muted),
         )
         self.query_one("#money").refresh()
+
+    def _why_none(self) -> str:
+        run = self.run_view
+        if run is not None and run.proposer in PROPOSERS and not PROPOSERS[run.proposer].uses_models:
+            return "No model was asked: rewrite rules cost nothing."
+        return self.nothing("No model was asked yet.", "costs")
 
     def _rows(self) -> list[Mapping[str, Any]]:
         """By model: from the daemon, or in a replay from the events."""
@@ -115,7 +123,7 @@ class CostsScreen(ConsoleScreen):
     def _head(self, width: int, height: int) -> Text:
         run, palette = self.run_view, self.palette
         if run is None:
-            return styled("Choose a run.", palette.muted)
+            return styled(self.nothing("Choose a run."), palette.muted)
         spent = self._answer.get("cost_usd") if self._answer else run.cost_usd
         spent = spent if spent is not None else run.cost_usd
         cap = (self._answer.get("budget") or {}).get("cap_usd") or run.search.get("budget_usd")
@@ -151,4 +159,6 @@ def gain(run: RunView, spent_usd: float) -> str:
         return "nothing better yet"
     percent = 100 * (run.baseline_us / run.best.latency_us - 1)
     price = f", {figures.usd(spent_usd / percent)} per percent" if spent_usd else ", free"
+    if not figures.is_win(1 + percent / 100, run.best.source):
+        return f"{percent:.0f} % faster than the baseline, which is a tie{price}"
     return f"{percent:.0f} % faster than the baseline{price}"

@@ -32,6 +32,11 @@ class CandidateInView(ConsoleScreen):
                 self.fetch(f"/v1/candidates/{number}", self.take)
         self.query_one("#details").refresh()
 
+    @property
+    def unknown(self) -> str:
+        """Why nothing is known of the candidate: it is being read, could not be, or there is none."""
+        return self.nothing("Choose a candidate on the Beam screen.", "candidates")
+
     def take(self, facts: Mapping[str, Any]) -> None:
         """The answer: keep it, and draw."""
         self.facts = facts

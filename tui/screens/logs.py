@@ -43,7 +43,7 @@ class LogsScreen(ConsoleScreen):
         self._followed = True
 
     def body(self) -> Iterable[Any]:
-        yield LineList(id="log", empty="Nothing has happened yet.")
+        yield LineList(id="log")
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -55,11 +55,14 @@ class LogsScreen(ConsoleScreen):
         if self._daemon:
             log.border_title = "The daemon's log"
             keys = list(range(len(self._lines)))
+            log.empty = self.nothing("The daemon has written nothing.", "logs")
             log.show(keys, self._line)
         else:
             events = [event for event in self.session.state.log if self._matches(event)]
             log.border_title = "Events" + (f" of r{self.run_view.id}" if self._one_run and self.run_view else "")
             keys = [event.seq for event in events]
+            filtered = self.query_text or self._level or self._one_run
+            log.empty = self.nothing("No event is like that." if filtered else "Nothing has happened yet.")
             log.show(keys, self._event)
         log.border_subtitle = f"{LEVELS[self._level]}{', following' if self._followed else ''}, {len(keys)} lines"
 

@@ -59,9 +59,7 @@ class MemoryScreen(ConsoleScreen):
 
     def body(self) -> Iterable[Any]:
         with Container(id="split"):
-            yield LineList(
-                id="insights", empty="No insight yet: they are written when a rewrite clearly wins or loses."
-            )
+            yield LineList(id="insights")
             with Container(id="insight"):
                 yield Panel(self._text, id="strategy")
                 with Horizontal(id="pair"):
@@ -84,6 +82,8 @@ class MemoryScreen(ConsoleScreen):
         rows = sorted(self._insights.values(), key=self._order)
         palette = self.palette
         insights = self.query_one("#insights", LineList)
+        none_yet = "No insight yet: they are written when a rewrite clearly wins or loses."
+        insights.empty = self.nothing("No insight has these words." if self.query_text else none_yet, "insights")
         insights.border_title = f"Insights {len(rows)}"
         insights.border_subtitle = f"by {self.SORTS[self.sort]}" if self.sort else ""
         insights.show([row["id"] for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))

@@ -1,4 +1,4 @@
-"""Where the time of a candidate goes, and what the figure rests on."""
+"""Screen of a candidate's profile: where its time goes, and what the figure rests on."""
 
 from __future__ import annotations
 
@@ -37,13 +37,27 @@ class ProfileScreen(CandidateInView):
     def body(self) -> Iterable[Any]:
         with Container(id="split"):
             yield Panel(self._summary, id="details")
-            yield LineList(id="counters", pointer=False, empty="No profile: the candidate failed before it was timed.")
+            yield LineList(id="counters", pointer=False)
+
+    def show(self) -> None:
+        super().show()
+        counters = self.query_one("#counters", LineList)
+        counters.empty = self._why_none()
+        counters.redraw()
+
+    def _why_none(self) -> str:
+        if not self.facts:
+            return self.unknown
+        if not self.evaluation:
+            return "Not judged yet."
+        return "Nothing was counted." if self.profile else "No profile: the candidate failed before it was timed."
 
     def take(self, facts: Mapping[str, Any]) -> None:
         super().take(facts)
         self._drawn = list(self._lines())
         counters = self.query_one("#counters", LineList)
         counters.border_title = f"c{facts['id']} counters and hot spots"
+        counters.empty = self._why_none()
         counters.show_lines(self._drawn)
         self.query_one("#details").refresh()
 
@@ -72,7 +86,7 @@ class ProfileScreen(CandidateInView):
     def _summary(self, width: int, height: int) -> Text:
         palette, profile, facts = self.palette, self.profile, self.facts
         if not profile:
-            return styled("No profile yet.", palette.muted)
+            return styled(self._why_none(), palette.muted)
         text = styled(f"c{facts['id']} on {profile['chip']}\n", palette.strong)
         simulated = profile["source"] == "simulated"
         band = profile.get("interval_percent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -25,6 +26,13 @@ DEVICES = (
     Column("run", 5, keep=5),
     Column("for", 5, keep=6, right=True),
     Column("done", 6, keep=2, right=True),
+)
+HOSTS = (
+    Column("host", 16, keep=9),
+    Column("state", 9, keep=8),
+    Column("busy", 7, keep=7, right=True),
+    Column("done", 6, keep=2, right=True),
+    Column("why idle", 22, keep=5, stretch=True),
 )
 WAITING = (
     Column("candidate", 10, keep=9),
@@ -49,7 +57,7 @@ class QueueScreen(ConsoleScreen):
     def body(self) -> Iterable[Any]:
         yield Panel(self._lanes, id="lanes")
         with Container(id="split"):
-            yield LineList(id="devices", empty="No device has been used yet.")
+            yield LineList(id="devices")
             yield LineList(id="waiting", empty="Nothing waits.")
 
     def on_mount(self) -> None:
@@ -74,13 +82,33 @@ class QueueScreen(ConsoleScreen):
                 device.state, device.run, device.candidate = "busy", row.get("run"), row["candidate"]
                 device.since = row.get("started_at") or 0.0
         devices = self.query_one("#devices", LineList)
+        hosts = {host["host"]: host for host in (self._answer.get("queue") or {}).get("hosts") or ()}
         used = figures.core_use(self._answer.get("queue") or {})
         devices.border_title = " · ".join([f"Devices {len(state.devices)}", *used])
-        devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
+        if hosts:
+            devices.border_title = f"Hosts {len(hosts)}"
+            draw = partial(self._host, hosts)
+            devices.show(list(hosts), draw, header=lambda w: header(HOSTS, w, palette.muted))
+        else:
+            devices.empty = self.nothing("No device has been used yet.", "queue")
+            devices.show(sorted(state.devices), self._device, header=lambda w: header(DEVICES, w, palette.muted))
         waiting = self.query_one("#waiting", LineList)
         waiting.border_title = f"Waiting {len(state.queue)}"
         waiting.show(list(state.queue)[:500], self._wait, header=lambda w: header(WAITING, w, palette.muted))
         self.query_one("#lanes").refresh()
+
+    def _host(self, hosts: Mapping[str, Mapping[str, Any]], key: Hashable, width: int) -> Text:
+        palette, host = self.palette, hosts[str(key)]
+        state = "idle" if host["standing"] == "active" and not host["slots_in_use"] else host["standing"]
+        colour = palette.state({"active": "busy", "idle": "idle"}.get(state, "sick"))
+        cells = [
+            (host["host"], palette.text),
+            (state, colour),
+            (f"{host['slots_in_use']}/{host['slots']}", palette.text),
+            (str(host["done"]), palette.muted),
+            (host["why_idle"], palette.muted),
+        ]
+        return line(HOSTS, cells, width)
 
     def _device(self, key: Hashable, width: int) -> Text:
         palette, app = self.palette, self.session
@@ -112,8 +140,11 @@ class QueueScreen(ConsoleScreen):
 
     def _lanes(self, width: int, height: int) -> Text:
         palette, app = self.palette, self.session
+        queue = self._answer.get("queue") or {}
         busy = sum(1 for device in app.state.devices.values() if device.state == "busy")
-        slots = max(len(app.state.devices), int((self._answer.get("queue") or {}).get("slots") or 0), 1)
+        slots = max(len(app.state.devices), int(queue.get("slots") or 0), 1)
+        if queue.get("hosts"):
+            busy, slots = queue["slots_in_use"], max(queue["slots"], 1)
         calls = sum(len(view.running_calls) for view in app.state.views.values())
         waiting = len(app.state.queue)
         text = Text()
@@ -124,6 +155,11 @@ class QueueScreen(ConsoleScreen):
         text.append(f"  {busy} of {slots} busy, {waiting} waiting\n")
         level = (self._answer.get("queue") or {}).get("sandbox_level") or app.hello.get("sandbox_level")
         text.append("sandbox   ", palette.muted).append(f"{level or 'not reported'}\n")
+        for view in sorted(app.state.views.values(), key=lambda one: one.id):
+            if doing := view.doing(app.now):
+                text.append(f"{f'r{view.id}':<10}", palette.muted).append(doing)
+                leader = view.leader
+                text.append(f"  c{leader.id} leads, unconfirmed" if leader else "", palette.warn).append("\n")
         text.append("bottleneck ", palette.muted).append(bottleneck(calls, busy, slots, waiting), palette.accent)
         return text
 

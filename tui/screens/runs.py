@@ -19,7 +19,7 @@ from acceld.tui.terminal import copy
 from acceld.tui.widgets.columns import Column, header, line
 from acceld.tui.widgets.frame import Panel
 from acceld.tui.widgets.lines import LineList
-from acceld.tui.words import SHORT, age, event_line, state_word
+from acceld.tui.words import age, event_line, state_word
 
 COLUMNS = (
     Column("run", 5, keep=9),
@@ -57,8 +57,8 @@ class RunsScreen(ConsoleScreen):
     def body(self) -> Iterable[Any]:
         with Horizontal():
             with Vertical():
-                yield LineList(id="runs", empty="No run yet. Press n, or: acceld optimize WORKLOAD")
-                yield LineList(id="events", pointer=False, empty="Nothing has happened yet.")
+                yield LineList(id="runs")
+                yield LineList(id="events", pointer=False)
             yield Panel(self._details, id="details")
 
     def show(self) -> None:
@@ -66,6 +66,8 @@ class RunsScreen(ConsoleScreen):
         rows = [row for row in self.session.state.runs.values() if self._matches(row)]
         rows.sort(key=self._order)
         palette = self.palette
+        none_yet = "No run is like that." if self.query_text else "No run yet. Press n, or: acceld optimize WORKLOAD"
+        runs.empty = self.nothing(none_yet)
         runs.show([row.id for row in rows], self._row, header=lambda w: header(COLUMNS, w, palette.muted))
         self.point(runs, self.session.run)
         total = len(self.session.state.runs)
@@ -74,6 +76,7 @@ class RunsScreen(ConsoleScreen):
         events = self.query_one("#events", LineList)
         log = self.session.state.log
         events.border_title = "Events"
+        events.empty = self.nothing("Nothing has happened yet.")
         events.show([event.seq for event in log if event.kind not in QUIET][:-50:-1], self._event)
         self.query_one("#details").refresh()
 
@@ -120,13 +123,15 @@ class RunsScreen(ConsoleScreen):
     def _details(self, width: int, height: int) -> Text:
         palette, run = self.palette, self.run_view
         if run is None:
-            return styled("Choose a run.", palette.muted)
+            return styled(self.nothing("Choose a run."), palette.muted)
         text = Text()
         text.append(f"r{run.id} {run.workload}\n", palette.strong)
         text.append(f"{run.chip} · {run.api} · {run.backend} · {run.proposer}\n\n", palette.muted)
         text.append(state_word(run.state), palette.state(run.state)).append("\n")
         if run.message:
             text.append(run.message + "\n", palette.muted)
+        if doing := run.doing(self.session.now):
+            text.append(doing + "\n")
         text.append("\n")
         if run.best and run.baseline_us:
             text.append("baseline  ", palette.muted).append(f"{figures.duration(run.baseline_us)}\n")
@@ -136,11 +141,11 @@ class RunsScreen(ConsoleScreen):
             speedup = run.baseline_us / run.best.latency_us
             won = figures.is_win(speedup, run.best.source)
             text.append(f"{figures.speedup(speedup)}{'' if won else ' tie'}\n", palette.good if won else palette.text)
-            text.append("% of peak ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
+            text.append("of peak   ", palette.muted).append(f"{figures.percent(_percent_of_peak(run))}\n\n")
             text.append(best_line(run, width), palette.good).append("\n")
             text.append("best so far, baseline to now\n\n", palette.muted)
         counts = run.counts
-        for status, word in SHORT.items():
+        for status, word in figures.STATUS_WORDS.items():
             if counts[status.value]:
                 text.append(f"{figures.STATUS_GLYPHS[status]} {word:<12}", palette.status(status))
                 text.append(f"{counts[status.value]:>5}\n")

@@ -1,4 +1,4 @@
-"""What stands around every screen: tabs, the line of context, the banner."""
+"""Frame of every screen: tabs, the line of context, the banner."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ TABS = (
     ("costs", "Costs"),
     ("profile", "Profile"),
     ("logs", "Logs"),
+    ("query", "Query"),
 )
-"""Screens by name, in the order of their keys 1 to 8."""
+"""Screens by name, in the order of their keys 1 to 9."""
 
 
 class Tab(Static):

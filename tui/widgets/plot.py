@@ -46,6 +46,13 @@ class PlotPane(Container):
     PlotPane Static { padding: 0 1; color: $secondary; }
     """
 
+    def __init__(self, plot: Plot) -> None:
+        super().__init__()
+        self._plot = plot
+
+    def on_mount(self) -> None:
+        self.show(self._plot)
+
     def compose(self) -> ComposeResult:
         figure = PlotWidget(allow_pan_and_zoom=False)
         figure.can_focus = False
@@ -54,6 +61,9 @@ class PlotPane(Container):
 
     def show(self, plot: Plot) -> None:
         """Draw a figure."""
+        self._plot = plot
+        if not self.is_mounted:
+            return  # it is drawn then
         self.border_title = plot.title
         widget, words = self.query_one(PlotWidget), self.query_one("#words", Static)
         widget.display, words.display = not plot.empty, bool(plot.empty)

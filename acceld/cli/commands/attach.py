@@ -5,29 +5,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
-import re
-import shlex
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from acceld import config
 from acceld.cli.arguments import number_of
 from acceld.cli.connect import reading
 from acceld.cli.output import say
-from acceld.errors import ConfigError, DaemonError, UsageError
+from acceld.cli.remote import RemoteDaemon
+from acceld.errors import ConfigError, UsageError
 from acceld.events import event_of
 from acceld.home import find_home
 
 PAGE = 500
-TUNNEL_S = 15.0
-REMOTE = re.compile(r"ssh://(?P<host>\w[\w.@:-]*?)(?P<folder>/.*)?$")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,8 +112,8 @@ def _client(arguments: argparse.Namespace) -> Iterator[Any]:
     from acceld.http.client import Address, HttpClient
 
     if arguments.remote:
-        with tunnel(arguments.remote) as client:
-            yield client
+        with RemoteDaemon(arguments.remote) as remote:
+            yield HttpClient.looked_up(remote.address)
         return
     home = find_home(arguments.home)
     if home.daemon() is not None:
@@ -132,62 +124,3 @@ def _client(arguments: argparse.Namespace) -> Iterator[Any]:
         served, where = history.client, f"{history.database}, read-only"
         history_only = Address(served.token, served.socket_path, where=where, read_only=True)
         yield HttpClient.of(home, otherwise=history_only)
-
-
-@contextlib.contextmanager
-def tunnel(remote: str) -> Iterator[Any]:
-    """A client of another machine's daemon: its socket is forwarded by ssh, its token read through ssh."""
-    from acceld.http.client import HttpClient
-
-    match = REMOTE.fullmatch(remote)
-    if match is None:
-        raise UsageError(
-            f"--remote {remote!r}", hint="such as ssh://trn-host or ssh://me@trn-host/home/me/work/.acceld"
-        )
-    host, folder = match["host"], match["folder"] or ""
-    destination = f"ssh://{host}" if ":" in host else host  # a port is only understood in an address
-    ask = f"cat {shlex.quote(folder)}/daemon.json {shlex.quote(folder)}/token" if folder else FIND_STATE
-    found = subprocess.run(
-        ["ssh", "-o", "BatchMode=yes", destination, ask], capture_output=True, text=True, check=False
-    )
-    lines = found.stdout.strip().splitlines()
-    if found.returncode or len(lines) < 2:
-        why = found.stderr.strip().splitlines()
-        raise DaemonError(
-            f"{host}: no daemon could be found there{f' ({why[-1]})' if why else ''}",
-            hint="start one on that machine (acceld start), or name its state folder: ssh://HOST/path/to/.acceld",
-        )
-    told, token = json.loads(lines[0]), lines[1]
-    with tempfile.TemporaryDirectory(prefix="acceld-") as place:
-        local = Path(place) / "daemon.sock"
-        words = [
-            "ssh",
-            "-N",
-            "-o",
-            "BatchMode=yes",
-            "-o",
-            "ExitOnForwardFailure=yes",
-            "-L",
-            f"{local}:{told['socket']}",
-            destination,
-        ]
-        tunnel = subprocess.Popen(words, stdin=subprocess.DEVNULL)
-        try:
-            until = time.monotonic() + TUNNEL_S
-            while not local.exists():
-                if tunnel.poll() is not None or time.monotonic() > until:
-                    raise DaemonError(
-                        f"{host}: ssh could not forward the daemon's socket", hint="try the same with ssh -v"
-                    )
-                time.sleep(0.05)
-            yield HttpClient(socket_path=local, token=token, where=host)
-        finally:
-            tunnel.terminate()
-            tunnel.wait()
-
-
-FIND_STATE = (
-    'd="$PWD"; while [ ! -d "$d/.acceld" ] && [ "$d" != / ]; do d=$(dirname "$d"); done; '
-    'cat "$d/.acceld/daemon.json" "$d/.acceld/token"'
-)
-"""Shell text: what the daemon of the nearest state folder says of itself, then its token."""

@@ -67,7 +67,7 @@ def _column(one: Compared, usd_per_hour: float | None) -> dict[str, str]:
     total = None if device_usd is None or one.cost_usd is None else one.cost_usd + device_usd
     return {
         "workload": result.workload,
-        "proposals": result.proposer,
+        "proposals by": result.proposer,
         "strategy": f"{one.strategy}, B = {one.beam_width}, memory {one.memory}{'' if one.planner else ', no planner'}",
         "speed-up": figures.speedup(result.speedup, result.tie_band),
         "best": figures.latency(result.best_latency_us, result.source, result.chip, result.interval_percent),

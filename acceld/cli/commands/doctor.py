@@ -13,16 +13,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from acceld import config, plugins
 from acceld.chips import API_CHIPS
 from acceld.cli.arguments import add_json
 from acceld.cli.commands.status import size
 from acceld.cli.output import print_json
+from acceld.client import Client
 from acceld.device import Finding
 from acceld.errors import AcceldError, UsageError
 from acceld.home import find_home
-from acceld.targets import ALL_DEVICES
 
 GLYPHS = {"ok": "✓", "note": "·", "fail": "✗"}
 
@@ -54,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         _models,
         _command,
         _devices,
+        _hosts,
         _plugins,
     )
     findings: list[Finding] = []
@@ -222,16 +224,32 @@ def _command(_: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _devices(arguments: argparse.Namespace) -> Iterator[Finding]:
-    settings, home = config.load().config, find_home(arguments.home).path
-    for device in ALL_DEVICES:
-        if not device.doctor:
-            continue
-        try:
-            yield from plugins.named(device.doctor)(settings, home)
-        except AcceldError as error:
-            yield Finding(device.name, "fail", error.message, error.hint)
-        except Exception as error:  # noqa: BLE001  a device of somebody else may fail in any way
-            yield Finding(device.name, "note", f"its own check failed: {type(error).__name__}: {error}")
+    from acceld.evaluate.local import findings
+
+    yield from findings(config.load().config, find_home(arguments.home).path)
+
+
+def _hosts(arguments: argparse.Namespace) -> Iterator[Finding]:
+    cluster, home = config.load().config.devices.cluster, find_home(arguments.home)
+    if not cluster:
+        return
+    found = "installed" if _importable("ray") else "missing"
+    todo = "" if found == "installed" else "pip install 'acceld[cluster]'"
+    yield Finding("Ray", "fail" if todo else "ok", f"{found}; devices.cluster is {cluster}", todo)
+    if home.daemon() is None:
+        yield Finding("hosts", "note", "no daemon runs, so no host is asked", "acceld start")
+        return
+    client = Client(home)
+    for host in client.get("/v1/hosts")["hosts"]:
+        name, standing = host["host"], host["standing"]
+        told = f"{standing}: {host['reason']}".rstrip(": ")
+        todo = f"acceld hosts undrain {name}" if standing == "aside" else ""
+        yield Finding(f"host {name}", "ok" if standing == "active" else "note", told, todo)
+        for backend, why in host["unfit"].items():
+            yield Finding(f"host {name}", "note", f"{backend}: {why}")
+        if standing != "silent":
+            for one in client.get(f"/v1/hosts/{quote(name, safe='')}/doctor")["findings"]:
+                yield Finding(f"host {name}: {one['name']}", one["state"], one["text"], one["todo"])
 
 
 def _plugins(_: argparse.Namespace) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from acceld.cli.arguments import CONFIGURED, add_json, add_target, amount, count
 from acceld.cli.kernels import default_target, parsed_kernel, workload_folders
 from acceld.cli.output import print_json, say
 from acceld.client import Client
-from acceld.errors import BudgetError, UsageError, WorkloadError
+from acceld.errors import BudgetError, DaemonError, UsageError, WorkloadError
 from acceld.home import Home, find_home
 from acceld.model import (
     PRESETS,
@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "max_usd_per_percent", amount, "USD")
     add_option(parser, "fixer_usd", amount, "USD")
     add_option(parser, "candidates", count, "N")
+    add_option(parser, "host", str, "NAME")
     parser.add_argument(
         "--no-planner",
         dest="planner",
@@ -252,6 +253,11 @@ def follow(home: Home, client: Client, run_id: int, *, as_json: bool) -> int:
     try:
         for event in client.follow(run_id, wait_s=1.0):
             progress.update(event)
+    except DaemonError as error:
+        raise DaemonError(
+            f"r{run_id} can not be followed: {error.message}",
+            hint=f"it goes on where it stood when a daemon starts again: acceld start, then acceld show r{run_id}",
+        ) from error
     except KeyboardInterrupt:
         progress.close()
         say(f"detached; r{run_id} goes on. Follow it with: acceld attach, end it with: acceld cancel r{run_id}")

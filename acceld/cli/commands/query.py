@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
+from acceld import figures
 from acceld.cli.arguments import add_forms, count, span
 from acceld.cli.connect import history_file
 from acceld.cli.output import print_csv, print_json, print_json_lines, print_table, say
@@ -38,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     sql = sys.stdin.read() if arguments.sql == "-" else arguments.sql
     with history_file(arguments.home) as connection:
         table = query(connection, sql, limit=arguments.limit, time_limit_s=arguments.time_limit)
-    show(arguments, table.columns, table.rows)
     if table.truncated:
         say(f"the first {arguments.limit} rows; --limit N shows more")
+    show(arguments, table.columns, table.rows)
     return 0
 
 
@@ -49,8 +49,10 @@ def show(
 ) -> None:
     """Print rows as the flags ask; ``wide`` cuts no cell. Times of tables are shown in ISO 8601, JSON has the seconds."""
     if not (arguments.json or arguments.jsonl):
-        times = {place for place, name in enumerate(columns) if name.endswith("_at")}
-        rows = [tuple(_moment(value) if place in times else value for place, value in enumerate(row)) for row in rows]
+        times = {place for place, name in enumerate(columns) if name == "at" or name.endswith("_at")}
+        rows = [
+            tuple(figures.moment(value) if place in times else value for place, value in enumerate(row)) for row in rows
+        ]
     if arguments.json:
         print_json({"columns": list(columns), "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
     elif arguments.jsonl:
@@ -61,20 +63,8 @@ def show(
         numbers = frozenset(
             place for place in range(len(columns)) if rows and all(isinstance(row[place], int | float) for row in rows)
         )
-        print_table([[cell(value, wide) for value in row] for row in rows], columns, right=numbers)
-
-
-def _moment(value: Any) -> Any:
-    """Return seconds since the epoch as text in UTC, with milliseconds; anything else as it is."""
-    if not isinstance(value, float):
-        return value
-    return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def cell(value: Any, wide: bool = False) -> str:
-    """A value on one line, without what would steer a terminal."""
-    if value is None:
-        return ""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    text = "".join(c if c.isprintable() else " " for c in text)
-    return text if wide or len(text) <= 80 else text[:79] + "…"
+        print_table(
+            [[figures.cell(value, None if wide else figures.CELL) for value in row] for row in rows],
+            columns,
+            right=numbers,
+        )

@@ -56,6 +56,18 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for one in listed
     ]
-    headers = ("run", "workload", "chip", "by", "state", "iteration", "candidates", "baseline", "best", "speed-up", "")
+    headers = (
+        "run",
+        "workload",
+        "chip",
+        "proposals by",
+        "state",
+        "iteration",
+        "candidates",
+        "baseline",
+        "best",
+        "speed-up",
+        "",
+    )
     print_table(rows, headers, right=frozenset({5, 6, 7, 8, 9}))
     return 0

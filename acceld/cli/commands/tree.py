@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from acceld import figures
@@ -40,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if not nodes:
             say(f"r{number} has no candidates yet; acceld show r{number} tells how it stands")
+        else:
+            counts = Counter(node["status"] for node in nodes if node["status"])
+            best = f", best c{found['best']}" if found["best"] else ""
+            say(f"r{number}: {len(nodes)} candidates{best}; {figures.counted(counts) or 'none judged yet'}")
         children = _families(nodes)
         kept = {found["best"], *found["beam"]}
         folded = _print(children, kept, found["best"], found["source"], every=arguments.all)

@@ -51,7 +51,7 @@ def _build_c(job: Job) -> Built:
     environment = {"PATH": settings["path"], "LC_ALL": "C", "TMPDIR": str(scratch)}
     said = ""
     for words in (
-        ["-include", "prototype.h", "-c", "kernel.c", "-o", "kernel.o"],
+        ["-include", "prototype.h", "-save-temps", "-c", "kernel.c", "-o", "kernel.o"],
         ["kernel.o", "-o", "kernel.so", f"-Wl,--require-defined={entry}", "-lm"],
     ):
         command = [settings["compiler"], *settings["flags"], *words]

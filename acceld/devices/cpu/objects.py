@@ -41,16 +41,44 @@ _INSTRUCTION = re.compile(
 )
 """Instructions that read a clock or a counter, draw random numbers or call the kernel of the system."""
 _DISASSEMBLE_S = 30.0
+_MARKER = re.compile(r'# \d+ "[^"\n]*"(?: ([12])\b)?')
+_ASSEMBLER_NAME = re.compile(r'\)\s*(?:__asm__|__asm|asm)\s*\(\s*((?:"[^"]*"\s*)+)\)')
+_DECLARED = re.compile(r"\bextern\b[^;{}()=]*?\b(\w+)\s*\(")
 
 
 def complaint(path: Path, search: str) -> tuple[str, str]:
-    """Return the rule that a compiled object breaks and in what, or two empty texts; programs are looked for along ``search``."""
+    """Return the rule that a compiled object breaks and in what, or two empty texts; programs are looked for along ``search``.
+
+    The preprocessed source is read where it lies beside the object (``.i``).
+    """
+    declared = next(_declared(path.with_suffix(".i")), None)
+    if declared is not None:
+        return declared
     try:
         with path.open("rb") as stream:
             found = next(_symbols(ELFFile(stream)), None)
     except (ELFError, ValueError, KeyError, UnicodeDecodeError) as error:
         return "object", f"the compiled object can not be read: {error}"
     return found or _instructions(path, search)
+
+
+def _declared(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield external functions that the kernel's own lines declare and a kernel may not use, called or not."""
+    if not path.is_file():
+        return
+    depth, lines = 0, []  # how many included files a line lies within
+    for line in path.read_text("utf-8", "replace").splitlines():
+        marker = _MARKER.match(line)
+        if marker is not None:
+            depth += {"1": 1, "2": -1}.get(marker.group(1), 0)
+        elif depth == 0:
+            lines.append(line)
+    text = "\n".join(lines)
+    renamed = ["".join(found.split('"')[1::2]) for found in _ASSEMBLER_NAME.findall(text)]
+    plain = [name for name in _DECLARED.findall(text) if not re.search(rf"\b{name}\s*\([^;{{}}]*\)\s*{{", text)]
+    for name in (*renamed, *plain):
+        if not _allowed(name):
+            yield "external", f"a kernel may not declare {name[:60]}: it computes on its arguments"
 
 
 def _symbols(elf: ELFFile) -> Iterator[tuple[str, str]]:

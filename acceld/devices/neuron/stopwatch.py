@@ -52,13 +52,13 @@ class Stopwatch:
         self._checker = checker
 
     async def time(self, case: NeuronCase) -> Profile | Failed:
-        """Return the kernel's profile; at the strict gate, and for a person's request, interleaved with its competitors.
+        """Return the kernel's profile; at the strict gate, and for whoever asks for it, interleaved with its competitors.
 
         When the clock has stopped at the strict gate it must be right on a fresh data set once more: outputs left from the executions
         that were timed would not be.
         """
         strict = case.request.gate is Gate.STRICT
-        others = await self._others(case) if strict or not case.request.run else []
+        others = await self._others(case) if strict or case.request.interleave or not case.request.run else []
         async with self._children.data_for(case, search_trial(case.seeds)) as data:
             assert data is not None, "a workload whose own distribution is refused raises"
             inputs = await inputs_of(data)

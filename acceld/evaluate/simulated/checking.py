@@ -33,6 +33,7 @@ from acceld.evaluate.simulated.case import TracedCase
 from acceld.evaluate.simulated.children import Children, Refused
 from acceld.evaluate.simulated.timer import Timer
 from acceld.model import Failure, Gate, Status
+from acceld.nki.frontend import guarded
 from acceld.workloads import Workload, load_workload
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class Checker:
 
     async def pass_gate(self, case: TracedCase, gate: Gate, seeds: Seeds) -> Failed | None:
         """Every trial of one gate; None where all pass. WorkloadError where the workload can not be used."""
-        case.checks, case.worst_row = [], 0.0
+        case.checks, case.tried, case.worst_row = [], {}, 0.0
         if gate is Gate.SEARCH:
             return await self._try(case, search_trial(seeds), gate)
         return (
@@ -83,6 +84,25 @@ class Checker:
             or await self._try_all(case, seeds)
             or await self._try_hidden(case, seeds)
             or await self._admit(case)
+        )
+
+    async def read_again(self, case: TracedCase) -> Failed | None:
+        """Trace a candidate as the permitted subset of Python, in a process of its own; None where it is the same program."""
+        assert case.traced is not None
+        again = await self._children.trace(
+            case.request.kernel, case.workload.kernel_arguments(), case.request.chip, guarded=True
+        )
+        if isinstance(again, Failed):
+            return Failed(Status.REJECTED, again.failure) if again.failure.rule == guarded.RULE else again
+        try:
+            case.spend({"trace": again.seconds})
+            if await asyncio.to_thread(again.sha256) == await asyncio.to_thread(case.traced.sha256):
+                return None
+        finally:
+            again.close()
+        message = "read as the permitted subset of Python the source gives another program"
+        return Failed(
+            Status.REJECTED, Failure("another_program", message, hint="Let its text alone decide what it does.")
         )
 
     async def published(self, case: TracedCase) -> bool | None:
@@ -112,8 +132,7 @@ class Checker:
         if _dropped(case):  # what is timed must do the work
             trials.append(replace(trials[-1], shuffled=False, lean=True))
         failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
-        order = {trial.name: position for position, trial in enumerate(trials)}
-        case.checks.sort(key=lambda check: order[check.name.partition(" (")[0]])
+        case.order(trials)
         return failed
 
     async def _try_hidden(self, case: TracedCase, seeds: Seeds) -> Failed | None:
@@ -170,7 +189,7 @@ class Checker:
             if trial.lean
             else HINTS.get(trial.variant, "")
         )
-        return case.judged(verdict, gate, hint)
+        return case.judged(verdict, gate, hint, trial)
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.

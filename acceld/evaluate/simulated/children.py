@@ -54,6 +54,10 @@ class Traced:
     offset: int
     seconds: float
 
+    def sha256(self) -> str:
+        """Return the hash of the bytes."""
+        return hashlib.sha256(self.reply.read(PROGRAM_BYTES + 1, self.offset)).hexdigest()
+
     def close(self) -> None:
         """Free the bytes."""
         self.reply.close()
@@ -126,9 +130,13 @@ class Children:
         chip: str,
         *,
         observe: bool = False,
+        guarded: bool = False,
     ) -> Traced | Failed:
-        """Trace a kernel in the jail, from shapes; with ``observe`` the answer is what its expressions are."""
-        deadline_s = self._config.build_s
+        """Trace a kernel in the jail, from shapes; with ``observe`` the answer is what its expressions are.
+
+        With ``guarded`` its file is read as the permitted subset of Python, which takes a little longer.
+        """
+        deadline_s = self._config.build_s * (2 if guarded else 1)
         request = {
             "source": kernel.text,
             "filename": kernel.filename,
@@ -143,6 +151,7 @@ class Children:
             "strict_legality": self._config.strict_legality,
             "deadline_s": deadline_s,
             "observe": observe,
+            "guarded": guarded,
         }
         jail = Jail(
             memory_bytes=self._memory_bytes,
@@ -306,7 +315,7 @@ class Children:
                 return
         if trial.variant == OWN:
             raise WorkloadError(f"workload {loaded.name!r} can not be checked: {data.reason}")
-        case.refused(trial.name, data.reason)
+        case.refused(trial.name, data.reason, trial)
         yield None
 
     async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:

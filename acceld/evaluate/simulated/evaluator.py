@@ -119,7 +119,13 @@ class Judge(OrderedEvaluator[TracedCase]):
         return super().is_enough(case) or (useful_us is not None and latency_us is not None and latency_us > useful_us)
 
     async def check(self, case: TracedCase, gate: Gate) -> Failed | None:
-        """Pass one gate, unless the program did before."""
+        """Pass one gate, unless the program did before; the strict one asks of each candidate's source that it is the program."""
+        failed = await self._check(case, gate)
+        if failed is None and gate is Gate.STRICT and not case.request.kernel.trusted:
+            failed = await running(self._work).checker.read_again(case)
+        return failed
+
+    async def _check(self, case: TracedCase, gate: Gate) -> Failed | None:
         if case.request.practice:
             seeds = Seeds(f"practice {case.request.run}".encode())
             return await running(self._work).checker.pass_gate(case, gate, seeds)

@@ -22,6 +22,7 @@ from typing import Any
 
 import acceld.nki
 from acceld.errors import UsageError
+from acceld.evaluate.policy import PERMITTED
 from acceld.evaluate.sandbox.messages import failure_record, send
 from acceld.nki.errors import KernelCrash, KernelFailure
 from acceld.nki.frontend import tracing
@@ -107,6 +108,7 @@ def _trace(raw: dict[str, Any], traced: Callable[..., Any] = trace) -> Any:
         deadline_s=raw["deadline_s"],
         strict_block_dims=raw["strict_legality"],
         source_root=_ROOT if raw["closure"] else None,
+        permitted=PERMITTED if raw["guarded"] else None,
     )
     return traced(
         raw["source"],

@@ -44,7 +44,7 @@ class AnthropicClient(SdkClient):
         return _Answer()
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """What is sent for one request, apart from streaming."""
+        """Return the JSON body of one request, without the streaming flag."""
         settings: dict[str, Any] = {
             "model": self.settings.model,
             "max_tokens": request.max_output_tokens,

@@ -78,7 +78,7 @@ class OpenAIClient(SdkClient):
         return self._chat(client, request, answer)
 
     def body(self, request: CompletionRequest) -> dict[str, Any]:
-        """What is sent for one request, apart from streaming: what is configured and has not been refused."""
+        """Return the JSON body of one request without the streaming flag: parameters that the model has not refused."""
         if self.settings.api == "responses":
             settings: dict[str, Any] = {
                 "input": request.user,
@@ -181,7 +181,7 @@ class _Answer(Received):
         return self.visible("".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text"))
 
     def chat_chunk(self, data: Mapping[str, Any]) -> None:
-        """What is not text in a chat chunk (or a whole chat answer)."""
+        """Record what is not text in a chat chunk (or a whole chat answer)."""
         self.model = data.get("model") or self.model
         usage = data.get("usage")
         if usage:

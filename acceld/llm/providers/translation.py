@@ -187,7 +187,7 @@ def translate(
 
 
 async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[LLMError]], model: str) -> T:
-    """What ``work`` returns. :raises LLMError: in place of what an SDK raises."""
+    """Return the result of ``work``. :raises LLMError: in place of an SDK's own exceptions."""
     try:
         return await work()
     except LLMError:

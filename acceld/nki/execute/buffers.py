@@ -1,4 +1,4 @@
-"""Where the executor keeps each buffer: storage layout, contraction, poison.
+"""Storage of buffers during execution: layout, contraction, poison.
 
 Kernels declare tensors of gigabytes of which one iteration touches a tile. A buffer whose values never pass between
 iterations of a loop needs the storage of one iteration only; this module proves that from the affine accesses and
@@ -178,7 +178,7 @@ class Planner:
         return all([coefficient(start, loop.id) for start in use.access.start] == first for use in uses)
 
     def _apart(self, uses: Sequence[Use], loop: Loop, dropped: set[int]) -> bool:
-        """Whether different iterations of ``loop`` reach different elements."""
+        """Return whether different iterations of ``loop`` reach different elements."""
         coefs = [coefficient(start, loop.id) for start in uses[0].access.start]
         if not any(coefs):
             return False
@@ -251,7 +251,7 @@ def copy_in(buffer: Buffer, layout: Layout, values: Array) -> Array:
 
 
 def is_whole(buffer: Buffer, access: Access) -> bool:
-    """Whether ``access`` denotes every element of ``buffer``."""
+    """Return whether ``access`` denotes every element of ``buffer``."""
     if access.indirect:
         return False
     region = box(access)

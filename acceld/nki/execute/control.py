@@ -21,7 +21,7 @@ def _register(context: Context, name: str = "register") -> int:
 
 
 def _value(context: Context) -> Callable[[Env, Window], int | float]:
-    """What a register operation takes: ``source``'s register, else its operand."""
+    """Return a reader of a register operation's value: ``source``'s register, else the operand."""
     if context.attr("source") is not None:
         number = _register(context, "source")
         return lambda env, window: context.machine.registers[number]

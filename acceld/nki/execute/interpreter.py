@@ -41,7 +41,7 @@ _LONGEST_SHUFFLE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ExecuteOptions:
-    """How to run.
+    """Options of an execution.
 
     ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: what memory nobody wrote
     holds. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail where an operand
@@ -144,7 +144,7 @@ class _Execution:
         return layouts
 
     def _fill(self, number: int, found: list[Use]) -> float | int | None:
-        """What a buffer is filled with when declared: its first use, a memset of all of it. That use is removed."""
+        """Return the value a buffer is filled with when declared, and remove the memset of all of it that said so."""
         if not found:
             return None
         buffer, use = self.program.buffers[number], found[0]
@@ -495,7 +495,7 @@ def _translated(instruction: Instruction, error: Exception) -> KernelFailure:
 
 
 def _nothing(env: Env) -> None:
-    """What runs for an instruction folded into its buffer's declaration."""
+    """Do nothing: the instruction was folded into its buffer's declaration."""
 
 
 def _is_lone_core(node: Node) -> bool:

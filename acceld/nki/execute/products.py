@@ -91,7 +91,7 @@ def accumulate_into(dst: Tile, env: Env, window: Window, mode: str, product: Arr
 
 
 def _untouched(values: Array) -> Array | None:
-    """Where every bit is set, None if nowhere."""
+    """Return a mask of the elements whose bits are all set; None if there are none."""
     bits = np.dtype(f"u{values.dtype.itemsize}")
     found = np.equal(np.ascontiguousarray(values).view(bits), np.iinfo(bits).max).reshape(values.shape)
     return found if found.any() else None

@@ -196,7 +196,7 @@ class Tile:
         )
 
     def _kept(self, window: Window) -> Array | None:
-        """Which elements of the tile's own shape the mask needs."""
+        """Return a mask over the tile's own shape of the elements that are kept; None for all."""
         if not isinstance(window, Mask) or self.reshaped is not None:
             return None
         keep = window.keep

@@ -1,4 +1,4 @@
-"""What an API generation gives the tracer."""
+"""Interface of an API generation to the tracer."""
 
 from __future__ import annotations
 

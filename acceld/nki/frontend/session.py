@@ -1,4 +1,4 @@
-"""What one trace knows, whatever the API of the kernel: builder, place in the kernel's file, deadline."""
+"""State of one trace, for kernels of either API: builder, place in the kernel's file, deadline."""
 
 from __future__ import annotations
 
@@ -27,13 +27,24 @@ class LaunchedWhileLoading(BaseException):
     """A kernel's file launches its kernel at the top level: what follows is a driver, not needed for a trace."""
 
 
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """Names that a kernel may use: modules, names of modules, attributes of tiles, arrays and plain values, format strings."""
+
+    module: Callable[[str], bool]
+    of_module: Callable[[str, str], bool]
+    attributes: frozenset[str]
+    template: Callable[[str], bool]
+
+
 @dataclass(frozen=True)
 class TraceOptions:
     """Limits and choices of a trace.
 
     ``deadline_s`` is wall time; ``module_stubs`` lets imports of modules that are not installed pass until they
     are used; ``strict_block_dims`` refuses block dimensions of on-chip tensors; ``source_root`` is a folder whose
-    modules a kernel may import.
+    modules a kernel may import. With ``permitted`` the file is read as the subset of Python that it
+    describes (:mod:`acceld.nki.frontend.guarded`).
     """
 
     max_instructions: int = MAX_INSTRUCTIONS
@@ -41,6 +52,7 @@ class TraceOptions:
     module_stubs: bool = True
     strict_block_dims: bool = False
     source_root: Path | None = None
+    permitted: Permitted | None = None
 
 
 @dataclass
@@ -112,7 +124,7 @@ def is_ours(error: Exception) -> bool:
 
 
 def call_site() -> Site:
-    """Where the simulator was called from."""
+    """Return the source line that called the simulator."""
     frame = caller()
     return ("", "", 0, 0) if frame is None else _site(frame)
 
@@ -123,7 +135,7 @@ def _site(frame: FrameType) -> Site:
 
 
 def call_place() -> tuple[Site, str]:
-    """Where the simulator was called from, and the variable the call's value goes to."""
+    """Return the source line that called the simulator, and the variable its result is assigned to."""
     frame = caller()
     return (("", "", 0, 0), "") if frame is None else (_site(frame), _stored_name(frame, 0))
 

@@ -227,7 +227,7 @@ class _First(importlib.abc.MetaPathFinder):
         return importlib.machinery.ModuleSpec(fullname, _Loader(module), is_package=True)
 
     def _why(self, top: str) -> str:
-        """What is wrong with a module that the API does not have."""
+        """Return the error text for a module that the API does not have."""
         other = {"nki": "nki", "neuronxcc": "nki_legacy"}.get(top, self.session.api)
         if other != self.session.api:
             return f"belongs to API {other}; the kernel is traced as one of {self.session.api}"
@@ -250,7 +250,7 @@ class _Last(importlib.abc.MetaPathFinder):
 
 
 def _asked_by_kernel(session: Session) -> bool:
-    """Whether the running import statement stands in the kernel's file or below its source root.
+    """Return whether the running import statement stands in the kernel's file or below its source root.
 
     ``importlib.util.find_spec`` is no import: a kernel that asks what there is gets the truth.
     """

@@ -25,6 +25,7 @@ from typing import Any
 from acceld.chips import API_CHIPS, chip_spec
 from acceld.errors import AcceldError, UsageError, did_you_mean
 from acceld.nki.errors import KernelCrash, KernelFailure, LimitExceeded
+from acceld.nki.frontend.guarded import Guard
 from acceld.nki.frontend.protocol import IS, WHILE, FrontEnd
 from acceld.nki.frontend.session import LaunchedWhileLoading, Session, TraceOptions
 from acceld.nki.frontend.shims import imports
@@ -249,6 +250,10 @@ def _load(tree: ast.Module, session: Session, front_end: FrontEnd) -> tuple[Modu
     try:
         module.__dict__.update(front_end.statements)
         read = ast.fix_missing_locations(_Statements(front_end.statements).visit(copy.deepcopy(tree)))
+        if session.options.permitted is not None:
+            guard = Guard(session.options.permitted, session, MODULE_NAME)
+            read = guard.rewritten(read)
+            module.__dict__.update(guard.names())
         exec(compile(read, filename, "exec"), module.__dict__)  # noqa: S102  # running a kernel's file is the purpose
     except LaunchedWhileLoading as launched:
         line = _line_of(launched.__traceback__, filename)

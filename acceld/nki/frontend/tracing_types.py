@@ -1,4 +1,4 @@
-"""What a kernel is traced with."""
+"""Arguments of a trace."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where an emitted instruction stands, so that a later assignment can change its destination."""
+    """Place of an emitted instruction, so that a later assignment can change its destination."""
 
     body: list[Draft | Instruction]
     index: int
@@ -53,7 +53,7 @@ class Slot:
         self.body[self.index] = instruction
 
     def is_in_open_body(self, builder: ProgramBuilder) -> bool:
-        """Whether instructions emitted now stand in the same body."""
+        """Return whether instructions emitted now stand in the same body."""
         return builder.is_open(self.body)
 
 
@@ -174,7 +174,7 @@ class ProgramBuilder:
         self._bodies[-1].append(Draft(loop, body))
 
     def is_open(self, body: list[Draft | Instruction]) -> bool:
-        """Whether ``body`` is that of the innermost open loop."""
+        """Return whether ``body`` is that of the innermost open loop."""
         return body is self._bodies[-1]
 
     def notice(self, line: int, text: str) -> None:

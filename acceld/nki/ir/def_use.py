@@ -32,7 +32,7 @@ class Use:
 
     @property
     def indirect(self) -> bool:
-        """Whether its place depends on run-time values."""
+        """Return whether its place depends on run-time values."""
         return bool(self.access.indirect)
 
 
@@ -50,7 +50,7 @@ def accumulation(instruction: Instruction) -> str:
 
 
 def reads_destination(instruction: Instruction, number: int) -> bool:
-    """Whether what destination ``number`` held before decides what it holds afterwards."""
+    """Return whether what destination ``number`` held before decides what it holds afterwards."""
     op = instruction.op
     if is_product(instruction):
         return accumulation(instruction) != "no"
@@ -104,7 +104,7 @@ def _indices(indirect: Sequence[Indirect]) -> list[Access]:
 
 
 def uses_of(instruction: Instruction, loops: tuple[Loop, ...], position: int = 0) -> list[Use]:
-    """What one instruction does to buffers: reads first, then writes."""
+    """Return one instruction's uses of buffers: reads first, then writes."""
     found = []
     for access in instruction.accesses:
         found += [Use(instruction, index, loops, True, False, position=position) for index in _indices(access.indirect)]
@@ -163,7 +163,7 @@ class Coverage:
         self._left = comparisons
 
     def complete(self, uses: Sequence[Use], depth: int) -> bool:
-        """Whether each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
+        """Return whether each read among ``uses`` is covered by earlier writes, all inside the same ``depth`` loops.
 
         The answer 'yes' is certain; 'no' means that it could not be shown.
         """

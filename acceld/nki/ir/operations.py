@@ -46,7 +46,7 @@ ACTIVATION_FUNCTIONS = frozenset(
 
 
 class Kind(StrEnum):
-    """What an operand may be."""
+    """Kind of an operand."""
 
     TILE = "tile"
     SCALAR = "scalar"
@@ -58,7 +58,7 @@ class Kind(StrEnum):
 
 
 class Memory(StrEnum):
-    """Where an operation's tiles may lie."""
+    """Memories that an operation's tiles may lie in."""
 
     CHIP = "chip"
     """SBUF or PSUM."""
@@ -71,7 +71,7 @@ class Memory(StrEnum):
 
 
 class Trait(Flag):
-    """What else the rules of verification, execution and coverage ask of an operation."""
+    """Further properties of an operation, for verification, execution and coverage."""
 
     WHOLE = auto()
     """Writes every element of its first destination, unless masked or told otherwise."""
@@ -106,7 +106,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What an operation takes, and what may be asked of it.
+    """Definition of an operation: operands, attributes, engines and properties.
 
     ``engines`` have the operation (isa reference); empty where none or any of them may be named. ``generation`` is
     the first NeuronCore that has it.

@@ -28,7 +28,7 @@ MAX_INSTRUCTIONS = 1_000_000
 
 
 class Space(StrEnum):
-    """Where a buffer lives."""
+    """Memory space of a buffer."""
 
     HBM = "hbm"
     SBUF = "sbuf"
@@ -36,7 +36,7 @@ class Space(StrEnum):
 
 
 class Engine(StrEnum):
-    """What runs an instruction. ``UNKNOWN`` leaves the choice to the compiler model."""
+    """Engine that runs an instruction. ``UNKNOWN`` leaves the choice to the compiler model."""
 
     TENSOR = "tensor"
     VECTOR = "vector"
@@ -48,7 +48,7 @@ class Engine(StrEnum):
 
 
 class Role(StrEnum):
-    """What a buffer is to the kernel's caller."""
+    """Role of a buffer for the kernel's caller."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -57,7 +57,7 @@ class Role(StrEnum):
 
 
 class LoopKind(StrEnum):
-    """How a loop's iterations relate.
+    """Relation between a loop's iterations.
 
     ``AFFINE``: independent, may run in any order. ``SEQUENTIAL``: may carry values. ``SPMD``: one axis of the
     launch grid. ``DYNAMIC``: the trip count is in register ``trips_register`` at run time (``trips`` is the

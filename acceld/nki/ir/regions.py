@@ -1,4 +1,4 @@
-"""Which elements of a buffer an access reaches: bounds, boxes, overlap.
+"""Regions of a buffer that accesses reach: bounds, boxes, overlap.
 
 Everything here works on affine expressions alone; cost depends on the size of the expressions, never on trip counts
 or tile sizes.
@@ -28,11 +28,11 @@ class Box:
 
     @property
     def empty(self) -> bool:
-        """Whether no element is meant."""
+        """Return whether no element is meant."""
         return any(extent <= 0 for extent in self.extents)
 
     def holds(self, other: Box, trips: Mapping[int, int]) -> bool:
-        """Whether every element of ``other`` is in this dense box, in the same iteration of all loops."""
+        """Return whether every element of ``other`` is in this dense box, in the same iteration of all loops."""
         if not self.dense:
             return False
         for mine, extent, its, size in zip(self.starts, self.extents, other.starts, other.extents, strict=True):
@@ -84,7 +84,7 @@ class Box:
 
 
 def coefficient(value: Affine, loop: int) -> int:
-    """What ``loop`` is multiplied by in ``value``."""
+    """Return the coefficient of ``loop`` in ``value``."""
     for number, coef in value.terms:
         if number == loop:
             return coef

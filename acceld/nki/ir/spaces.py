@@ -1,4 +1,4 @@
-"""How an instruction's tiles line up with its iteration space.
+"""Alignment of an instruction's tiles with its iteration space.
 
 The iteration space of an operation (:class:`acceld.nki.ir.operations.Operation`) is what masks and patterns speak of. A *map*
 gives, for each axis of a tile, the axis of the space it runs along, or -1 where it does not move with the space.

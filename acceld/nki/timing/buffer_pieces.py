@@ -67,7 +67,7 @@ class CellAccess:
 
 
 def extent(access: Access, dim: int) -> Extent:
-    """What ``access`` covers of buffer dimension ``dim``."""
+    """Return the part of buffer dimension ``dim`` that ``access`` covers."""
     moves = sorted((abs(d.steps[dim]), d.count) for d in access.dims if d.steps[dim] and d.count > 1)
     low = sum(min(0, d.steps[dim]) * (d.count - 1) for d in access.dims)
     run, starts, exact = 1, [0], True

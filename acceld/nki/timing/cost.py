@@ -1,4 +1,4 @@
-"""What one instruction costs: engine, busy time, array passes, FLOPs, DMA descriptors. From shapes alone.
+"""Cost of one instruction from shapes alone: engine, busy time, array passes, FLOPs, DMA descriptors.
 
 Formulas are the documented initiation intervals of NKI's legacy ISA reference (SDK 2.26), with N the elements of one
 partition, plus a fixed overhead for each instruction (:mod:`acceld.nki.timing.parameters`). An operation without a rule raises
@@ -319,7 +319,7 @@ class CostModel:
         return gain if self._neighbors(instruction) else gain / 2
 
     def _neighbors(self, instruction: Instruction) -> bool:
-        """Whether the elements of each tile's innermost axis lie side by side."""
+        """Return whether the elements of each tile's innermost axis lie side by side."""
         return all(_element_steps(a, self.buffers[a.buffer])[-1] == 1 for a in instruction.accesses if a.shape[-1] > 1)
 
     def _all_narrow(self, instruction: Instruction) -> bool:
@@ -360,7 +360,7 @@ def matmul_shape(instruction: Instruction) -> tuple[int, int, int]:
 
 
 def _element_steps(access: Access, buffer: Buffer) -> list[int]:
-    """How far apart neighbors along each tile axis lie, in elements; 0 across partitions and where that is not known,
+    """Return the distance between neighbors along each tile axis, in elements; 0 across partitions and where it is not known,
     or nothing moves."""
     gathered = {item.axis for item in access.indirect if item.index is not None}
     steps = [

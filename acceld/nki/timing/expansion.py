@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, prod
+from math import prod
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class Template:
 
     @property
     def is_load(self) -> bool:
-        """Whether it moves HBM to SBUF."""
+        """Return whether it moves HBM to SBUF."""
         return self.instruction.op in DMA_OPS and not self.is_store
 
     is_store: bool = False
@@ -356,7 +356,7 @@ def _computed_within(
 
 
 def _writes_in_part(node: Instruction) -> bool:
-    """Whether the operation itself leaves elements of its destination as they were."""
+    """Return whether the operation itself leaves elements of its destination as they were."""
     if any(leaves_result(node, number) for number in range(len(node.dsts))):
         return True
     if node.op == "shuffle":
@@ -412,7 +412,7 @@ def _input_layout(access: Access, model: CostModel) -> object:
 def shape_variants(
     node: Instruction, space: tuple[tuple[int, int], ...]
 ) -> tuple[list[int] | None, list[tuple[int, ...]]]:
-    """Which shape each execution has inside its mask, and the distinct shapes."""
+    """Return the index of each execution's shape inside its mask, and the distinct shapes."""
     shape = iteration_shape(node)
     if not node.mask:
         return None, [shape]
@@ -465,34 +465,68 @@ def _first(node: Instruction, space: tuple[tuple[int, int], ...]) -> list[bool] 
     return [bool(x) for x in mask.reshape(-1)]
 
 
-_NEUTRAL: Mapping[str, tuple[float, ...]] = {
-    "multiply": (1.0, -1.0), "divide": (1.0, -1.0), "add": (0.0,), "subtract": (0.0,), "power": (1.0,), "max": (-inf,), "min": (inf,),
-}  # fmt: skip
-"""Operands with which an operation gives back what it got, or its negative."""
+_NEARLY, _NOTHING, _BEYOND = 2.0**-18, 1e-15, 1e30
+"""How far from one a factor, from zero a summand and from zero a bound may lie that changes nothing worth a number."""
 
 
-def _keeps_values(node: Instruction, filled: Mapping[int, float]) -> bool:
-    """Return True if a tensor_scalar computes nothing: a compiler folds it into what reads it.
+def _scaled(node: Instruction, filled: Mapping[int, float]) -> tuple[float, float] | None:
+    """Return factor and summand of what a tensor_scalar makes of each element; None where that is nothing of the kind.
 
-    ``filled`` has the tiles that hold one number. A factor within a few roundings of one is taken for one.
+    ``filled`` has the tiles that hold one number.
     """
-    for name, operand in zip(("op0", "op1"), node.srcs[1:], strict=False):
-        op = node.attr(name)
+    factor, summand = 1.0, 0.0
+    for at, operand in enumerate(node.srcs[1:]):
+        op, turned = node.attr(f"op{at}"), bool(node.attr(f"reverse{at}"))
         if op in (None, "bypass"):
             continue
         number = filled.get(operand.buffer) if isinstance(operand, Access) else operand
-        neutral = _NEUTRAL.get(str(op), ())
-        if not isinstance(number, int | float) or not any(
-            number == one or abs(number - one) <= (2.0**-18 if one else 0.0) for one in neutral
+        if not isinstance(number, int | float):
+            return None
+        if op == "multiply" or (op == "divide" and number and not turned):
+            by = number if op == "multiply" else 1.0 / number
+            factor, summand = factor * by, summand * by
+        elif op == "add":
+            summand += number
+        elif op == "subtract":
+            factor, summand = (-factor, number - summand) if turned else (factor, summand - number)
+        elif not (
+            (op == "power" and number == 1.0 and not turned)
+            or (op == "max" and number <= -_BEYOND)
+            or (op == "min" and number >= _BEYOND)
         ):
+            return None
+    return factor, summand
+
+
+def _keeps_values(
+    number: int, nodes: Sequence[tuple[Instruction, object]], only: Mapping[int, int], filled: Mapping[int, float]
+) -> bool:
+    """Return True if a tensor_scalar and those before it compute nothing: a compiler folds them into what reads them.
+
+    ``only`` has the one writer of each tile that has one. A factor within a few roundings of one is taken for one.
+    """
+    factor, summand = 1.0, 0.0
+    while True:
+        node = nodes[number][0]
+        here = _scaled(node, filled) if node.op == "tensor_scalar" else None
+        if here is None:
             return False
-    return True
+        factor, summand = factor * here[0], factor * here[1] + summand
+        if abs(abs(factor) - 1.0) <= _NEARLY and abs(summand) <= _NOTHING:
+            return True
+        data = node.srcs[0]
+        before = only.get(data.buffer) if isinstance(data, Access) else None
+        if before is None or before >= number:
+            return False
+        number = before
 
 
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
 ) -> set[int]:
-    """What the legacy compiler leaves in PSUM: results without another reader that fit a bank, and who reads them.
+    """Return the instructions whose results the legacy compiler leaves in PSUM (one reader, within a bank), and their readers.
+
+    As many at the same time as there are banks.
 
     Those of unplaced tensor_scalars on the scalar engine, and broadcasts to all partitions; in a sequential loop the
     latter are copied to SBUF (the one measured kernel that has such a loop says so).
@@ -513,7 +547,8 @@ def _handed_over(
         for node, _ in (nodes[made[0]],)
         if len(made) == 1 and node.op == "memset" and isinstance(node.srcs[0], int | float)
     }
-    found = set()
+    only = {buffer: made[0] for buffer, made in writers.items() if len(made) == 1}
+    pairs: list[tuple[int, int]] = []
     for number, (node, _) in enumerate(nodes):
         if node.op != "tensor_tensor":
             continue
@@ -526,15 +561,19 @@ def _handed_over(
             scaled = (
                 writer.op == "tensor_scalar"
                 and writer.engine is Engine.UNKNOWN
-                and not _keeps_values(writer, filled)
+                and not _keeps_values(made, nodes, only, filled)
                 and place(writer, model) is Engine.SCALAR
             )
-            if small and scaled:
-                found.add(number)
-            elif (
-                small
-                and writer.op == "broadcast_partition"
-                and not any(loop.kind is LoopKind.SEQUENTIAL for loop in nodes[made][1])
-            ):
-                found |= {number, made}
+            spread = writer.op == "broadcast_partition" and not any(
+                loop.kind is LoopKind.SEQUENTIAL for loop in nodes[made][1]
+            )
+            if small and (scaled or spread):
+                pairs.append((made, number))
+    found: set[int] = set()
+    held: list[int] = []  # readers of what lies in PSUM now, a bank each
+    for made, number in sorted(pairs):
+        held = [reader for reader in held if reader >= made]
+        if len(held) < model.chip.psum_banks:
+            held.append(number)
+            found |= {number, made} if nodes[made][0].op == "broadcast_partition" else {number}
     return found

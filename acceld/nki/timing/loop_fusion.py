@@ -76,7 +76,7 @@ class _Fuser:
         return tuple(replace(n, body=self.body(n.body)) if isinstance(n, Loop) else n for n in work)
 
     def _partner(self, work: list[Node], at: int) -> int | None:
-        """Where a later sibling stands that ``work[at]`` can be fused with."""
+        """Return the index of a later sibling that ``work[at]`` can be fused with; None if there is none."""
         first = work[at]
         assert isinstance(first, Loop)
         if first.kind is not LoopKind.AFFINE or first.trips < 2:
@@ -107,7 +107,7 @@ class _Fuser:
         return True
 
     def _same_iteration(self, a: Access, loop_a: int, b: Access, loop_b: int) -> bool:
-        """Whether the two can meet in one element only where both loops are in the same iteration."""
+        """Return whether the two can meet in one element only where both loops are in the same iteration."""
         if a.indirect or b.indirect:
             return False
         for dim, (start_a, start_b) in enumerate(zip(a.start, b.start, strict=True)):

@@ -1,4 +1,4 @@
-"""Which values stay in SBUF, and the machine operations that follow: reloads, spills, recomputation.
+"""Allocation of SBUF, and the machine operations that follow: reloads, spills, recomputation.
 
 The legacy compiler keeps a value from its definition to its last use while there is room. When there is none it drops
 loaded values that the kernel loads again anyway, least recently used first; then by worth: the age of the last use
@@ -323,7 +323,7 @@ class _Planner:
         heappush(self.warm, (worth, self.order, value))
 
     def _hopeless(self, value: int) -> bool:
-        """Whether so much is written before the next event that the value can not stay until then."""
+        """Return whether so much is written before the next event that the value can not stay until then."""
         written = self.written
         upcoming = self.uses[value][self.next[value]] >> 1
         return written[upcoming] - written[self.now] > HOPELESS * self.limit
@@ -449,7 +449,7 @@ class _Planner:
         self._release(value, max(self.last[value], self.saved[value]))
 
     def _computed_again(self, value: int) -> bool:
-        """Whether a repeated value is computed again rather than spilled: all of its line's would not fit SBUF."""
+        """Return whether a repeated value is computed again rather than spilled: all of its line's would not fit SBUF."""
         total = self.footprint[self.stream.templates[self.stream.value_event[value]].number]
         return total > self.chip.sbuf_bytes_per_partition
 

@@ -1,4 +1,4 @@
-"""How long a program takes and why: the simulator's performance model.
+"""The simulator's performance model: a program's latency and what it consists of.
 
 ``timeline(program)`` never touches data. It prices every instruction (:mod:`acceld.nki.timing.cost`), unrolls the loops and
 numbers values (:mod:`acceld.nki.timing.value_numbering`), plans SBUF and spills (:mod:`acceld.nki.timing.sbuf_allocation`) and schedules engines
@@ -79,7 +79,7 @@ class HotSpot:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What the model says about one program. Counters have neuron-profile's names and ways of counting."""
+    """Prediction for one program. Counters have neuron-profile's names and ways of counting."""
 
     chip: str
     api: str

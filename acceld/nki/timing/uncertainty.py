@@ -1,4 +1,4 @@
-"""How far a prediction may be off: of one latency, and of a ratio of two.
+"""Uncertainty of predictions: of one latency, and of a ratio of two.
 
 All figures are measured, and ``scripts/bench_sim.py`` prints them. The interval of a latency holds four of five development
 kernels of the same chip that wait for the same thing, as a conformal interval does, and four of five where each chain of
@@ -32,7 +32,7 @@ class Bound(StrEnum):
 
 
 class ChangeClass(StrEnum):
-    """What a rewrite changed."""
+    """Class of a rewrite by what it changed."""
 
     LOOP_ORDER = "loop_order"
     TILE_WIDTH = "tile_width"
@@ -69,7 +69,7 @@ PAIRED_PERCENT: dict[ChangeClass, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is known about one predicted latency."""
+    """One predicted latency with its interval and what it rests on."""
 
     kind: str
     """``predicted``, or ``data_dependent`` where no number is given."""
@@ -80,7 +80,7 @@ class Prediction:
 
     @property
     def validated(self) -> bool:
-        """Whether the interval holds."""
+        """Return whether the interval holds."""
         return self.validated_on != UNVALIDATED
 
 

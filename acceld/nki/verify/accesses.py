@@ -1,4 +1,4 @@
-"""Where tiles lie: bounds, partitions, banks, blocks, capacity."""
+"""Checks of accesses: bounds, partitions, banks, blocks, capacity."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Accesses:
             self._address(buffer, partitions)
 
     def _memory(self) -> None:
-        """Whether the tensors in HBM, one instance of each, fit a core's share of it (of two cores with LNC 2)."""
+        """Return whether the tensors in HBM, one instance of each, fit a core's share of it (of two cores with LNC 2)."""
         inside = [buffer for buffer in self.report.program.buffers if buffer.space is Space.HBM]
         total = sum(buffer.elements * DTYPE_BYTES[buffer.dtype] for buffer in inside)
         limit = self.rules.chip.hbm_capacity_bytes * max(1, self.report.program.lnc)
@@ -164,7 +164,7 @@ class Accesses:
     def _surely_outside(
         self, instruction: Instruction, access: Access, axes: AxisMap | None, d: int, size: int
     ) -> bool:
-        """Whether some iteration leaves a masked index outside; False where that is too long to find out."""
+        """Return whether some iteration leaves a masked index outside; False where that is too long to find out."""
         loops = sorted(
             {loop for loop, _ in access.start[d].terms}
             | {loop for pattern in instruction.mask for loop, _ in pattern.base.terms}

@@ -45,7 +45,7 @@ class Report:
         return self.program.buffers[access.buffer]
 
     def name(self, access: Access) -> str:
-        """How messages call the tile of an access."""
+        """Return the name that messages give the tile of an access."""
         buffer = self.buffer(access)
         shape = ", ".join(str(n) for n in access.shape)
         return f"{buffer.name or f'buffer {buffer.id}'}[{shape}]"

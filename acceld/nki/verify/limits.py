@@ -1,4 +1,4 @@
-"""What an API and a chip allow; figures of chips are in :mod:`acceld.chips`.
+"""Limits of each API and chip; figures of chips are in :mod:`acceld.chips`.
 
 Sources: *isa* is the ``nki.isa`` reference, *mig* the migration guide of block dimensions.
 """
@@ -13,7 +13,7 @@ from acceld.errors import UsageError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """What a program may do. ``strict`` adds what documentation demands but compilers are known to accept."""
+    """Rules for a program. ``strict`` adds what documentation demands but compilers are known to accept."""
 
     api: str
     chip: ChipSpec

@@ -1,4 +1,4 @@
-"""What each operation takes: engines, memories, types, shapes."""
+"""Checks of operands: engines, memories, types, shapes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _GATHER_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class Checker:
-    """What every check of an instruction needs."""
+    """Context of every check of an instruction."""
 
     def __init__(self, report: Report, rules: RuleBook) -> None:
         self.report, self.rules = report, rules

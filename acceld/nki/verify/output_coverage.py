@@ -1,4 +1,4 @@
-"""Which part of its outputs a program can write at all.
+"""Coverage of outputs: the part that a program can write at all.
 
 An upper bound: masks and run-time indices are taken to reach everything their access reaches, loops of run-time trips
 to run as often as they may, and the dimensions of a buffer to move independently. What is reported as not written is

@@ -1,4 +1,4 @@
-"""Whether a program is well formed: references, ranks, attribute values.
+"""Checks that a program is well formed: references, ranks, attribute values.
 
 Nothing else may look at an instruction this module refused.
 """
@@ -121,7 +121,7 @@ class Structure:
         self._too_deep = False
 
     def check(self) -> bool:
-        """Whether buffers, loops and references hold together; instructions are judged one by one."""
+        """Return whether buffers, loops and references hold together; instructions are judged one by one."""
         program = self.program
         before = self.report.noted
         for number, buffer in enumerate(program.buffers):

@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 def verify(
     program: Program, rules: RuleBook | None = None, *, deadline_s: float = DEADLINE_S
 ) -> tuple[LegalityError, ...]:
-    """What is illegal about ``program``; empty when it is legal. At most fifty findings, in program order.
+    """Return what is illegal about ``program``, at most fifty findings in program order; empty when it is legal.
 
     ``rules`` are those of the program's own API and chip if not given. A program that can not be verified within
     ``deadline_s`` has a finding of rule ``verify_deadline``.

@@ -1,4 +1,4 @@
-"""What a model's answer holds: a kernel, a plan or an insight. Tolerant of how it is wrapped, never of what is missing."""
+"""Extraction of a kernel, a plan or an insight from a model's answer: tolerant of its wrapping, never of what is missing."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _blocks(answer: str) -> Iterator[tuple[str, bool]]:
 
 
 def _defines(text: str, entry: str) -> bool | None:
-    """Whether the text defines the entry; None where it seems to, but is no Python that parses (C never is)."""
+    """Return whether the text defines the entry; None where it seems to, but is no Python that parses (C never is)."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

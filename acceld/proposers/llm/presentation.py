@@ -124,7 +124,7 @@ def _derived(profile: Profile) -> dict[str, float]:
 
 
 def standing(evaluation: Evaluation | None) -> str:
-    """How good the kernel is and what bounds it."""
+    """Describe the kernel's speed and what bounds it."""
     profile = evaluation.profile if evaluation else None
     if evaluation is None or profile is None:
         return "It has not been timed."

@@ -140,7 +140,7 @@ class PromptLibrary:
         return found
 
     def check(self, apis: Iterable[str] = APIS) -> list[str]:
-        """What is wrong with the prompts of these APIs, a line each; empty where all is well."""
+        """Return the faults of these APIs' prompts, a line each; empty where all is well."""
         problems: list[str] = []
         for api in apis:
             for name in NAMES:

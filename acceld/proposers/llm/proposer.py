@@ -183,7 +183,7 @@ class LLMProposer:
         return text
 
     def _no_plan(self, request: PlanRequest) -> Plan:
-        """What stands where a plan would: the executor decides itself what to change."""
+        """Return the plan of a search without plans: the executor itself decides what to change."""
         text = (
             "There is no plan. Decide yourself what makes this kernel faster, and write it.\n"
             f"This is version {request.index + 1} of {self._plans} from this kernel, so prefer a thought that is not "
@@ -273,7 +273,7 @@ class LLMProposer:
         return Attempt(plan=plan.id, index=attempt, text=text, reason=reason, fix_of=failed.attempt)
 
     async def summarize(self, request: SummaryRequest) -> Insight | None:
-        """What a rewrite teaches; None where the model finds nothing."""
+        """Ask the summarizer for a rewrite's lesson; None where the model finds nothing."""
         pair = request.rewrite
         slow, fast = pair.slow, pair.fast
         values: Values = {

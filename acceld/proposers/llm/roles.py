@@ -1,4 +1,4 @@
-"""Which models fill a role, and which of them answers one request."""
+"""Choice of models for a role, and of the one that answers a request."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ class Symbol:
 
     @property
     def in_columns(self) -> bool:
-        """Whether it is an index range along the last axis."""
+        """Return whether it is an index range along the last axis."""
         return self.is_range and self.axis == self.axes - 1
 
     @property
     def is_range(self) -> bool:
-        """Whether it runs over an axis of a tile."""
+        """Return whether it runs over an axis of a tile."""
         return not self.variable
 
 

@@ -1,4 +1,4 @@
-"""What a profile tells rules, for ranking: busy engines, spills, reloads."""
+"""Figures of a profile by which rules rank: busy engines, spills, reloads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def busy_share(profile: Profile | None, engine: str) -> float:
 
 
 def spilled(profile: Profile | None) -> bool:
-    """Whether values went to HBM and back because SBUF was full."""
+    """Return whether values went to HBM and back because SBUF was full."""
     return profile is not None and profile.counters.get("spill_save_bytes", 0) > 0
 
 
 def reloads(profile: Profile | None) -> bool:
-    """Whether more is read from HBM than the kernel says: values did not stay on chip."""
+    """Return whether more is read from HBM than the kernel says: values did not stay on chip."""
     if profile is None:
         return False
     read, written = (profile.counters.get(name, 0) for name in ("hbm_read_bytes", "written_read_bytes"))

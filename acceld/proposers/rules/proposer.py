@@ -54,7 +54,7 @@ def rewrite(source: str, api: str, site: Site, variant: Variant, shapes: Shapes 
 def _findings(
     source: str, api: str, shapes: Shapes, profile: Profile | None
 ) -> tuple[list[Suggestion], list[Suggestion]]:
-    """Where the rules of an API apply, best first, and where they refuse."""
+    """Return where the rules of an API apply, best first, and where they refuse."""
     kernel = _read(source, api, shapes)
     applicable: list[Suggestion] = []
     refused: list[Suggestion] = []

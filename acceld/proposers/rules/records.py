@@ -1,4 +1,4 @@
-"""What a rewrite rule is."""
+"""Interface and records of rewrite rules."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Rule(ABC):
 
     @abstractmethod
     def find(self, kernel: Source, profile: Profile | None) -> Iterator[Finding]:
-        """Where the rule applies in ``kernel``, preconditions proven, and where it refuses; line and key tell apart."""
+        """Yield where the rule applies in ``kernel``, preconditions proven, and where it refuses; each has its line and key."""
 
     def found(
         self,
@@ -91,7 +91,7 @@ class Rule(ABC):
         return Finding(Site(self.name, line, reason, plan, (Variant("as planned"),), 0.0, key=key), None)
 
     def sites(self, kernel: Source, profile: Profile | None) -> list[Site]:
-        """Where the rule applies."""
+        """Return the places where the rule applies."""
         return [one.site for one in self.find(kernel, profile) if one.rewrite is not None]
 
     def refusals(self, kernel: Source) -> list[Site]:

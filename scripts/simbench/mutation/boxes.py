@@ -60,7 +60,7 @@ def _fills_all(instruction: Instruction, access: Access, buffer: Buffer) -> bool
 
 
 def _covers(access: Access, buffer: Buffer) -> bool:
-    """Whether the tile is the whole buffer, one axis for each dimension."""
+    """Return whether the tile is the whole buffer, one axis for each dimension."""
     if any(start != Affine() for start in access.start):
         return False
     steps = [[(d, step) for d, step in enumerate(dim.steps) if step] for dim in access.dims]

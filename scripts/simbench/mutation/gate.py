@@ -43,7 +43,7 @@ class FixedSeeds(Seeds):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one trial says of a program."""
+    """Verdict of one trial on a program."""
 
     complaint: str = ""
     """Why it does not pass; empty where it does."""
@@ -67,7 +67,7 @@ class Bench:
     """What the program itself makes of it, in its own order."""
 
     def verdict(self, program: Program) -> Verdict:
-        """What the trial says of a program."""
+        """Return the trial's verdict on a program."""
         try:
             results = _run(program, self.arrays, self.trial)
         except (KernelFailure, ArithmeticError) as error:
@@ -101,7 +101,7 @@ class Preparation:
 
     @property
     def trials(self) -> list[Trial]:
-        """What a candidate is tried on before it is shown as a win."""
+        """Return the trials that a candidate must pass before it is shown as a win."""
         seeds = FixedSeeds()
         trials = [search_trial(seeds), *strict_trials(self._workload, seeds, dear=True)]
         return [trial for trial in trials if not is_banded(trial.variant)]

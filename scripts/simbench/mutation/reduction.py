@@ -87,7 +87,7 @@ def _indirect(program: Program) -> bool:
 
 
 def _droppable(program: Program, loop: Loop) -> bool:
-    """Whether all but the last iterations can go and leave the rest of the outputs as they were, whatever the data."""
+    """Return whether all but the last iterations can go and leave the rest of the outputs as they were, whatever the data."""
     if loop.trips <= KEPT or loop.kind not in (LoopKind.AFFINE, LoopKind.SEQUENTIAL):
         return False
     for number, uses in all_uses(program).items():
@@ -106,12 +106,12 @@ def _droppable(program: Program, loop: Loop) -> bool:
 
 
 def _moves(loop: Loop) -> Callable[[Use], bool]:
-    """Whether an access lies elsewhere in each iteration."""
+    """Return whether an access lies elsewhere in each iteration."""
     return lambda use: any(coef for start in use.access.start for one, coef in start.terms if one == loop.id)
 
 
 def _idle(program: Program, loop: Loop, writes: Sequence[Use], reads: Sequence[Use]) -> bool:
-    """Whether nobody reads what the first iterations write: in some dimension their boxes lie apart."""
+    """Return whether nobody reads what the first iterations write: in some dimension their boxes lie apart."""
     if not reads:
         return True
     trips = {number: one.trips for number, one in program.loops.items()}

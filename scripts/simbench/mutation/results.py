@@ -1,4 +1,4 @@
-"""What became of each kernel's mutants, kept in a file as it is found out."""
+"""Outcomes of each kernel's mutants, kept in a file as they are found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST = "own"
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one mutant, or of one rewrite."""
+    """Outcome of one mutant, or of one rewrite."""
 
     operator: str
     line: int
@@ -37,7 +37,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of one kernel's mutants."""
+    """Outcomes of one kernel's mutants."""
 
     kernel: str
     program: str
@@ -135,7 +135,7 @@ def _rewrites(report: Report) -> tuple[Fate, ...]:
 
 
 def _counts(of: Sequence[Fate]) -> dict[str, int]:
-    """How many, and what became of them; ``wrong later``: the search gate's data set did not show it."""
+    """Count the mutants by outcome; ``wrong later``: the search gate's data set did not show it."""
     fates = Counter(one.fate for one in of)
     later = sum(one.fate == WRONG and not one.by.startswith(f"{FIRST}:") for one in of)
     return {

@@ -88,7 +88,7 @@ class _Tally:
                 break
 
     def report(self) -> Report:
-        """What became of it all."""
+        """Return the report on all mutants."""
         return Report(
             kernel=self.label,
             program=program_hash(self.whole),

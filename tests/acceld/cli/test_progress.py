@@ -6,13 +6,15 @@ from acceld.cli.progress import PlainProgress, progress_line
 from acceld.events import (
     BestChanged,
     CandidateEvaluated,
+    CandidateStarted,
     CandidateWritten,
     Event,
     EventData,
     IterationStarted,
     RunCreated,
+    RunStateChanged,
 )
-from acceld.model import Status
+from acceld.model import RunState, Status
 from acceld.tui.state import RunView
 
 SEARCH = {"iterations": 4}
@@ -24,7 +26,7 @@ HAPPENED: list[EventData] = [
     IterationStarted(1),
     CandidateWritten(2, 1),
     CandidateEvaluated(2, 2, Status.PASSED),
-    CandidateWritten(3, 1),
+    CandidateWritten(3, 1, iteration=1),
     BestChanged(2, 800.0, percent_of_peak=50.0),
 ]
 STORY = [Event(data, 1, seq) for seq, data in enumerate(HAPPENED, 1)]
@@ -54,3 +56,17 @@ def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:
     assert "best ≈ 1.00 ms sim trn1" in progress_line(run)
     run.apply(Event(BestChanged(1, 900.0, source="measured"), 1, 3))
     assert "best 900 µs trn1" in progress_line(run)
+
+
+def test_a_candidate_that_leads_is_unconfirmed_until_it_is_verified() -> None:
+    stream = io.StringIO()
+    progress = PlainProgress(1, stream)
+    leads: list[EventData] = [
+        RunStateChanged(RunState.RUNNING),
+        CandidateEvaluated(3, 3, Status.PASSED, 500.0, speedup=2.0, gate="search"),
+        CandidateStarted(3, "sim0"),
+    ]
+    for event in (*STORY, *(Event(data, 1, seq, at=9.0) for seq, data in enumerate(leads, len(STORY) + 1))):
+        progress.update(event)
+    last = stream.getvalue().splitlines()[-1]
+    assert " · verifying c3, 0 s · " in last and " · c3 2.00x unconfirmed · " in last

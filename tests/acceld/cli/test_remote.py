@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from acceld.cli.commands.attach import tunnel
+from acceld.cli.remote import RemoteDaemon
 from acceld.errors import DaemonError, UsageError
 from acceld.home import DaemonLock, Home
+from acceld.http.client import HttpClient
 from acceld.http.server import Server
 from acceld.store.reader import HistoryFile
 from tests.store.records import fill
@@ -58,8 +60,8 @@ while True:
 
 
 @pytest.fixture
-async def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Path]:
-    """The machine ``box`` with a daemon's server in ``box/work``, and the stand-in first on PATH."""
+async def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder ``work`` with a history on the machine ``box``, and the stand-in first on PATH."""
     folder = tmp_path / "machines" / "box" / "work"
     (folder / "deep").mkdir(parents=True)
     runtime = tmp_path / "run"
@@ -74,19 +76,36 @@ async def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     home = Home(folder / ".acceld")
     home.prepare()
     await fill(home.database)
+    return folder
+
+
+@pytest.fixture
+async def remote(machine: Path) -> AsyncIterator[Path]:
+    """The same with a daemon's server."""
+    async with daemon(machine):
+        yield machine
+
+
+@contextlib.asynccontextmanager
+async def daemon(folder: Path) -> AsyncIterator[None]:
+    """Serve a folder of the machine as its daemon does, with a new token."""
+    home = Home(folder / ".acceld")
     lock, history = DaemonLock(home), HistoryFile(home.database)
     server = Server(history, None, socket_path=home.socket(), token=lock.new_token())
     await server.start()
     lock.announce(home.socket(), "0.1.0")
-    yield folder
-    await server.stop()
-    await history.close()
-    lock.release()
+    try:
+        yield
+    finally:
+        await server.stop()
+        await history.close()
+        lock.release()
 
 
 async def first_run(address: str) -> Any:
     """What the screens would ask for first."""
-    with tunnel(address) as client:
+    with RemoteDaemon(address) as there:
+        client = HttpClient.looked_up(there.address)
         assert client.where == "box"
         try:
             return (await client.get("/v1/runs"))["runs"][0]["workload"]
@@ -115,3 +134,22 @@ async def test_what_is_wrong_is_said(remote: Path) -> None:
         await asyncio.to_thread(in_a_thread, "box")
     with pytest.raises(UsageError, match="--remote"):
         await asyncio.to_thread(in_a_thread, "ssh://-V")
+
+
+async def test_a_daemon_that_was_started_again_is_found_with_its_new_token(machine: Path) -> None:
+    there = RemoteDaemon("ssh://box")
+    try:
+        async with daemon(machine):
+            client = await asyncio.to_thread(HttpClient.looked_up, there.address)
+            before = (machine / ".acceld" / "token").read_text()
+            assert (await client.hello())["read_only"]
+        with pytest.raises(DaemonError, match="no daemon could be found there"):
+            await client.hello()
+        async with daemon(machine):
+            assert (machine / ".acceld" / "token").read_text() != before
+            with contextlib.suppress(DaemonError):  # the first request may meet the connection of before
+                await client.hello()
+            assert (await client.hello())["read_only"]
+        await client.close()
+    finally:
+        await asyncio.to_thread(there.__exit__)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shutil
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from acceld.config import HooksConfig
 from acceld.daemon import hooks
@@ -68,6 +73,33 @@ async def test_commands_are_told_what_happened(tmp_path: Path) -> None:
     states = await store.read(lambda c: [tuple(r) for r in c.execute("SELECT state, result FROM journal ORDER BY id")])
     assert states == [("done", '{"exit_code":0}'), ("done", '{"exit_code":127}')]
     await store.close()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+async def test_the_webhook_of_the_documentation_posts_what_happened() -> None:
+    page = (Path(__file__).parents[3] / "docs/tui.md").read_text()
+    (example,) = re.findall(r"```toml\n(\[hooks\]\n.*?)```", page, re.DOTALL)
+    heard: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+
+    async def take(request: web.Request) -> web.Response:
+        heard.put_nowait((request.content_type, await request.json()))
+        return web.Response(status=200 if heard.qsize() == 1 else 500)
+
+    app = web.Application()
+    app.router.add_post("/hook", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    for command in tomllib.loads(example)["hooks"].values():
+        told = {"version": 1, "hook": "on_best", "text": "r1: a faster kernel"}
+        here = command.replace("https://example.org", f"http://{host}:{port}")
+        assert here != command and await hooks.run_command(here, json.dumps(told).encode()) == 0
+        assert heard.get_nowait() == ("application/json", told)
+    heard.put_nowait(("", None))
+    assert await hooks.run_command(here, b"{}") != 0, "a server that refuses is a hook that failed"
+    await runner.cleanup()
 
 
 async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

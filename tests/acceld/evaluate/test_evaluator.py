@@ -260,3 +260,36 @@ def _copy_of(tmp_path: Path, old: str, new: str) -> Path:
             text = path.read_text(encoding="utf-8")
             (folder / path.name).write_text(text.replace(old, new) if old else text, encoding="utf-8")
     return folder
+
+
+class _Lax(Judge):
+    """A judge whose policy sees nothing."""
+
+    def policy(self, kernel: Kernel) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("    [getattr][0](a, 'scope')", "interpreter"),
+        ("    for step in range('built-in' in str(getattr)):\n        nl.zeros((128, 1), dtype=nl.float32)", "another_program"),
+        ("    assert a.shape[0] > 0", ""),
+    ],
+)  # fmt: skip
+async def test_a_candidate_is_the_program_of_its_text_whatever_the_policy_missed(
+    tmp_path: Path, line: str, rule: str
+) -> None:
+    judge = _Lax(CONFIG, tmp_path)
+    await judge.start()
+    try:
+        text = baseline().replace("def kernel(a, b):\n", f"def kernel(a, b):\n{line}\n")
+        found = await judge.evaluate(request(text, gate=Gate.STRICT))
+        known = await judge.evaluate(request(text, gate=Gate.STRICT))
+        given = await judge.evaluate(request(text, gate=Gate.STRICT, trusted=True))
+    finally:
+        await judge.stop(1.0)
+    for one in (found, known):
+        assert one.status is (Status.REJECTED if rule else Status.PASSED)
+        assert (one.failure.rule if one.failure else "") == rule
+    assert given.status is Status.PASSED

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from acceld.evaluate.case import Case
 from acceld.evaluate.correctness.checks import WORST, bounded, correctness_of, near, placed, worst_row
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
 from acceld.evaluate.correctness.gates import (
@@ -14,13 +15,15 @@ from acceld.evaluate.correctness.gates import (
     RunSeeds,
     Seeds,
     Trial,
+    TrialResult,
     judge_errors,
     published_trials,
     search_trial,
     strict_trials,
 )
 from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors
-from acceld.model import OWN_ORACLE, Check, Failure, Gate
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.model import OWN_ORACLE, Check, Failure, Gate, Kernel
 from acceld.workloads import workload
 
 SILU, MATMUL = workload("silu"), workload("matmul")
@@ -125,6 +128,23 @@ def test_records_hold_finite_errors() -> None:
     assert bounded(Check("own", False, math.inf, 1e-5)).rel_l2 == WORST
     assert bounded(Check("own", False, 1e-4, 1e-5)).rel_l2 == 1e-4
     assert (worst_row(BROKEN), worst_row(NONE)) == (WORST, 0.0)
+
+
+def test_checks_stand_in_the_order_of_their_trials_whichever_ends_first() -> None:
+    trials = [Trial("zeros", 1), Trial(OWN, 2), Trial(OWN, 3), Trial(OWN, 3, shuffled=True), Trial("ones", 4)]
+    kernel = Kernel("", "nki_legacy", filename="kernel.py")
+    case = Case(EvaluationRequest(kernel, "silu", "trn1"), SILU)
+    case.refused(trials[4].name, "it is alike", trials[4])
+    for trial in (trials[3], trials[2], trials[0], trials[1]):
+        case.judged(TrialResult(Check(trial.name, True, float(trial.seed), 9.0), NONE), Gate.STRICT, trial=trial)
+    case.order([*trials, Trial("never", 5)])
+    assert [(check.name, check.rel_l2) for check in case.checks] == [
+        ("zeros", 1.0),
+        (OWN, 2.0),
+        (OWN, 3.0),
+        (f"{OWN}/shuffled", 3.0),
+        ("ones (not tried: it is alike)", None),
+    ]
 
 
 def test_the_record_of_a_gate_is_that_of_its_closest_check() -> None:

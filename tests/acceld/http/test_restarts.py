@@ -105,3 +105,22 @@ async def test_a_history_alone_gives_way_to_a_daemon_that_starts(home: Home) -> 
         assert client.where == "history"
         await client.close()
     await store.close()
+
+
+async def test_blocking_following_goes_on_after_a_restart_and_ends_where_no_daemon_returns(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await asyncio.to_thread(Store.open, home.database)
+    async with served(home, store):
+        await store.change(write_notice, None, "info", "1")
+        client = await asyncio.to_thread(Client, home)
+        events = client.events(0, wait_s=0.2)
+        assert (await asyncio.to_thread(next, events))["seq"] == 1
+    waiting = asyncio.create_task(asyncio.to_thread(next, events))
+    async with served(home, store):
+        await store.change(write_notice, None, "info", "2")
+        assert (await asyncio.wait_for(waiting, 30))["seq"] == 2
+    monkeypatch.setattr("acceld.client.RETURN_S", 0.0)
+    with pytest.raises(DaemonError):
+        await asyncio.to_thread(next, events)
+    await store.close()

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -61,13 +62,18 @@ async def test_every_reading_route_answers_without_a_daemon(tmp_path: Path) -> N
                 "/v1/runs/1/candidates /v1/runs/1/plans /v1/runs/1/calls /v1/runs/1/events /v1/candidates/c2 "
                 "/v1/candidates/2/diff /v1/calls/1 /v1/evaluations/1 /v1/insights /v1/insights/i1 /v1/costs "
                 "/v1/search?q=tiles /v1/history /v1/history/best /v1/history/failures /v1/history/cost-per-win "
-                "/v1/history/insight-winrate /v1/history/flaky /v1/history/models /v1/history/rules"
+                "/v1/history/insight-winrate /v1/history/flaky /v1/history/models /v1/history/rules /v1/tables"
             ).split()
         }
         assert answers["/v1/runs"]["runs"][0]["wins"] == 1
         assert answers["/v1/candidates/c2"]["evaluation_record"]["profile"]["counters"] == {"hbm_read_bytes": 4096.0}
         assert answers["/v1/candidates/c2"]["parent_text"] == records.kernel().text
         assert answers["/v1/history/best"]["rows"][0][8] == 1.25
+        assert {"name": "history", "columns": ANY} in answers["/v1/tables"]["tables"]
+        best = next(one for one in answers["/v1/history"]["saved"] if one["name"] == "best")
+        assert (await client.send("POST", "/v1/query", {"sql": best["sql"]}))["rows"] == answers["/v1/history/best"][
+            "rows"
+        ]
         assert answers["/v1/costs"]["cost_usd"] == 0.0125
         for method, route in (("POST", "/v1/runs"), ("POST", "/v1/stop"), ("DELETE", "/v1/insights/1")):
             with pytest.raises(UsageError, match="read-only"):

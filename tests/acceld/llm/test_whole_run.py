@@ -154,7 +154,7 @@ async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_bat
             return Reply("Title: Wider rows\nClass: tile_width\nInsights: none\n\nLoad more columns at a time.")
         if "you write the first one" in user:
             partitions = 128 if "partition_limit" in user else 256
-            return Reply(f"```python\n{NKI.format(partitions=partitions, width=256)}```")
+            return Reply(f"```python\n{NKI.format(partitions=partitions, width=32)}```")
         return Reply(f"```python\n{NKI.format(partitions=128, width=2048)}```")
 
     async with ScriptedServer(answer=answer) as server:

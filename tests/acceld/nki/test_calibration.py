@@ -3,12 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from acceld.errors import UsageError
 from acceld.nki.ir.program import Engine, LoopKind, Program, Role
 from acceld.nki.timing import calibration
-from acceld.nki.timing.calibration import FACTORS, FEWEST, RANGE, Calibration, Sample, fit
+from acceld.nki.timing.calibration import FACTORS, FEWEST, RANGE, Calibration, Sample, fit, kept_corrections
 from acceld.nki.timing.parameters import LEGACY, TimelineParams
 from acceld.nki.timing.timeline import timeline
 from tests.acceld.nki.tiles import Writer, tile, times
@@ -29,12 +30,15 @@ def kernel(tiles: int, columns: int, passes: int) -> Program:
     return w.done()
 
 
-KERNELS = [kernel(tiles, columns, passes) for tiles in (4, 10) for columns in (64, 512) for passes in (0, 1, 4)]
+KERNELS = [kernel(tiles, columns, passes) for tiles in (4, 10) for columns in (64, 512) for passes in (0, 1, 2, 4, 8)]
 
 
 def on(machine: TimelineParams, programs: list[Program]) -> list[Sample]:
-    """The kernels as a machine with other parameters would measure them."""
-    return [Sample(program, timeline(program, machine).latency_us or 0.0) for program in programs]
+    """The kernels as a machine with other parameters would measure them, in four chains by turns."""
+    times_us = (timeline(program, machine).latency_us or 0.0 for program in programs)
+    return [
+        Sample(program, us, f"chain {n % 4}") for n, (program, us) in enumerate(zip(programs, times_us, strict=True))
+    ]
 
 
 def error(found: Calibration | None, samples: list[Sample]) -> float:
@@ -74,6 +78,19 @@ def test_few_kernels_move_the_factors_less_than_many() -> None:
     assert 1.0 < few.factors["transfers"] < many.factors["transfers"] <= 1.3
 
 
+def test_what_only_some_chains_have_in_common_is_not_taken_for_the_machines() -> None:
+    samples = on(LEGACY, KERNELS)
+    error = np.log([1.3 if one.chain == "chain 0" else 0.95 for one in samples])
+    slopes = np.array([[0.1, 0.3, 1.0]] * len(samples))
+    assert not kept_corrections(error, slopes, [one.chain for one in samples]).any()
+    assert kept_corrections(np.full(len(samples), 0.1), slopes, [one.chain for one in samples]).any()
+
+
+def test_one_chain_says_nothing_of_another() -> None:
+    alone = [replace(one, chain="silu") for one in on(replace(LEGACY, transfer_factor=1.3), KERNELS)]
+    assert set(fit(alone).factors.values()) == {1.0}
+
+
 def test_no_measurement_moves_a_factor_out_of_its_range() -> None:
     absurd = [replace(one, measured_us=one.measured_us / 50) for one in on(LEGACY, KERNELS)]
     assert all(RANGE[0] <= one <= RANGE[1] for one in fit(absurd * 3).factors.values())
@@ -85,7 +102,7 @@ def test_too_few_kernels_and_several_chips_are_refused() -> None:
         fit(samples[1:])
     elsewhere = replace(samples[0].program, chip="trn2")
     with pytest.raises(UsageError, match="several chips"):
-        fit([*samples, Sample(elsewhere, 10.0)])
+        fit([*samples, Sample(elsewhere, 10.0, "elsewhere")])
 
 
 MADE = Calibration("trn1", "nki_legacy", 41, dict.fromkeys(FACTORS, 1.1), 20.0, 12.0)

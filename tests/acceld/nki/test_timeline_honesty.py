@@ -283,4 +283,74 @@ def kernel(x):
     for number in ("1.0", "-1.0", "1.0000001"):
         assert vector(f"nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0={number})") >= straight
     assert vector("nisa.tensor_scalar(data=tile, op0=nl.add, operand0=0.0, op1=nl.multiply, operand1=1.0)") >= straight
+    for nothing in (
+        "nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=2.0, op1=nl.multiply, operand1=0.5)",
+        "nisa.tensor_scalar(data=nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=0.25), op0=nl.multiply, operand0=4.0)",
+        "nisa.tensor_scalar(data=tile, op0=nl.subtract, operand0=3.0, op1=nl.add, operand1=3.0)",
+        "nisa.tensor_scalar(data=tile, op0=nl.maximum, operand0=-3e38)",
+        "nisa.tensor_scalar(data=tile, op0=nl.subtract, operand0=1.0, reverse0=True, op1=nl.subtract, operand1=1.0, reverse1=True)",
+        "nisa.tensor_scalar(data=tile, op0=nl.add, operand0=1e-30)",
+    ):
+        assert vector(nothing) >= straight, nothing
     assert vector("nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=0.5)") < straight
+
+
+def test_no_more_is_handed_over_than_banks_hold() -> None:
+    source = """
+def kernel(x):
+    out = nl.ndarray((128, 8192), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x[0:128, 0:512])
+    other = nl.copy(tile)
+    halves = []
+    for k in nl.static_range(16):
+        halves.append(nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=1.0 / (k + 2)))
+        if NARROW:
+            nl.store(out[0:128, 512 * k : 512 * k + 512], value=nisa.tensor_tensor(halves[k], other, op=nl.add))
+    if not NARROW:
+        for k in nl.static_range(16):
+            nl.store(out[0:128, 512 * k : 512 * k + 512], value=nisa.tensor_tensor(halves[k], other, op=nl.add))
+    return out
+"""
+
+    def vector(narrow: str) -> float:
+        made = trace(_HEAD + source.replace("NARROW", narrow), [TensorSpec((128, 512), "float32")])
+        return timeline(made).engines["vector"]
+
+    straight, held = vector("True"), vector("False")
+    assert held == pytest.approx(1.5 * straight, rel=0.2)  # eight of sixteen lie in SBUF, which takes twice as long
+
+
+_SUM_OF_SQUARES = (
+    _HEAD
+    + """
+def kernel(x, g):
+    out = nl.ndarray((256, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+    gain = nl.load(g.reshape((1, 512))[nl.arange(1)[:, None], f])
+    zero = nl.zeros((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+    for row in nl.affine_range(2):
+        tile = nl.load(x[128 * row + p, f])
+        total = nl.ndarray((nl.par_dim(128), 1), dtype=nl.float32, buffer=nl.sbuf)
+        SUM
+        inverse = nl.rsqrt(nl.add(nl.multiply(total, 1.0 / 512), 1e-5))
+        nl.store(out[128 * row + p, f], value=nl.multiply(nl.multiply(tile, inverse), gain.broadcast_to((128, 512))))
+    return out
+"""
+)
+
+
+def test_a_sum_that_stays_in_an_accumulator_costs_no_less_than_the_documented_fused_instruction() -> None:
+    arguments = [TensorSpec((256, 512), "float32"), TensorSpec((512,), "float32")]
+
+    def latency_us(written: str) -> float:
+        found = timeline(trace(_SUM_OF_SQUARES.replace("SUM", written), arguments)).latency_us
+        assert found is not None
+        return found
+
+    fused = latency_us("nisa.activation_reduce(op=nl.square, data=tile, reduce_op=nl.add, reduce_res=total)")
+    kept = latency_us(
+        "nisa.activation(op=nl.square, data=tile, reduce_op=nl.add, reduce_cmd=nisa.reduce_cmd.reset_reduce)\n        "
+        "nisa.activation(op=nl.copy, data=zero, reduce_op=nl.add, reduce_res=total, reduce_cmd=nisa.reduce_cmd.reduce)"
+    )
+    parted = latency_us("total = nisa.tensor_reduce(nl.add, data=nisa.activation(op=nl.square, data=tile), axis=[1])")
+    assert fused < kept < parted  # the vector engine's reduction of 512 elements is what both save

@@ -44,6 +44,34 @@ def test_trl_takes_the_rows(home: Path, tmp_path: Path, monkeypatch: pytest.Monk
     assert set(dpo) == {"prompt", "chosen", "rejected"} and not utilities.is_conversational(dpo)
 
 
+def test_verl_reads_the_rows(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By verl's own data set, with a tokenizer of single bytes made here."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    reader = pytest.importorskip("verl.utils.dataset.rl_dataset")
+    omegaconf = pytest.importorskip("omegaconf")
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    folder = exported(home, "verl")
+    lines = [json.loads(line) for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    bytes_only = tokenizers.Tokenizer(tokenizers.models.BPE({one: i for i, one in enumerate(alphabet)}, []))
+    bytes_only.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=bytes_only)
+    tokenizer.chat_template = "{% for one in messages %}{{ one['content'] }}{% endfor %}"
+    config = omegaconf.OmegaConf.create(
+        {"max_prompt_length": 1_000_000, "cache_dir": str(tmp_path / "verl"), "filter_overlong_prompts_workers": None}
+    )
+    files = [str(file) for file in sorted(folder.glob("*.jsonl"))]
+    rows = reader.RLHFDataset(files, tokenizer, config)
+    assert len(rows) == len(lines) > 0
+    for index, line in enumerate(lines):
+        row = rows[index]
+        assert list(row["raw_prompt"]) == line["prompt"]
+        assert row["reward_model"]["ground_truth"] == line["reward_model"]["ground_truth"]
+        assert row["data_source"] == line["data_source"]
+
+
 def test_parquet_holds_the_rows_of_the_lines(home: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     for kind in ("trl-dpo", "verl", "roles"):

@@ -19,7 +19,7 @@ def header(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None,
 
 
 def bound(kernel: CModule, loop: For, mapping: Mapping[str, str] | None = None) -> str:
-    """What the loop's variable stays below."""
+    """Return the exclusive upper bound of the loop's variable, as source text."""
     text = kernel.text(loop.bound, mapping)
     was_included = loop.bound.kind == "binary" and loop.bound.end == loop.bound.parts[1].start
     return f"{text} + 1" if was_included else text

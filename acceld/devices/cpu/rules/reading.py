@@ -109,7 +109,7 @@ class CModule(SourceText):
         return form.constant if form is not None and not form.terms else None
 
     def trips(self, loop: For) -> int | None:
-        """How often the loop runs."""
+        """Return the loop's trip count; None where it is not a known constant."""
         first, bound = self.constant(loop.first), self.constant(loop.bound)
         return None if first is None or bound is None else max(0, -(-(bound - first) // loop.step))
 
@@ -168,7 +168,7 @@ class CModule(SourceText):
     # Proofs.
 
     def plain(self, block: Statement) -> bool:
-        """Whether it holds nothing that is not read, no pointer of its own, and calls only pure functions."""
+        """Return whether it holds nothing that is not read, no pointer of its own, and calls only pure functions."""
         for one in (block, *statements(block)):
             if isinstance(one, Opaque):
                 return False
@@ -185,7 +185,7 @@ class CModule(SourceText):
         return True
 
     def independent(self, loop: For) -> bool:
-        """Whether the loop's iterations touch nothing of each other: any order, or interleaving, is right."""
+        """Return whether the loop's iterations touch nothing of each other: any order, or interleaving, is right."""
         return self.plain(loop.body) and not self.carried(loop) and self.disjoint(loop)
 
     def carried(self, loop: For) -> set[str]:
@@ -193,7 +193,7 @@ class CModule(SourceText):
         return assigned_scalars(loop.body) - declared(loop.body) - {one.var for one in loops_in(loop.body)}
 
     def disjoint(self, loop: For) -> bool:
-        """Whether no two iterations touch the same element of an array that the body writes."""
+        """Return whether no two iterations touch the same element of an array that the body writes."""
         own = declared(loop.body)
         accesses = [one for one in self.accesses(loop.body) if one.array not in own]
         ranges = self._inner_ranges(loop)
@@ -235,7 +235,7 @@ class CModule(SourceText):
         return max(highs) - min(lows) < abs(stride.pop()) * loop.step
 
     def interchangeable(self, outer: For, inner: For) -> bool:
-        """Whether two loops, one perfectly inside the other, may change places.
+        """Return whether two loops, one perfectly inside the other, may change places.
 
         Every element that is written is touched along one of the two loops only, so its own order stays.
         """
@@ -258,7 +258,7 @@ class CModule(SourceText):
         return name in loop.first.names | loop.bound.names
 
     def bounds_free_of(self, block: Statement, names: set[str]) -> bool:
-        """Whether no loop in a statement has bounds that mention one of the names."""
+        """Return whether no loop in a statement has bounds that mention one of the names."""
         return not any((one.first.names | one.bound.names) & names for one in loops_in(block))
 
 

@@ -1,4 +1,4 @@
-"""What a loop carries from one iteration to the next where that is only sums, maxima and minima."""
+"""Analysis of loops that carry only sums, maxima and minima from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reduction:
 
 
 def reductions(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """What the loop carries; None where iterations depend on each other in another way."""
+    """Return the reductions that the loop carries; None where iterations depend on each other in another way."""
     if not kernel.plain(loop.body) or not kernel.disjoint(loop):
         return None
     found = []

@@ -13,7 +13,7 @@ from acceld.proposers.rules.records import Finding, Rule, Variant
 
 
 class Restrict(Rule):
-    """What a kernel is given never overlaps: the compiler may know."""
+    """Mark a kernel's array arguments ``restrict``: they never overlap, and the compiler may use that."""
 
     name = "restrict"
     reason = (

@@ -63,7 +63,7 @@ def _marked(kernel: CModule, loop: For, carried: Sequence[Reduction], variant: V
 
 
 def _vectorizable(kernel: CModule, loop: For) -> list[Reduction] | None:
-    """What an innermost loop carries; None where it can not be proven to be vectorizable."""
+    """Return the reductions of an innermost loop; None where it can not be proven to be vectorizable."""
     if loops_in(loop.body) or any("simd" in one.text or "ivdep" in one.text for one in loop.pragmas):
         return None
     return reductions(kernel, loop)

@@ -100,7 +100,7 @@ def _free(kernel: TritonModule, launch: Launch) -> list[Setting]:
 
 
 def masked_by(function: FunctionNode, constant: str) -> bool:
-    """Whether the constant is the extent of a range, and no access depends on the range without a mask that does."""
+    """Return whether the constant is the extent of a range, and no access depends on the range without a mask that does."""
     ranges: set[str] = set()
     direct = False
     for statement in walk(function.body):

@@ -1,4 +1,4 @@
-"""What a reduction loop carries from one step to the next, where that is sums or an online softmax."""
+"""Analysis of reduction loops that carry sums or an online softmax from one step to the next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Carried:
 
 
 def carried(kernel: TritonModule, function: FunctionNode, loop: ast.For) -> Carried | None:
-    """What ``loop`` carries; None where it carries anything else, or stores."""
+    """Return the values that ``loop`` carries from iteration to iteration; None where it carries anything else, or stores."""
     place = function.body.index(loop)
     starts: dict[str, ast.Assign] = {}
     for statement in function.body[:place]:
@@ -91,7 +91,7 @@ def _read_only_there(
     readers: tuple[ast.stmt, ast.stmt],
     changed: Mapping[str, list[ast.stmt]],
 ) -> bool:
-    """Whether carried values are read by nothing but their own updates (the peak also by ``readers``)."""
+    """Return whether carried values are read by nothing but their own updates (the peak also by ``readers``)."""
     for statement in loop.body:
         assert isinstance(statement, ast.Assign | ast.AugAssign)
         for name in names(statement.value) & set(kept):

@@ -1,4 +1,4 @@
-"""Whether what one launch stores is exactly what the next one loads, program by program and element by element.
+"""Proof that one launch stores exactly what the next one loads, program by program and element by element.
 
 Of these two, ``h_ptr + rows * 128 + cols`` and ``h_ptr + at`` are proven to be the same elements in the same program, and ``h`` to be read
 nowhere else; so ``scale`` can go on with the value that ``product`` has::
@@ -178,7 +178,7 @@ class _Expansion(ast.NodeTransformer):
 
 
 def _adjacent(kernel: TritonModule, first: Launch, second: Launch) -> bool:
-    """Whether the launches are the only ones of their kernels, with nothing but allocations between them."""
+    """Return whether the launches are the only ones of their kernels, with nothing but allocations between them."""
     body = first.host.body
     if first.host is not second.host or first.kernel == second.kernel:
         return False
@@ -201,7 +201,7 @@ def _same_grid(first: Launch, second: Launch) -> bool:
 
 
 def _plain(function: FunctionNode, launch: Launch) -> bool:
-    """Whether parameters and arguments can be put together by name and place."""
+    """Return whether parameters and arguments can be put together by name and place."""
     taken = function.args
     unusual = taken.vararg or taken.kwarg or taken.kwonlyargs or taken.posonlyargs or taken.defaults
     starred = any(isinstance(one, ast.Starred) for one in launch.call.args)
@@ -225,7 +225,7 @@ def _by_element(function: FunctionNode) -> bool:
 
 
 def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
-    """Whether what is loaded decides an address, or meets elements at other places by an index."""
+    """Return whether what is loaded decides an address, or meets elements at other places by an index."""
     first = {
         name
         for statement in function.body
@@ -247,7 +247,7 @@ def _mixes(function: FunctionNode, loaded: set[str]) -> bool:
 
 
 def bare(store: ast.Call, parameter: str) -> ast.expr | None:
-    """What is stored, without its conversion to the array's type; None where that type matters further inside, or a
+    """Return the stored expression without its conversion to the array's type; None where that type matters further inside, or a
     plain number is stored."""
     value = store.args[1] if len(store.args) > 1 else None
     if (
@@ -284,7 +284,7 @@ def _arrays(first: Launch, second: Launch) -> dict[str, ast.stmt]:
 
 
 def _fresh(first: Launch, host: str) -> bool:
-    """Whether ``host`` is memory of its own that the first launch does not see."""
+    """Return whether ``host`` is memory of its own that the first launch does not see."""
     if not host or host in names(first.call):
         return False
     bound = [
@@ -320,7 +320,7 @@ def _reads(function: FunctionNode) -> list[ast.Name]:
 
 
 def _only_stored(function: FunctionNode, parameter: str) -> bool:
-    """Whether a parameter is one store's pointer, and otherwise asked for its type in that store alone."""
+    """Return whether a parameter is one store's pointer, and otherwise asked for its type in that store alone."""
     inside = [
         one
         for access in accesses(function)

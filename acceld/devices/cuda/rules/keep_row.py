@@ -113,7 +113,7 @@ def _row(kernel: TritonModule, name: str, function: FunctionNode) -> _Row | None
 
 
 def _aliased(function: FunctionNode, launch: Launch) -> bool:
-    """Whether an array that is stored to may also be loaded from."""
+    """Return whether an array that is stored to may also be loaded from."""
     order = [one.arg for one in function.args.args]
     given = {name: ast.dump(value) for name, value in zip(order, launch.call.args, strict=False)}
     stored: set[str] = set()

@@ -1,4 +1,4 @@
-"""How many warps run a program, and how many iterations ahead its loop loads."""
+"""Launch options: warps per program, and iterations that a loop loads ahead."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class TritonModule(SourceText):
         return self.source[start:end]
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        """Where a node begins and ends in the source, in characters."""
+        """Return the start and end of a node in the source, in characters."""
         assert isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.arg)
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self._at(node.lineno, node.col_offset), self._at(node.end_lineno, node.end_col_offset)
@@ -122,18 +122,18 @@ class TritonModule(SourceText):
         return "".join(self._lines[first - 1 : last])
 
     def lines_span(self, body: list[ast.stmt]) -> tuple[int, int]:
-        """Where the whole lines of consecutive statements begin and end."""
+        """Return the start and end of the whole lines of consecutive statements, in characters."""
         last = body[-1].end_lineno
         assert last is not None
         return self.line_starts[body[0].lineno - 1], self.line_starts[last]
 
     def whole_span(self, function: FunctionNode) -> tuple[int, int]:
-        """Where the lines of a device function begin, decorators included, and end."""
+        """Return the start and end of a device function's lines, decorators included, in characters."""
         start, _ = self.span(function.decorator_list[0])
         return self.line_start(start), self.lines_span([function])[1]
 
     def arguments_end(self, call: ast.Call) -> int:
-        """Where the last argument of a call ends."""
+        """Return the position behind the last argument of a call, in characters."""
         return max(self.span(one)[1] for one in [*call.args, *call.keywords])
 
     def settings(self, launch: Launch) -> list[Setting]:
@@ -181,7 +181,7 @@ class TritonModule(SourceText):
 
     @staticmethod
     def _shares_grid(launch: Launch) -> bool:
-        """Whether the launch's grid has a name that host code uses for something else too."""
+        """Return whether the launch's grid has a name that host code uses for something else too."""
         target = launch.call.func
         name = target.slice.id if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Name) else ""
         uses = [one for one in ast.walk(launch.host) if isinstance(one, ast.Name) and one.id == name]
@@ -315,5 +315,5 @@ def mask(access: ast.Call) -> ast.expr | None:
 
 
 def returns_early(function: FunctionNode) -> bool:
-    """Whether a function returns before its end."""
+    """Return whether a function returns before its end."""
     return any(isinstance(one, ast.Return) for one in walk(function.body))

@@ -143,7 +143,7 @@ def _rows(kernel: TritonModule, name: str, function: FunctionNode) -> _Rows | No
 
 
 def _one_axis(node: ast.AST) -> bool:
-    """Whether a node still means the same, row by row, when arrays get rows as a first axis."""
+    """Return whether a node still means the same, row by row, when arrays get rows as a first axis."""
     if isinstance(node, ast.Subscript):
         return False
     if not isinstance(node, ast.Call):

@@ -80,7 +80,7 @@ def _split(kernel: TritonModule, name: str, function: FunctionNode) -> _Split | 
 
 
 def _in_steps(function: FunctionNode, loop: ast.For) -> bool:
-    """Whether a loop is ``for ... in range(low, high, STEP)`` with a constant step."""
+    """Return whether a loop is ``for ... in range(low, high, STEP)`` with a constant step."""
     header = loop.iter
     if not (isinstance(header, ast.Call) and called(header) == "range" and len(header.args) == 3):
         return False

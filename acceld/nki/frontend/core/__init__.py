@@ -1,1 +1,1 @@
-"""What both APIs share while a kernel is traced: tensors, indices, loops, assignments."""
+"""Tracing shared by both APIs: tensors, indices, loops, assignments."""

@@ -97,7 +97,7 @@ def as_column(tile: Tensor, like: Tensor) -> Tensor:
 
 
 def is_column(tensor: Tensor, other: Tensor) -> bool:
-    """Whether ``tensor`` has one element a partition, to be applied to all of ``other``'s."""
+    """Return whether ``tensor`` has one element a partition, to be applied to all of ``other``'s."""
     return prod(tensor.shape[1:]) == 1 and prod(other.shape[1:]) > 1 and tensor.shape[0] == other.shape[0]
 
 

@@ -75,7 +75,7 @@ class Expr:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is one number known now."""
+        """Return whether it is one number known now."""
         return not self.base.terms and not any(self.coefs)
 
     def bounds(self) -> tuple[int, int]:
@@ -351,7 +351,7 @@ class Predicate:
 
     @property
     def holds_everywhere(self) -> bool:
-        """Whether the mask leaves nothing out."""
+        """Return whether the mask leaves nothing out."""
         return all(_decide(expr, cmp) is True for expr, cmp in self.terms)
 
     def _cut_loops(self) -> None:
@@ -436,7 +436,7 @@ def _changes(coef: int, const: int, cmp: str) -> set[int]:
 
 
 def _decide(expr: Expr, cmp: str) -> bool | None:
-    """Whether ``expr cmp 0`` holds everywhere (True), nowhere (False), or somewhere (None)."""
+    """Return whether ``expr cmp 0`` holds everywhere (True), nowhere (False), or somewhere (None)."""
     low, high = expr.bounds()
     match cmp:
         case "ge" | "lt":

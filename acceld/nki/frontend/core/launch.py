@@ -66,6 +66,9 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
     trace = current()
     site, line = call_site(), trace.line()
     outer_ids, outer_grid = trace.program_ids, trace.grid
+    # Programs that a kernel launches itself share its cores: one after another, in any order.
+    asked = grid == trace.session.grid or trace.session.lnc > 1
+    kind = LoopKind.SPMD if asked else LoopKind.AFFINE
     trace.grid = grid
     ids: list[object] = []
     loops: list[int] = []
@@ -80,7 +83,7 @@ def launched(function: Callable[..., Any], grid: tuple[int, ...], args: tuple[An
             value = function(*args, **kwargs)
     else:
         for axis, size in enumerate(grid):
-            loops.append(trace.open(f"program_id({axis})", size, LoopKind.SPMD, site, line))
+            loops.append(trace.open(f"program_id({axis})", size, kind, site, line))
             trace.spmd_loops.add(loops[-1])
             ids.append(loop_index(loops[-1]))
         trace.program_ids = tuple(ids)

@@ -1,4 +1,4 @@
-"""What kernels do with tensors: their methods and operators."""
+"""Methods and operators of tensors."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class Trace(LoopContext):
             )
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Whether a tensor may be used here: the loops around its declaration are all still open."""
+        """Return whether a tensor may be used here: the loops around its declaration are all still open."""
         return tensor.scope == self.scope[: len(tensor.scope)]
 
     def _usable(self, tensor: Tensor, *, masked: bool) -> None:
@@ -233,7 +233,7 @@ class Trace(LoopContext):
 
 
 def overlaps(one: Access, other: Access) -> bool:
-    """Whether two accesses of a buffer may share an element; True where that is not plain to see."""
+    """Return whether two accesses of a buffer may share an element; True where that is not plain to see."""
     if one.indirect or other.indirect:
         return True
     for d, (a, b) in enumerate(zip(one.start, other.start, strict=True)):

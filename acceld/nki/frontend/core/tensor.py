@@ -89,7 +89,7 @@ class Tensor:
 
     @property
     def space(self) -> Space:
-        """Where it lives."""
+        """Return the memory that holds the tensor."""
         return self.declared.space
 
     @property

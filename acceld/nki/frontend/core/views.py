@@ -299,7 +299,7 @@ def conform(tensor: Tensor, shape: tuple[int, ...]) -> Tensor | None:
 
 
 def is_never(pattern: Pattern) -> bool:
-    """Whether a mask's pattern holds nowhere, plainly."""
+    """Return whether a mask's pattern holds nowhere, plainly."""
     return not pattern.base.terms and pattern.base.const < 0 and not any(pattern.coefs)
 
 

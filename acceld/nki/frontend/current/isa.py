@@ -38,7 +38,7 @@ class DmaEngine(IntEnum):
 
 
 class NkiInstruction:
-    """What a call of ``nki.isa`` returns. The order of the program and its data decide what waits for what here."""
+    """Result of a call of ``nki.isa``. Program order and data decide here which instruction waits for which."""
 
     def depends_on(self, *producers: object) -> NkiInstruction:
         """Itself; a wait that the program's data does not ask for is in no predicted latency."""

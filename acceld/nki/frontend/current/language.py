@@ -39,7 +39,7 @@ PLAIN_VALUES = (bool, int, float, str, tuple)
 
 
 def _bounds(start: object, stop: object = None, step: object = 1) -> tuple[object, ...]:
-    """What Python's ``range`` takes, from the arguments a range of this API documents."""
+    """Return the arguments for Python's ``range`` from those a range of this API documents."""
     return (start,) if stop is None and step == 1 else (0, start, step) if stop is None else (start, stop, step)
 
 
@@ -173,22 +173,22 @@ def is_statement(one: object, other: object) -> bool:
 
 
 def is_hbm(buffer: object) -> bool:
-    """Whether a buffer is in HBM."""
+    """Return whether a buffer is in HBM."""
     return memory.buffer_kind(buffer).space is Space.HBM
 
 
 def is_sbuf(buffer: object) -> bool:
-    """Whether a buffer is SBUF."""
+    """Return whether a buffer is SBUF."""
     return memory.buffer_kind(buffer).space is Space.SBUF
 
 
 def is_psum(buffer: object) -> bool:
-    """Whether a buffer is PSUM."""
+    """Return whether a buffer is PSUM."""
     return memory.buffer_kind(buffer).space is Space.PSUM
 
 
 def is_on_chip(buffer: object) -> bool:
-    """Whether a buffer is SBUF or PSUM."""
+    """Return whether a buffer is SBUF or PSUM."""
     return not is_hbm(buffer)
 
 

@@ -37,7 +37,7 @@ def mark(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a marked iteration is a sample of: iteration ``position`` of ``count`` of the loop at ``site``.
+    """Origin of a marked iteration: iteration ``position`` of ``count`` of the loop at ``site``.
 
     ``group`` tells apart loops at one site.
     """
@@ -229,7 +229,7 @@ class _Form:
 
 
 def _stretch(forms: list[_Form]) -> tuple[int, list[int]]:
-    """How many iterations from the first on advance evenly, and by how much each constant does."""
+    """Return how many iterations from the first on advance evenly, and each constant's step."""
     first = forms[0]
     if len(forms) == 1 or forms[1].structure != first.structure:
         return 1, []

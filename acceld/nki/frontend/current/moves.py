@@ -74,7 +74,7 @@ def sendrecv(
 
 
 def _check_dge(dge_mode: object, engine: object, source: Tensor, target: Tensor, call: str) -> None:
-    """What the choice of descriptor generation allows. It changes no values, and the timeline knows one kind only."""
+    """Check the chosen descriptor generation against its operands. It changes no values; timing knows one kind only."""
     hardware = word_of(dge_mode) == "hwdge"
     chosen = engine_of(engine)
     if hardware and source.dtype_name != target.dtype_name:

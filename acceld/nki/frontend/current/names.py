@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ReduceCommand(Enum):
-    """What an instruction does with its reduction registers."""
+    """Command for an instruction's reduction registers."""
 
     idle = 0
     reset = 1
@@ -16,7 +16,7 @@ class ReduceCommand(Enum):
 
 
 class OobMode(Enum):
-    """What a DMA does with an index outside of the tensor."""
+    """Handling of an index outside the tensor by a DMA."""
 
     error = 0
     skip = 1

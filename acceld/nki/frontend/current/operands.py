@@ -1,4 +1,4 @@
-"""What the instructions share: checking operands, fitting shapes, emitting."""
+"""Helpers of all instructions: checking operands, fitting shapes, emitting."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def positions(count: int) -> tuple[int, ...]:
 
 
 def python_state(frame: FrameType | None, variable: str) -> object:
-    """What plain Python values a loop's surroundings hold: where it changes from sample to sample, a kernel counts or
+    """Return the plain Python values around a loop: where they change from sample to sample, a kernel counts or
     collects by itself, and leaving iterations out would go unnoticed. ``variable`` is the loop's own."""
     if frame is None:
         return None

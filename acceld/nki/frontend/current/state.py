@@ -44,7 +44,7 @@ class CurrentTrace(Trace):
         return super().emit(*args, **kwargs)
 
     def reaches(self, tensor: Tensor) -> bool:
-        """Whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
+        """Return whether a tensor may be used here: only a run-time loop keeps what is declared in it to itself."""
         return all(loop in self.scope for loop in tensor.scope if self.kinds.get(loop) in RUN_TIME)
 
 

@@ -145,11 +145,11 @@ class NkiTensor(methods.Tensor):
         return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
 
     def is_indirect(self) -> bool:
-        """Whether the place of the view depends on run-time values."""
+        """Return whether the place of the view depends on run-time values."""
         return bool(self.access.indirect)
 
     def is_contiguous(self) -> bool:
-        """Whether the elements (on chip, of one partition) lie behind each other in C order."""
+        """Return whether the elements (on chip, of one partition) lie behind each other in C order."""
         step = 1
         for dim in reversed(self.access.dims[0 if self.space is Space.HBM else 1 :]):
             if dim.count > 1 and self._linear(dim) != step:

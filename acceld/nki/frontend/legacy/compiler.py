@@ -25,7 +25,7 @@ Place = tuple[int, int]
 
 
 class Placement:
-    """Where an allocator puts the tiles of a tensor: a ``buffer=`` argument of ``nl.ndarray``.
+    """Address of a tensor's tiles from an allocator: a ``buffer=`` argument of ``nl.ndarray``.
 
     ``locate`` gives (start partition, byte offset) of the tile at a block index.
     """

@@ -21,7 +21,7 @@ def arange(*args: object) -> Expr:
 
 
 class Grid(tuple[Expr, ...]):
-    """What ``nl.mgrid[...]`` yields; ``p``, ``x``, ``y``, ``z`` name the first four axes."""
+    """Result of ``nl.mgrid[...]``; ``p``, ``x``, ``y``, ``z`` name the first four axes."""
 
     __slots__ = ()
 

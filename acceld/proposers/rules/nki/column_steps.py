@@ -1,4 +1,4 @@
-"""Whether the iterations of a loop are steps over the columns of tiles, each element-wise on columns of its own."""
+"""Proof that a loop steps over the columns of tiles, each iteration element-wise on columns of its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ColumnSteps:
 
 
 class _Part(Enum):
-    """What an access touches, seen from one step ``c`` of 512 columns to the next."""
+    """Part of a buffer that an access touches, from one step ``c`` of 512 columns to the next."""
 
     STEP = auto()
     """The step's columns of something wider: ``x[p, 512 * c + f]``."""
@@ -132,7 +132,7 @@ def _add(kernel: KernelModule, steps: ColumnSteps, statement: Statement, own: se
 
 
 def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bool:
-    """Whether a mask compares row numbers, so that it is the same for every column."""
+    """Return whether a mask compares row numbers, so that it is the same for every column."""
     if not isinstance(mask, cst.Comparison) or len(mask.comparisons) != 1:
         return False
     sides = [kernel.affine(side) for side in (mask.left, mask.comparisons[0].comparator)]
@@ -143,7 +143,7 @@ def _only_rows(kernel: KernelModule, loop: Loop, mask: cst.BaseExpression) -> bo
 
 
 def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
-    """What an access touches; None where an index is something else."""
+    """Return the part of the buffer that an access touches; None where an index has another form."""
     *places, last = dims
     if not places:
         return None  # its one index may be the partitions
@@ -172,7 +172,7 @@ def _part(steps: ColumnSteps, dims: Sequence[Dim]) -> _Part | None:
 
 
 def is_step_wide(dim: Dim, columns: int) -> bool:
-    """Whether an index runs over ``columns`` neighboring elements, by a slice or by a range."""
+    """Return whether an index runs over ``columns`` neighboring elements, by a slice or by a range."""
     assert dim.form is not None
     ranges = [(symbol.extent, coefficient) for symbol, coefficient in dim.form.terms if symbol.is_range]
     return ranges == [(columns, 1)] or (dim.extent == columns and not ranges)
@@ -204,5 +204,5 @@ def _buffers(kernel: KernelModule, steps: ColumnSteps, own: set[str]) -> str:
 
 
 def _slot(dims: Sequence[Dim] | None, loop: Loop) -> int | None:
-    """Which index is the step's number."""
+    """Return the position of the index that is the step's number; None if there is none."""
     return next((i for i, dim in enumerate(dims or ()) if dim.form and dim.form.coefficient(loop.variable) == 1), None)

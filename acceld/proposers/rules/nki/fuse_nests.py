@@ -179,13 +179,13 @@ def _use(statement: Statement, access: Access) -> _Use:
 
 
 def _divisible(loop: Loop) -> bool:
-    """Whether a loop can go by groups: no reduction names its variable."""
+    """Return whether a loop can go by groups: no reduction names its variable."""
     reductions = [s.args["loop_indices"] for s in loop.statements() if "loop_indices" in s.args]
     return loop.trips != 1 and not any(n.value == loop.variable for node in reductions for n in names_in(node))
 
 
 def _matched(write: _Use, load: _Use, ours: Loop, theirs: Loop, factor: int) -> bool:
-    """Whether a part that an iteration writes is read only in the iterations of the second loop that belong to it.
+    """Return whether a part that an iteration writes is read only in the iterations of the second loop that belong to it.
 
     True where some index of both is a multiple of the common variable plus a rest that is smaller than that multiple.
     """

@@ -96,7 +96,7 @@ def _index(kernel: KernelModule, access: Access, place: int) -> tuple[int, int]:
 
 
 def _moves_whole(item: Item, moving: set[Statement]) -> bool:
-    """Whether nothing of ``item`` stays behind."""
+    """Return whether nothing of ``item`` stays behind."""
     if isinstance(item, Loop):
         return any(s in moving for s in item.statements()) and all(
             s in moving or s.kind == "marker" for s in item.statements()

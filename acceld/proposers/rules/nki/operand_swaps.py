@@ -40,7 +40,7 @@ class Product:
 
     @property
     def by_columns(self) -> bool:
-        """Whether the stationary operands of all places lie side by side already."""
+        """Return whether the stationary operands of all places lie side by side already."""
         return self.place == len(self.stationary.dims or ()) - 1
 
 
@@ -63,7 +63,7 @@ class OperandSwap:
 
 
 def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | None:
-    """What would make ``turn`` superfluous, or why nothing does; None where it is no transpose of something computed."""
+    """Return the operand swap that saves the transpose ``turn``, or why none does; None where it transposes nothing computed."""
     source = _transposed(kernel, turn)
     if source is None or kernel.space_of(source.name) != "sbuf" or not _made_on_chip(kernel, source.name):
         return None
@@ -79,7 +79,7 @@ def operand_swap(kernel: KernelModule, turn: Statement) -> OperandSwap | str | N
 
 
 def _transposed(kernel: KernelModule, turn: Statement) -> Access | None:
-    """What a statement transposes on the tensor engine."""
+    """Return the access that a statement transposes on the tensor engine; None if it is no such transpose."""
     if turn.kind != "op" or turn.augmented or kernel.mask(turn):
         return None
     if turn.op == "nc_transpose":
@@ -90,7 +90,7 @@ def _transposed(kernel: KernelModule, turn: Statement) -> Access | None:
 
 
 def _is_identity(kernel: KernelModule, access: Access) -> bool:
-    """Whether a tile was loaded, once and whole, from a constant that numpy made as an identity."""
+    """Return whether a tile was loaded, once and whole, from a constant that numpy made as an identity."""
     writers = kernel.writers(access.name)
     constant = writers[0].reads.get("src") if len(writers) == 1 and writers[0].op == "load" else None
     if constant is None or constant.name not in kernel.buffers or kernel.ambiguous & {access.name, constant.name}:
@@ -207,7 +207,7 @@ class _Origin:
         return self._note(step, step.target, slots[0])
 
     def _whole(self, access: Access) -> bool:
-        """Whether an access is all of a tile, partitions before columns."""
+        """Return whether an access is all of a tile, partitions before columns."""
         shape = (BLOCK, self._columns)
         if access.dims is None:
             return self._kernel.extents(access) == shape
@@ -268,7 +268,7 @@ class _Origin:
         return "no loop gives another stationary operand for the same moving one, complete before it"
 
     def _place(self, stationary: Access, slot: Loop) -> int | None:
-        """Which index of the stationary operand counts places; None where none does so that they can lie side by side."""
+        """Return the position of the stationary operand's index that numbers its places; None where they can not adjoin."""
         blocks, dims = self._swap.blocks, stationary.dims or ()
         form = dims[-1].form
         place, *more = _uses(stationary, slot.variable) or [-1]
@@ -291,7 +291,7 @@ class _Origin:
         return place if whole_groups else None
 
     def _settled(self, access: Access, slot: Loop) -> bool:
-        """Whether an operand is complete before the loop ``slot`` and does not change in it."""
+        """Return whether an operand is complete before the loop ``slot`` and does not change in it."""
         writers = self._kernel.writers(access.name)
         known = access.name not in self._kernel.ambiguous and access.name not in self._names
         return known and bool(writers) and all(w.kind == "op" and w.start < slot.start for w in writers)
@@ -330,17 +330,17 @@ def _columns(extent: int) -> Affine:
 
 
 def _is_setting(node: cst.BaseExpression) -> bool:
-    """Whether an argument is the same for every element: ``nl.exp``, ``np.float32``, ``None``, ``True``."""
+    """Return whether an argument is the same for every element: ``nl.exp``, ``np.float32``, ``None``, ``True``."""
     return isinstance(node, cst.Attribute) or (isinstance(node, cst.Name) and node.value in ("None", "True", "False"))
 
 
 def whole_block(access: Access) -> bool:
-    """Whether the last two indices are all of a tile of 128 x 128."""
+    """Return whether the last two indices are all of a tile of 128 x 128."""
     return access.dims is not None and len(access.dims) > 1 and _is_tile(access.dims, BLOCK)
 
 
 def _is_tile(dims: Sequence[Dim], columns: int) -> bool:
-    """Whether indices give all of one tile of 128 partitions and ``columns`` columns, as wide as its buffer."""
+    """Return whether indices give all of one tile of 128 partitions and ``columns`` columns, as wide as its buffer."""
     *places, rows, last = dims
     return _spans(rows, BLOCK, 0) and _spans(last, columns, 1) and all(_is_point(dim) for dim in places)
 
@@ -350,13 +350,13 @@ def _is_point(dim: Dim) -> bool:
 
 
 def _spans(dim: Dim, extent: int, axis: int) -> bool:
-    """Whether an index of a buffer with ``extent`` elements along ``axis`` of its tiles runs over all of them."""
+    """Return whether an index of a buffer with ``extent`` elements along ``axis`` of its tiles runs over all of them."""
     form = dim.form
     return dim.full or form == Affine.of(Symbol.over(extent, axis, 2)) or (form == Affine() and dim.extent == extent)
 
 
 def _by_range(access: Access, columns: int) -> bool:
-    """Whether the last index is an index range over ``columns`` plus a start with plain loop variables."""
+    """Return whether the last index is an index range over ``columns`` plus a start with plain loop variables."""
     dims = access.dims or (Dim(None),)
     form = dims[-1].form
     symbol = Symbol.over(columns, 1, 2)
@@ -371,7 +371,7 @@ def _uses(access: Access, variable: str) -> list[int]:
 
 
 def _counts(dim: Dim, loop: Loop, blocks: int) -> bool:
-    """Whether an index is the loop's variable plus multiples of ``blocks``, and the loop runs over whole groups."""
+    """Return whether an index is the loop's variable plus multiples of ``blocks``, and the loop runs over whole groups."""
     form = dim.form
     if form is None or form.coefficient(loop.variable) != 1 or form.constant % blocks or form.ranges:
         return False

@@ -122,7 +122,7 @@ def _lay_out(kernel: KernelModule, swap: OperandSwap, product: Product, edits: E
 
 
 def _reads(kernel: KernelModule, swap: OperandSwap) -> dict[cst.BaseExpression, str] | str:
-    """What stands where the transposed blocks were read, by the node it replaces; or why they have to be kept."""
+    """Return the text that replaces each read of the transposed blocks, by node; or the reason to keep them."""
     target, source = swap.copy.target, swap.source
     assert target is not None
     name, where = target.name, f"line {swap.copy.line}:"
@@ -170,7 +170,7 @@ def _iteration(kernel: KernelModule, swap: OperandSwap, access: Access) -> dict[
 
 
 def _shares_loops(kernel: KernelModule, swap: OperandSwap, reader: Statement, iteration: Mapping[str, str]) -> bool:
-    """Whether ``reader`` stands in every loop that tells which tile was transposed, or in which it is made anew."""
+    """Return whether ``reader`` stands in every loop that tells which tile was transposed, or in which it is made anew."""
     loops, reading = around(swap.copy), around(reader)
     needed = [
         loop for loop in loops if loop.variable in (swap.source.variables or ()) and loop.variable not in iteration
@@ -205,7 +205,7 @@ def _index(access: Access, position: int) -> cst.CSTNode:
 
 
 def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
-    """How an access's last index writes its range over ``extent`` columns."""
+    """Return the source text of an access's last index, a range over ``extent`` columns."""
     wanted = Affine.of(Symbol.over(extent, 1, 2))
     pending = [_index(access, -1)]
     while pending:

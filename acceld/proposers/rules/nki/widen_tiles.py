@@ -98,7 +98,7 @@ def _with_larger_width(kernel: KernelModule, width: TileWidth, variant: Variant)
 
 
 def _factors(steps: ColumnSteps) -> list[int]:
-    """How many steps may become one, the three best first: near 2048 columns, in tiles that leave room in SBUF."""
+    """Return how many steps may become one, the three best first: near 2048 columns, in tiles that leave room in SBUF."""
     widest = _PSUM_WIDTH if steps.psum else _WIDEST
     most = max(2, _TARGET_BYTES // (4 * steps.columns * steps.instructions))
     factors = [

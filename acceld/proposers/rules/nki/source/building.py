@@ -16,7 +16,7 @@ STEP = "    "
 
 
 def prefix(kernel: KernelModule, module: str) -> str:
-    """How the kernel calls ``isa`` or ``language``: ``nisa`` or ``nl`` where imported under those names.
+    """Return the kernel's own name for ``isa`` or ``language``, such as ``nisa`` or ``nl``.
 
     Raises RuleRefused where the kernel imports neither the module nor ``nki``.
     """
@@ -128,7 +128,7 @@ def emitted(
 
 
 def ends_other_loop(kernel: KernelModule, statement: Statement, around: str | None) -> bool:
-    """Whether a statement is a string such as ``' end loop i '`` for another loop than ``around``."""
+    """Return whether a statement is a string such as ``' end loop i '`` for another loop than ``around``."""
     if statement.kind != "marker" or around is None:
         return False
     words = kernel.source[statement.start : statement.end].strip("'\" ").split()
@@ -183,12 +183,12 @@ def _is_keyword(statement: Statement, name: cst.Name) -> bool:
 
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:
-    """Whether a loop variable in ``variables`` occurs anywhere in the statement."""
+    """Return whether a loop variable in ``variables`` occurs anywhere in the statement."""
     return any(name.value in variables for name in names_in(statement.node))
 
 
 def named_inside(node: cst.CSTNode, loop: Loop) -> bool:
-    """Whether an index name in ``node`` is defined inside ``loop``, so that ``node`` means nothing before it."""
+    """Return whether an index name in ``node`` is defined inside ``loop``, so that ``node`` means nothing before it."""
     defined = set()
     for statement in loop.statements():
         small = statement.small

@@ -1,4 +1,4 @@
-"""What expressions of a kernel mean: whole numbers, index forms, accesses of tiles and tensors."""
+"""Meaning of a kernel's expressions: whole numbers, index forms, accesses of tiles and tensors."""
 
 from __future__ import annotations
 

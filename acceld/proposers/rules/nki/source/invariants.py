@@ -1,4 +1,4 @@
-"""Which work inside a loop gives the same values in every iteration, by dependence and by place."""
+"""Loop-invariant work, proven by dependences and by the places that accesses reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOVES = ("load", "dma_copy", "store", "memset")
 
 @dataclass
 class Invariants:
-    """What of ``loop`` could be done once, before it."""
+    """Work of ``loop`` that could be done once, before it."""
 
     loop: Loop
     statements: list[Statement] = field(default_factory=list)

@@ -27,12 +27,12 @@ def around(item: Item) -> list[Loop]:
 
 
 def inside(item: Item, loop: Loop) -> bool:
-    """Whether ``item`` stands in ``loop``, at any depth."""
+    """Return whether ``item`` stands in ``loop``, at any depth."""
     return loop in around(item)
 
 
 def substance(items: Sequence[Item]) -> bool:
-    """Whether there is more than markers in ``items``."""
+    """Return whether there is more than markers in ``items``."""
     return any(substance(item.items) if isinstance(item, Loop) else item.kind != "marker" for item in items)
 
 
@@ -47,7 +47,7 @@ def first_line(kernel: KernelModule, item: Item) -> int:
 
 
 def accesses(statement: Statement) -> list[Access]:
-    """What a statement reads and writes."""
+    """Return the accesses of a statement, reads and writes."""
     target = [statement.target] if statement.target is not None and statement.kind != "declaration" else []
     return [*statement.mentions, *target]
 

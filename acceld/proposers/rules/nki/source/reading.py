@@ -69,7 +69,7 @@ class KernelModule(SourceReader):
         return writer
 
     def only_reader(self, writer: Statement, reader: Statement) -> bool:
-        """Whether ``reader`` is the one statement that reads what ``writer`` writes."""
+        """Return whether ``reader`` is the one statement that reads what ``writer`` writes."""
         return writer.target is not None and self.readers(writer.target.name) == [reader]
 
     def space_of(self, name: str) -> str:
@@ -85,7 +85,7 @@ class KernelModule(SourceReader):
         return spaces.pop() if len(spaces) == 1 else ""
 
     def is_zero(self, node: cst.BaseExpression | None) -> bool:
-        """Whether an operand is nothing, a zero, or a tile filled with zeros."""
+        """Return whether an operand is nothing, a zero, or a tile filled with zeros."""
         if node is None or (isinstance(node, cst.Name) and node.value == "None") or self.number(node) == 0:
             return True
         access = self.access(node)
@@ -165,7 +165,7 @@ class KernelModule(SourceReader):
         return (rows, rest[0][1]) if rest else None
 
     def binary(self, statement: Statement) -> Binary | None:
-        """What ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)`` computes; None for other statements."""
+        """Read ``nl.multiply(x, y)`` or ``nisa.tensor_tensor(data1, data2, op)``; None for other statements."""
         if statement.op == "tensor_tensor":
             return Binary(self.opname(statement.args.get("op")), "data1", "data2")
         return Binary(statement.op, "x", "y") if statement.op in BINARY else None

@@ -1,4 +1,4 @@
-"""What a kernel's source consists of, as records: loops, statements, accesses, buffers."""
+"""Records of a kernel's source: loops, statements, accesses, buffers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Access:
         return frozenset(found)
 
     def same_as(self, other: Access) -> bool:
-        """Whether both name the same elements of the same buffer, provably."""
+        """Return whether both name the same elements of the same buffer, provably."""
         if self.name != other.name or (self.dims is None) != (other.dims is None):
             return False
         if self.dims is None or other.dims is None:

@@ -1,0 +1,60 @@
+"""``acceld hosts``: the hosts of a fleet, what each does, what it cost, and why it is idle."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+from urllib.parse import quote
+
+from acceld import figures
+from acceld.cli.arguments import add_json
+from acceld.cli.output import print_json, print_table, say
+from acceld.client import Client
+from acceld.errors import UsageError
+from acceld.home import find_home
+
+HEADERS = ("host", "state", "busy", "done", "instance", "chip", "sdk", "driver", "USD/h", "USD", "why idle")
+RIGHT = frozenset({2, 3, 8, 9})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("action", nargs="?", choices=("list", "drain", "undrain"), default="list", help="default: list")
+    parser.add_argument("host", nargs="?", help="with drain: what runs there ends, nothing new begins")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the hosts, or change one. DaemonError (exit code 3) where no daemon runs."""
+    client = Client(find_home(arguments.home))
+    if arguments.action != "list":
+        if not arguments.host:
+            raise UsageError(f"{arguments.action} which host?", hint="acceld hosts lists them.")
+        client.send("POST", f"/v1/hosts/{quote(arguments.host, safe='')}/{arguments.action}")
+    hosts: list[dict[str, Any]] = client.get("/v1/hosts")["hosts"]
+    if arguments.json:
+        print_json({"hosts": hosts})
+    elif hosts:
+        print_table([line(host) for host in hosts], HEADERS, right=RIGHT)
+    else:
+        say(
+            "no host: the daemon judges on its own machine, or waits for its cluster's first (devices.cluster, docs/fleet.md)"
+        )
+    return 0
+
+
+def line(host: dict[str, Any]) -> tuple[str, ...]:
+    """Return a host's cells."""
+    return (
+        host["host"],
+        host["standing"],
+        f"{host['slots_in_use']}/{host['slots']}",
+        str(host["done"]),
+        host["instance_type"] or "-",
+        host["chip"] or "-",
+        host["sdk"] or "-",
+        host["driver"] or "-",
+        "?" if host["usd_per_hour"] is None else f"{host['usd_per_hour']:.2f}",
+        "?" if host["usd"] is None else figures.usd(host["usd"]),
+        host["why_idle"] or "-",
+    )

@@ -1,0 +1,60 @@
+"""Long answers on a terminal go through a pager, as git's do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+DEFAULT = "less"
+LESS = "FRX"
+"""Options of less where the person has set none: leave where all fits, keep colors, leave the text on the screen."""
+
+
+class _Terminal(io.TextIOWrapper):
+    """Text for a pager, which shows it on the terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def pager_of(environ: Mapping[str, str]) -> list[str]:
+    """Return the pager's words, by ``ACCELD_PAGER``, then ``PAGER``, else less; empty for none, which ``cat`` means too."""
+    text = environ.get("ACCELD_PAGER", environ.get("PAGER", DEFAULT))
+    words = shlex.split(text)
+    return [] if words == ["cat"] or environ.get("TERM") == "dumb" else words
+
+
+@contextlib.contextmanager
+def paged() -> Iterator[None]:
+    """Send what the block prints through the pager, where a person reads it on a terminal."""
+    words = pager_of(os.environ) if sys.stdout.isatty() and sys.stdin.isatty() else []
+    try:
+        pager = subprocess.Popen(words, stdin=subprocess.PIPE, env={"LESS": LESS, **os.environ}) if words else None
+    except OSError:
+        pager = None  # it is not installed
+    if pager is None:
+        yield
+        return
+    assert pager.stdin is not None
+    outputs = sys.stdout, sys.stderr
+    text = _Terminal(pager.stdin, encoding="utf-8", write_through=True)
+    sys.stdout = text
+    if sys.stderr.isatty():
+        sys.stderr = text
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the pager's key
+    try:
+        yield
+    except BrokenPipeError:
+        pass  # the person has seen enough
+    finally:
+        sys.stdout, sys.stderr = outputs
+        with contextlib.suppress(BrokenPipeError):
+            text.close()
+        pager.wait()
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,182 @@
+"""The process that speaks with Ray, a child of the daemon: ``python -m acceld.cluster.bridge FD``.
+
+One actor on each node that offers the resource ``acceld`` owns that host's evaluator. Ray decides nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.autoscaler.sdk import request_resources
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from acceld import plugins
+from acceld.cluster.host import HostLostError, LocalHost
+from acceld.cluster.remote import Setup, receive, send
+from acceld.config import Config
+from acceld.errors import AcceldError
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Workplace
+from acceld.evaluate.local import local
+from acceld.evaluate.queue import slots_of
+
+RESOURCE = "acceld"
+"""A node is a host if it was started with ``--resources '{"acceld": 1}'``."""
+_CALLS = 4096
+_ENVIRONMENT = {f"RAY_EXPERIMENTAL_NOSET_{name}": "1" for name in ("NEURON_RT_VISIBLE_CORES", "CUDA_VISIBLE_DEVICES")}
+"""The evaluator leases cores itself: Ray must not hide them."""
+
+
+def own_evaluator(setup: Setup, name: str, folder: Path) -> Evaluator:
+    """Return the evaluator of the machine that this runs on."""
+    return local(lambda: Workplace(setup.config, setup.devices, folder))
+
+
+class Served:
+    """The actor: a host's methods, whose errors are values, since Ray would wrap them."""
+
+    def __init__(self, name: str, setup: Setup) -> None:
+        self._name, self._setup = name, setup
+        self._host: LocalHost | None = None
+
+    async def describe(self) -> Any:
+        """Return what the host is."""
+        if self._host is None:
+            folder = folder_of(self._name)
+            evaluator = plugins.named(self._setup.evaluator)(self._setup, self._name, folder)
+            config = Config(evaluate=self._setup.config, devices=self._setup.devices)
+            self._host = LocalHost(self._name, slots_of(config.evaluate), evaluator, folder, config)
+        return await _value(self._host.describe())
+
+    async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Any:
+        """Judge a packed request."""
+        assert self._host is not None, "described before it judges"
+        return await _value(self._host.evaluate(request, contents))
+
+    async def health(self) -> Any:
+        """Return the evaluator's statistics."""
+        assert self._host is not None, "described before it is asked"
+        return await _value(self._host.health())
+
+    async def doctor(self) -> Any:
+        """Return what the host lacks."""
+        assert self._host is not None, "described before it is asked"
+        return await _value(self._host.doctor())
+
+
+async def _value(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except AcceldError as error:
+        return error
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder of a host's data sets and noise floors, made private to its user."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "acceld" / "hosts" / re.sub(r"[^\w.-]", "_", name)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+class _Cluster:
+    """Ray's side: the actors by the id of their node."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Any] = {}
+        self._lives: dict[str, str] = {}
+        self._setup: Setup
+        self._wanted = 0
+
+    def connect(self, address: str, setup: Setup) -> None:
+        self._setup = setup
+        ray.init(address=address, namespace=f"acceld-{os.getpid()}", log_to_driver=False, logging_level=logging.ERROR)
+
+    def found(self, wanted: int) -> dict[str, str]:
+        """Return the actor of each host by the host's name; a new host gets one."""
+        if wanted != self._wanted:
+            request_resources(bundles=[{RESOURCE: 1}] * wanted)
+            self._wanted = wanted
+        found: dict[str, str] = {}
+        for node in ray.nodes():
+            if node["Alive"] and node["Resources"].get(RESOURCE, 0) >= 1:
+                found[node["NodeName"]] = self._actor(node["NodeID"], node["NodeName"])
+        for node_id, actor in list(self._lives.items()):
+            if actor not in found.values():
+                del self._lives[node_id]
+                self._actors.pop(actor, None)
+        return found
+
+    def _actor(self, node: str, name: str) -> str:
+        known = self._lives.get(node)
+        if known in self._actors:
+            return str(known)
+        actor = ray.remote(Served).options(
+            num_cpus=0,
+            resources={RESOURCE: 1},
+            max_concurrency=_CALLS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            runtime_env={"env_vars": _ENVIRONMENT},
+        )
+        made = actor.remote(name, self._setup)
+        self._lives[node] = key = str(id(made))
+        self._actors[key] = made
+        return key
+
+    async def ask(self, actor: str, method: str, *arguments: object) -> Any:
+        """Return what a host answers. HostLostError where it is gone."""
+        served = self._actors.get(actor)
+        if served is None:
+            raise HostLostError("the host is gone")
+        try:
+            answer = await getattr(served, method).remote(*arguments)
+        except RayError as error:
+            self._actors.pop(actor, None)
+            raise HostLostError(str(error).splitlines()[0]) from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+async def _answer(cluster: _Cluster, writer: asyncio.StreamWriter, number: int, kind: str, arguments: Any) -> None:
+    fine, value = True, None
+    try:
+        if kind == "ask":
+            value = await cluster.ask(*arguments)
+        else:
+            value = await asyncio.to_thread(getattr(cluster, kind), *arguments)
+    except (AcceldError, HostLostError) as error:
+        fine, value = False, error
+    except (RayError, RuntimeError, OSError, ValueError) as error:  # what Ray raises, unknown to the daemon
+        fine, value = False, HostLostError(f"{type(error).__name__}: {error}".splitlines()[0])
+    await send(writer, (number, fine, value))
+
+
+async def main() -> None:
+    """Answer the daemon until it is gone."""
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=int(sys.argv[1])))
+    cluster, tasks = _Cluster(), set[asyncio.Task[None]]()
+    try:
+        while True:
+            number, kind, arguments = await receive(reader)
+            task = asyncio.create_task(_answer(cluster, writer, number, kind, arguments))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        await asyncio.wait_for(asyncio.to_thread(ray.shutdown), 5.0)
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    finally:
+        os._exit(0)  # Ray's threads do not keep a child alive whose daemon is gone

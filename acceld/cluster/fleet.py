@@ -1,0 +1,528 @@
+"""The evaluator that judges on many hosts.
+
+An evaluation is placed by :mod:`acceld.cluster.schedule`. Before a host's first answer of a run counts, the run's baseline must
+have passed on that host: its canary. A verdict that a sick host could have made (a failure of the machine's kind, or a pass of
+the strict gate) is asked of a second host, and of a third where two disagree; the one out of step is set aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from acceld.cluster.clocks import in_run
+from acceld.cluster.host import (
+    Host,
+    HostFacts,
+    HostLostError,
+    Hosts,
+    MissingError,
+    packed,
+    versions_here,
+    workload_contents,
+)
+from acceld.cluster.schedule import Job, Schedule, Seat, Standing, out_of_step
+from acceld.device import Finding
+from acceld.errors import AcceldError, DeviceError, UsageError
+from acceld.evaluate.case import Recent
+from acceld.evaluate.evaluator import Started
+from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
+from acceld.evaluate.queue import Occupancy
+from acceld.model import Evaluation, Gate, Source, Status
+from acceld.targets import TARGETS
+from acceld.workloads import load_workload, workload
+
+LOOK_S = 5.0
+"""Time between looks at the hosts."""
+SILENT_S = 20.0
+"""A host that has not answered for so long gets no work, and what it ran is queued again."""
+_DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.TIMEOUT, Status.SUSPECT})
+"""Verdicts that a sick host makes of a good kernel."""
+_REMEMBERED = 4096
+
+Told = Callable[[str, str, str], Awaitable[object]]
+"""Called when a host changes: its name, its state, and why."""
+Seen = Callable[[HostFacts], Awaitable[object]]
+"""Called with each host that joins."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    host: str
+    evaluation: Evaluation
+
+
+class _Member:
+    """A host of the fleet, and what the daemon remembers of it."""
+
+    def __init__(self, host: Host, now: float) -> None:
+        self.host = host
+        self.sent: set[str] = set()
+        """Hashes of contents that it has."""
+        self.canaries: dict[str, asyncio.Task[Evaluation]] = {}
+        self.answered_at = now
+        self.beat: asyncio.Task[None] | None = None
+        self.health: Mapping[str, object] = {}
+
+
+class Fleet:
+    """Judges on hosts. Implements :class:`acceld.evaluate.interface.Evaluator`."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        queue_size: int,
+        *,
+        workload_folders: Iterable[Path | str] = (),
+        on_start: Started | None = None,
+        on_host: Told | None = None,
+        on_seen: Seen | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """At most ``queue_size`` evaluations of a run wait, besides as many as there are slots: who submits more is held up."""
+        self._hosts = hosts
+        self._queue_size = queue_size
+        self._workload_folders = tuple(workload_folders)
+        self._on_start, self._on_host, self._on_seen = on_start, on_host, on_seen
+        self._clock = clock
+        self._schedule = Schedule()
+        self._members: dict[str, _Member] = {}
+        self._futures: dict[int, asyncio.Future[_Answer]] = {}
+        self._requests: dict[int, EvaluationRequest] = {}
+        self._since: dict[int, float] = {}
+        self._numbers = itertools.count(1)
+        self._room = asyncio.Condition()
+        self._inside: Counter[int] = Counter()
+        """Evaluations of each run, waiting and running."""
+        self._votes: Recent[str, dict[str, Hashable]] = Recent(_REMEMBERED)
+        self._workloads: Recent[tuple[str, str, str], bytes] = Recent(64)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._occupancy = Occupancy(1, clock)
+
+    # Life.
+
+    async def start(self) -> None:
+        """Connect, and look for hosts from now on. DeviceError where no cluster can be reached."""
+        await self._hosts.start()
+        await self.look()
+        self._looking = asyncio.create_task(self._look_on())
+
+    async def ready(self, backend: str) -> Evaluator:
+        """Return itself; which hosts serve a backend shows when they are asked. UsageError for one that is not known."""
+        if backend not in TARGETS:
+            raise UsageError(f"there is no backend {backend!r}", hint=f"One of {', '.join(TARGETS)}.")
+        return self
+
+    async def stop(self, grace_s: float) -> None:
+        """Give running evaluations ``grace_s``, then disconnect."""
+        if self._looking is not None:
+            self._looking.cancel()
+        running = {task for task in self._tasks if not task.done()}
+        if running and grace_s:
+            await asyncio.wait(running, timeout=grace_s)
+        beats = [member.beat for member in self._members.values() if member.beat]
+        canaries = [task for member in self._members.values() for task in member.canaries.values()]
+        ending = [*self._tasks, *beats, *canaries, *([self._looking] if self._looking else [])]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        for future in self._futures.values():
+            future.cancel()
+        await self._hosts.close()
+
+    def statistics(self) -> dict[str, object]:
+        """Return the queue over all hosts, and each host's standing, load, and why it is idle."""
+        now, seats = self._clock(), self._schedule.seats
+        levels = {str(level) for one in self._members.values() if (level := one.health.get("sandbox_level"))}
+        return {
+            "slots": self._schedule.slots,
+            "slots_in_use": sum(seat.in_use for seat in seats.values()),
+            "waiting": len(self._schedule.waiting),
+            "busy_share": self._occupancy.share,
+            "oldest_waiting_s": max((now - self._since[number] for number in self._schedule.waiting), default=0.0),
+            "sandbox_level": min(levels, default=""),
+            "hosts": [self._told(name, seat) for name, seat in sorted(seats.items())],
+        }
+
+    def _told(self, name: str, seat: Seat) -> dict[str, object]:
+        member, facts = self._members.get(name), seat.facts
+        return {
+            "host": name,
+            "standing": seat.standing.value,
+            "reason": seat.reason,
+            "why_idle": self._schedule.why_idle(name),
+            "slots": facts.slots,
+            "slots_in_use": seat.in_use,
+            "candidates": sorted(
+                self._requests[number].candidate for number in seat.running if number in self._requests
+            ),
+            "done": seat.done,
+            "instance_type": facts.instance_type,
+            "chip": facts.chip,
+            "sdk": facts.sdk,
+            "driver": facts.driver,
+            "versions": dict(facts.versions),
+            "unfit": dict(seat.unfit),
+            "silent_s": self._clock() - member.answered_at if member else 0.0,
+            "sandbox_level": str(member.health.get("sandbox_level", "")) if member else "",
+        }
+
+    # Steering.
+
+    async def drain(self, name: str) -> None:
+        """Give a host nothing more. UsageError for one that is not there."""
+        self._seat(name)
+        self._schedule.drain(name)
+        await self._tell(name)
+
+    async def undrain(self, name: str) -> None:
+        """Give a host work again, one that was set aside too; its canaries are asked anew."""
+        seat = self._seat(name)
+        if seat.standing is Standing.SILENT:
+            raise UsageError(f"{name} does not answer: {seat.reason}")
+        if wrong := _differing(seat.facts):
+            raise UsageError(f"{name} {wrong}", hint="Install the daemon's versions there.")
+        self._members[name].canaries.clear()
+        for votes in self._votes.values():
+            votes.pop(name, None)
+        seat.unfit.clear()
+        self._schedule.resume(name)
+        await self._tell(name)
+        self._pump()
+
+    async def doctor(self, name: str) -> list[Finding]:
+        """Return what a host lacks, as it says itself. DeviceError where it does not answer."""
+        self._seat(name)
+        try:
+            async with asyncio.timeout(SILENT_S):
+                return await self._members[name].host.doctor()
+        except (HostLostError, TimeoutError) as error:
+            raise DeviceError(f"host {name} does not answer") from error
+
+    def _seat(self, name: str) -> Seat:
+        seat = self._schedule.seats.get(name)
+        if seat is None:
+            known = ", ".join(sorted(self._schedule.seats)) or "none"
+            raise UsageError(f"there is no host {name!r}", hint=f"Hosts: {known}.")
+        return seat
+
+    # Hosts that come, go and fall silent.
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except Exception:  # the next look may go better, and nothing else would bring a host back
+                log.exception("looking at the hosts failed")
+
+    async def look(self) -> None:
+        """Take in hosts that came or went, and those that fell silent or answer again."""
+        try:
+            found = await self._hosts.found(self._schedule.wanted)
+        except HostLostError as lost:
+            log.warning("the cluster does not answer: %s", lost)
+            found = {name: member.host for name, member in self._members.items()}
+        for name in [name for name, member in self._members.items() if found.get(name) is not member.host]:
+            await self._leave(name, "it left the cluster")
+        for name, host in found.items():
+            if name not in self._members:
+                self._members[name] = member = _Member(host, self._clock())
+                member.beat = asyncio.create_task(self._welcome(name, member))
+        for name, member in list(self._members.items()):
+            seat = self._schedule.seats.get(name)
+            if member.beat is None or member.beat.done():
+                member.beat = asyncio.create_task(self._ask_health(name, member))
+            silent_s = self._clock() - member.answered_at
+            if seat is not None and seat.standing not in (Standing.SILENT, Standing.ASIDE) and silent_s > SILENT_S:
+                self._schedule.silence(name, f"no answer for {silent_s:.0f} s")
+                await self._tell(name)
+        self._pump()
+        async with self._room:
+            self._room.notify_all()
+
+    async def _welcome(self, name: str, member: _Member) -> None:
+        """Seat a host that has said what it is."""
+        try:
+            facts = replace(await member.host.describe(), name=name)
+        except (HostLostError, AcceldError) as error:
+            log.warning("host %s can not begin: %s", name, error)
+            if self._members.get(name) is member:
+                del self._members[name]  # the next look tries again
+            return
+        if self._members.get(name) is not member:
+            return
+        member.answered_at = self._clock()
+        self._schedule.join(facts)
+        if wrong := _differing(facts):
+            self._schedule.set_aside(name, wrong)
+        if self._on_seen is not None:
+            await self._on_seen(facts)
+        await self._tell(name)
+        self._pump()
+
+    async def _ask_health(self, name: str, member: _Member) -> None:
+        with contextlib.suppress(HostLostError):
+            member.health = await member.host.health()
+            member.answered_at = self._clock()
+            seat = self._schedule.seats.get(name)
+            if seat is not None and seat.standing is Standing.SILENT and self._members.get(name) is member:
+                member.canaries.clear()
+                self._schedule.resume(name)
+                await self._tell(name)
+                self._pump()
+
+    async def _leave(self, name: str, reason: str) -> None:
+        self._members.pop(name, None)
+        self._schedule.leave(name)
+        if self._on_host is not None:
+            await self._on_host(name, "sick", reason)
+        self._pump()
+
+    async def _set_aside(self, name: str, reason: str) -> None:
+        if name in self._schedule.seats:
+            self._schedule.set_aside(name, reason)
+            await self._tell(name)
+            self._pump()
+
+    async def _tell(self, name: str) -> None:
+        seat = self._schedule.seats.get(name)
+        if seat is not None and self._on_host is not None:
+            state = "idle" if seat.standing is Standing.ACTIVE else "sick"
+            await self._on_host(name, state, f"{seat.standing}: {seat.reason}" if state == "sick" else "")
+
+    # Evaluations.
+
+    async def evaluate(self, request: EvaluationRequest) -> Evaluation:
+        """Wait for a host, evaluate there, and return the verdict; errors as :class:`Evaluator` says."""
+        run = request.run
+        if request.priority is not Priority.PERSON:
+            async with self._room:
+                await self._room.wait_for(lambda: self._inside[run] < self._queue_size + self._schedule.slots)
+        self._inside[run] += 1
+        try:
+            return (await self._agreed(request)).evaluation
+        finally:
+            self._inside[run] -= 1
+            async with self._room:
+                self._room.notify_all()
+
+    async def _agreed(self, request: EvaluationRequest) -> _Answer:
+        """Return the answer of one host, or of most where the verdict is one that a sick host makes."""
+        first = await self._answer(request, set())
+        if not _decides(first.evaluation, request):
+            return first
+        answers = {first.host: first}
+        again = replace(request, candidate=0)
+        while len(answers) < 3 and (second := await self._another(again, answers)) is not None:
+            answers[second.host] = second
+            verdicts = {host: _verdict(one.evaluation) for host, one in answers.items()}
+            if len(answers) == 2 and len(set(verdicts.values())) == 1:
+                return first
+            odd = out_of_step(verdicts)
+            if odd is not None:
+                others = " and ".join(sorted(set(answers) - {odd}))
+                await self._set_aside(odd, f"disagrees with {others} on {request.kernel.sha256[:12]}")
+                return next(one for host, one in answers.items() if host != odd)
+        return first
+
+    async def _another(self, request: EvaluationRequest, answers: Mapping[str, _Answer]) -> _Answer | None:
+        """Return the answer of a host that was not asked yet; None where there is none."""
+        try:
+            return await self._answer(request, set(answers))
+        except DeviceError:
+            return None
+
+    async def _answer(self, request: EvaluationRequest, barred: set[str]) -> _Answer:
+        """Return what the first host says that can be believed. DeviceError where no host is left to ask."""
+        number = next(self._numbers)
+        job = Job(number, request.priority, request.run, request.backend, request.chip, request.host, barred)
+        future: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        self._futures[number], self._requests[number], self._since[number] = future, request, self._clock()
+        if barred and not self._schedule.possible(job):
+            future.set_exception(DeviceError("no other host is there"))
+        else:
+            self._schedule.add(job)
+            self._pump()
+        try:
+            return await future
+        finally:
+            self._schedule.settle(job)
+            del self._futures[number], self._requests[number], self._since[number]
+            self._note()
+
+    def _pump(self) -> None:
+        while (placed := self._schedule.place()) is not None:
+            task = asyncio.create_task(self._run(*placed))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._note()
+
+    def _note(self) -> None:
+        seats = self._schedule.seats.values()
+        self._occupancy.places = max(self._schedule.slots, 1)
+        self._occupancy.note(sum(seat.in_use for seat in seats), waiting=bool(self._schedule.waiting))
+
+    async def _run(self, job: Job, seat: Seat) -> None:
+        """Have a host run a job; whatever comes of it, the job is answered, waits again, or runs elsewhere."""
+        name, request = seat.facts.name, self._requests[job.number]
+        member = self._members[name]
+        answered = False
+        try:
+            if self._on_start is not None:
+                await self._on_start(request, name)
+            answer = await self._ask(name, member, request)
+            answered = True
+            if answer is not None and seat.standing is not Standing.ASIDE:
+                self._give(job, answer)
+            else:
+                job.barred.add(name)
+                self._wait_again(job, name, f"{name} fails the canary of this run")
+        except HostLostError as lost:
+            if self._members.get(name) is member:
+                await self._leave(name, str(lost))
+        except DeviceError as error:
+            seat.unfit[request.backend] = error.message
+            self._wait_again(job, name, error.message, error.hint)
+        except Exception as error:  # whoever asked must learn of it, whatever it is
+            if not isinstance(error, AcceldError):
+                log.exception("host %s answered with a broken harness", name)
+            if (future := self._futures.get(job.number)) is not None and not future.done():
+                future.set_exception(error)
+        finally:
+            if self._schedule.seats.get(name) is seat:
+                self._schedule.end(name, job, answered=answered)
+            self._pump()
+
+    def _give(self, job: Job, answer: _Answer) -> None:
+        """Take an answer, the first one; a late one of a host thought dead comes before a second try."""
+        self._schedule.settle(job)
+        future = self._futures.get(job.number)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def _wait_again(self, job: Job, name: str, why: str, hint: str = "") -> None:
+        """Let a job wait for another host; where none is left that could take it, it ends with DeviceError."""
+        future = self._futures.get(job.number)
+        if future is None or future.done() or job.settled:
+            return
+        if not self._schedule.possible(job):
+            future.set_exception(DeviceError(why, hint=hint or "acceld hosts shows what each host can do."))
+            return
+        self._schedule.again(job, name)
+
+    async def _ask(self, name: str, member: _Member, request: EvaluationRequest) -> _Answer | None:
+        """Return a host's answer in the run's units; None where it fails the canary."""
+        facts = self._schedule.seats[name].facts
+        measured = TARGETS[request.backend].source is Source.MEASURED
+        sent = replace(request, interleave=measured and bool(request.run))
+        canary = self._canary(name, member, request)
+        evaluation = await self._send(member, sent)
+        proof: Evaluation | None = None
+        if canary is not None:
+            proof = await asyncio.shield(canary)
+            if proof.status is not Status.PASSED:
+                return None
+        elif request.priority is Priority.BASELINE:
+            self._vote(name, request.key, evaluation)
+        known = dict(zip((kernel.sha256 for kernel in request.against), request.against_us, strict=False))
+        baseline_us = request.against_us[-1] if request.against_us else 0.0
+        return _Answer(name, in_run(evaluation, facts, known, proof, baseline_us))
+
+    def _canary(self, name: str, member: _Member, request: EvaluationRequest) -> asyncio.Task[Evaluation] | None:
+        """Return the host's evaluation of the run's baseline, begun the first time; None outside of a run."""
+        if request.canary is None:
+            return None
+        asked = replace(
+            request,
+            kernel=request.canary,
+            canary=None,
+            candidate=0,
+            gate=Gate.SEARCH,
+            priority=Priority.BASELINE,
+            useful_below_us=None,
+            against=(),
+            against_us=(),
+            screen=False,
+            practice=False,
+        )
+        task = member.canaries.get(asked.key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = member.canaries[asked.key] = asyncio.create_task(self._try_canary(name, member, asked))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits for it is told
+        return task
+
+    async def _try_canary(self, name: str, member: _Member, asked: EvaluationRequest) -> Evaluation:
+        evaluation = await self._send(member, asked)
+        odd = self._vote(name, asked.key, evaluation)
+        if odd is not None:
+            await self._set_aside(odd, f"disagrees with others on the canary of {asked.workload or 'a run'}")
+        return evaluation
+
+    def _vote(self, name: str, key: str, evaluation: Evaluation) -> str | None:
+        votes = self._votes.get(key)
+        if votes is None:
+            votes = self._votes[key] = {}
+        votes[name] = _verdict(evaluation)
+        return out_of_step(votes)
+
+    async def _send(self, member: _Member, request: EvaluationRequest) -> Evaluation:
+        """Send a request with the contents that the host lacks."""
+        wire, contents = packed(request, await self._workload(request))
+        lacking = {sha256: data for sha256, data in contents.items() if sha256 not in member.sent}
+        member.sent.update(lacking)
+        try:
+            evaluation = await member.host.evaluate(wire, lacking)
+        except MissingError:
+            evaluation = await member.host.evaluate(wire, contents)
+        member.answered_at = self._clock()
+        return evaluation
+
+    async def _workload(self, request: EvaluationRequest) -> bytes:
+        """Return the contents of a request's workload; those of a run are read once."""
+        key = (request.workload, request.workload_folder, request.context)
+        known = self._workloads.get(key) if request.context else None
+        if known is None:
+            known = await asyncio.to_thread(self._read_workload, request)
+            self._workloads[key] = known
+        return known
+
+    def _read_workload(self, request: EvaluationRequest) -> bytes:
+        if request.workload_folder:
+            return workload_contents(load_workload(request.workload_folder).folder)
+        return workload_contents(workload(request.workload, self._workload_folders).folder)
+
+
+def _decides(evaluation: Evaluation, request: EvaluationRequest) -> bool:
+    """Return True for a verdict that is asked of a second host."""
+    if request.practice:
+        return False
+    return evaluation.status in _DOUBTFUL or evaluation.gate is Gate.STRICT
+
+
+def _verdict(evaluation: Evaluation) -> Hashable:
+    """Return what hosts must agree on; predicted latencies are the same everywhere."""
+    profile = evaluation.profile
+    exact = profile is not None and profile.source is Source.SIMULATED
+    return (evaluation.status, evaluation.program_sha256, evaluation.latency_us) if exact else (evaluation.status,)
+
+
+def _differing(facts: HostFacts) -> str:
+    """Return how a host's versions differ from the daemon's; empty where they do not."""
+    here = dict(versions_here())
+    wrong = [
+        f"{name} {told or 'none'} (here {here.get(name, 'none')})"
+        for name, told in facts.versions
+        if told != here.get(name)
+    ]
+    return f"has {', '.join(wrong)}" if wrong else ""

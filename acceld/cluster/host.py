@@ -1,0 +1,235 @@
+"""The seam of a host: what the fleet asks of one, and the host itself, which owns a whole evaluator of its machine."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Protocol
+
+from acceld.config import Config
+from acceld.device import HOST, Finding
+from acceld.errors import AcceldError, UsageError
+from acceld.evaluate.interface import EvaluationRequest, Evaluator
+from acceld.evaluate.local import findings
+from acceld.model import Evaluation, Kernel
+from acceld.targets import SIMULATOR
+
+_PRODUCT = Path("/sys/devices/virtual/dmi/id/product_name")
+_DRIVERS = (Path("/sys/module/neuron/version"), Path("/sys/module/nvidia/version"))
+_COMPILERS = ("neuronx-cc", "nki", "triton")
+
+
+class HostLostError(Exception):
+    """A host does not answer, or not any more."""
+
+
+class MissingError(AcceldError):
+    """A host lacks contents that a request names by hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """A host's description of itself."""
+
+    name: str
+    slots: int
+    """Evaluations at the same time."""
+    instance_type: str = ""
+    chip: str = ""
+    """The Trainium chip of its instance type; empty where it has none."""
+    sdk: str = ""
+    driver: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
+    """Of what must be equal to the daemon's: acceld, Python, Ray."""
+
+    def takes(self, backend: str, chip: str) -> bool:
+        """Return True unless kernels for another chip than the host's would be measured."""
+        return backend == SIMULATOR or chip in (HOST, self.chip) or not self.chip
+
+
+class Host(Protocol):
+    """One machine that judges. Each call raises :class:`HostLostError` where it does not answer."""
+
+    async def describe(self) -> HostFacts:
+        """Return what it is."""
+        ...
+
+    async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
+        """Judge a packed request (:func:`packed`); MissingError where neither host nor ``contents`` have a part of it."""
+        ...
+
+    async def health(self) -> Mapping[str, object]:
+        """Return its evaluator's statistics."""
+        ...
+
+    async def doctor(self) -> list[Finding]:
+        """Return what it lacks."""
+        ...
+
+
+class Hosts(Protocol):
+    """Finds hosts."""
+
+    async def start(self) -> None:
+        """Connect. DeviceError where that can not work."""
+        ...
+
+    async def found(self, wanted: int) -> Mapping[str, Host]:
+        """Return the hosts by name; one that began anew is another object. ``wanted``: how many there is work for."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect, and end what was begun on the hosts."""
+        ...
+
+
+class LocalHost:
+    """The machine that this runs on. Implements :class:`Host`."""
+
+    def __init__(self, name: str, slots: int, evaluator: Evaluator, folder: Path, config: Config | None = None) -> None:
+        """``folder`` keeps contents, data sets and noise floors of this host."""
+        self._name, self._slots = name, slots
+        self._evaluator = evaluator
+        self._folder, self._contents = folder, folder / "contents"
+        self._config = config or Config()
+        self._started = False
+
+    async def describe(self) -> HostFacts:
+        """Start the evaluator, and return what this machine is."""
+        if not self._started:
+            await self._evaluator.start()
+            self._started = True
+        return facts_here(self._name, self._slots)
+
+    async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
+        """Judge a packed request."""
+        for sha256, data in contents.items():
+            self._keep(sha256, data)
+        return await self._evaluator.evaluate(self._unpacked(request))
+
+    async def health(self) -> Mapping[str, object]:
+        """Return the evaluator's statistics."""
+        return self._evaluator.statistics()
+
+    async def doctor(self) -> list[Finding]:
+        """Return what this machine's devices find."""
+        return await asyncio.to_thread(lambda: list(findings(self._config, self._folder)))
+
+    def _keep(self, sha256: str, data: bytes) -> None:
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise UsageError(f"contents of {sha256[:12]} arrived broken")
+        self._contents.mkdir(parents=True, exist_ok=True)
+        _write(self._contents / sha256, data)
+
+    def _read(self, sha256: str) -> bytes:
+        try:
+            return (self._contents / sha256).read_bytes()
+        except FileNotFoundError:
+            raise MissingError(sha256) from None
+
+    def _unpacked(self, request: EvaluationRequest) -> EvaluationRequest:
+        folder = self._workload(request.workload_folder) if request.workload_folder else ""
+        return replace(with_texts(request, lambda sha256: self._read(sha256).decode()), workload_folder=folder)
+
+    def _workload(self, sha256: str) -> str:
+        """Return the folder of a workload, written from its contents the first time."""
+        files: dict[str, str] = json.loads(self._read(sha256))
+        root = self._contents / f"{sha256}.workload"
+        place = root / next(iter(files))
+        if not place.exists():
+            for name, text in files.items():
+                path = root / name
+                if not path.resolve().is_relative_to(root.resolve()):
+                    raise UsageError(f"a workload's file lies outside of it: {name}")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _write(path, bytes.fromhex(text))
+        return str(place.parent)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file so that whoever finds it finds all of it."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def facts_here(name: str, slots: int) -> HostFacts:
+    """Return what the machine that this runs on is."""
+    instance_type = _first_line(_PRODUCT)
+    family = instance_type.split(".")[0]
+    return HostFacts(
+        name,
+        slots,
+        instance_type=instance_type,
+        chip=family[:4] if family.startswith("trn") else "",
+        sdk=next((f"{name} {told}" for name in _COMPILERS if (told := _version(name))), ""),
+        driver=next((told for path in _DRIVERS if (told := _first_line(path))), ""),
+        versions=versions_here(),
+    )
+
+
+def versions_here() -> tuple[tuple[str, str], ...]:
+    """Return the versions that a daemon and its hosts must share."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    return (("acceld", _version("acceld")), (platform.python_implementation(), python), ("ray", _version("ray")))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+# Contents by hash.
+
+
+def with_texts(request: EvaluationRequest, text_of: Callable[[str], str]) -> EvaluationRequest:
+    """Return a request whose kernels' texts are each replaced by what a function makes of them."""
+
+    def changed(kernel: Kernel) -> Kernel:
+        closure = {path: text_of(text) for path, text in kernel.closure.items()}
+        return replace(kernel, text=text_of(kernel.text), closure=closure)
+
+    canary = changed(request.canary) if request.canary else None
+    return replace(request, kernel=changed(request.kernel), against=tuple(map(changed, request.against)), canary=canary)
+
+
+def packed(request: EvaluationRequest, workload: bytes) -> tuple[EvaluationRequest, dict[str, bytes]]:
+    """Return a request that names sources and workload by hash, and the contents by hash."""
+    contents: dict[str, bytes] = {}
+
+    def kept(data: bytes) -> str:
+        sha256 = hashlib.sha256(data).hexdigest()
+        contents[sha256] = data
+        return sha256
+
+    named = with_texts(request, lambda text: kept(text.encode()))
+    return replace(named, workload_folder=kept(workload)), contents
+
+
+def workload_contents(folder: Path) -> bytes:
+    """Return the files of a workload as one text; workload.toml comes first."""
+    return json.dumps(dict(_files(folder)), separators=(",", ":")).encode()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, str]]:
+    place = folder.resolve()
+    paths = [path for path in place.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    for path in sorted(paths, key=lambda path: (path.name != "workload.toml" or path.parent != place, str(path))):
+        yield str(path.relative_to(place.parents[1])), path.read_bytes().hex()

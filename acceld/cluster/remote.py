@@ -1,0 +1,204 @@
+"""The hosts of a Ray cluster, as the daemon reaches them: through one child process that alone imports Ray.
+
+Ray ends a process whose head node is gone for long. That must not be the daemon: when the child ends, every host is lost, their
+work waits again, and another child is started. Its environment holds nothing but what Ray needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from acceld.cluster.host import Host, HostFacts, HostLostError
+from acceld.config import DevicesConfig, EvaluateConfig
+from acceld.device import Finding
+from acceld.errors import DeviceError
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.model import Evaluation
+
+CONNECT_S = 60.0
+_LOOK_S = 20.0
+_LENGTH = struct.Struct("!Q")
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The settings that a host's evaluator is built from."""
+
+    config: EvaluateConfig
+    devices: DevicesConfig
+    evaluator: str = "acceld.cluster.bridge:own_evaluator"
+    """From a Setup, the host's name and its folder to the evaluator of that host."""
+
+
+async def send(writer: asyncio.StreamWriter, message: object) -> None:
+    """Write one message."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    writer.write(_LENGTH.pack(len(data)) + data)
+    await writer.drain()
+
+
+async def receive(reader: asyncio.StreamReader) -> Any:
+    """Read one message of the child or the parent. IncompleteReadError at the end."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return pickle.loads(await reader.readexactly(length))
+
+
+class RayHosts:
+    """Implements :class:`acceld.cluster.host.Hosts`."""
+
+    def __init__(self, address: str, setup: Setup) -> None:
+        self._address, self._setup = address, setup
+        self._bridge: _Bridge | None = None
+        self._hosts: dict[tuple[_Bridge, str, str], RayHost] = {}
+
+    async def start(self) -> None:
+        """Connect. DeviceError where Ray is missing or the cluster can not be reached."""
+        if find_spec("ray") is None:
+            raise DeviceError("devices.cluster needs Ray", hint="pip install 'acceld[cluster]'")
+        self._bridge = bridge = _Bridge(self._address, self._setup)
+        try:
+            await bridge.start()
+        except HostLostError as lost:
+            await self.close()
+            raise DeviceError(f"the Ray cluster {self._address} can not be reached: {lost}") from lost
+
+    async def found(self, wanted: int) -> Mapping[str, Host]:
+        """Return the hosts; where the child has ended, another is started."""
+        if self._bridge is None or self._bridge.ended:
+            await self.close()
+            self._bridge = _Bridge(self._address, self._setup)
+            await self._bridge.start()
+        bridge = self._bridge
+        try:
+            names = await asyncio.wait_for(bridge.call("found", wanted), _LOOK_S)
+        except TimeoutError:
+            raise HostLostError(f"no answer in {_LOOK_S:g} s") from None
+        keys = [(bridge, name, actor) for name, actor in names.items()]
+        self._hosts = {key: self._hosts.get(key) or RayHost(bridge, key[2]) for key in keys}
+        return {name: host for (_, name, _), host in self._hosts.items()}
+
+    async def close(self) -> None:
+        """End the child; Ray ends its actors."""
+        if self._bridge is not None:
+            await self._bridge.stop()
+
+
+class RayHost:
+    """An actor on one node. Implements :class:`acceld.cluster.host.Host`."""
+
+    def __init__(self, bridge: _Bridge, actor: str) -> None:
+        self._bridge, self._actor = bridge, actor
+
+    async def describe(self) -> HostFacts:
+        """Return what it is."""
+        found: HostFacts = await self._bridge.call("ask", self._actor, "describe")
+        return found
+
+    async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
+        """Judge a packed request."""
+        found: Evaluation = await self._bridge.call("ask", self._actor, "evaluate", request, contents)
+        return found
+
+    async def health(self) -> Mapping[str, object]:
+        """Return its evaluator's statistics."""
+        found: Mapping[str, object] = await self._bridge.call("ask", self._actor, "health")
+        return found
+
+    async def doctor(self) -> list[Finding]:
+        """Return what it lacks."""
+        found: list[Finding] = await self._bridge.call("ask", self._actor, "doctor")
+        return found
+
+
+class _Bridge:
+    """The child process and the calls that wait for it."""
+
+    def __init__(self, address: str, setup: Setup) -> None:
+        self._address, self._setup = address, setup
+        self._process: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count()
+        self.ended = False
+
+    async def start(self) -> None:
+        """Start the child and have it connect. HostLostError where it can not."""
+        ours, theirs = socket.socketpair()
+        kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("RAY_")}
+        words = [sys.executable, "-m", "acceld.cluster.bridge", str(theirs.fileno())]
+        self._process = await asyncio.to_thread(
+            subprocess.Popen,
+            words,
+            pass_fds=(theirs.fileno(),),
+            env=kept,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._reading = asyncio.create_task(self._read(reader))
+        try:
+            await asyncio.wait_for(self.call("connect", self._address, self._setup), CONNECT_S)
+        except TimeoutError:
+            await self.stop()
+            raise HostLostError(f"no answer in {CONNECT_S:g} s") from None
+
+    async def call(self, kind: str, *arguments: object) -> Any:
+        """Return the child's answer, or raise what it answers. HostLostError once it has ended."""
+        if self.ended or self._writer is None:
+            raise HostLostError("Ray's process has ended")
+        number = next(self._numbers)
+        future = self._calls[number] = asyncio.get_running_loop().create_future()
+        try:
+            await send(self._writer, (number, kind, arguments))
+            return await future
+        except ConnectionError as error:
+            raise HostLostError("Ray's process has ended") from error
+        finally:
+            self._calls.pop(number, None)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                number, fine, value = await receive(reader)
+                future = self._calls.get(number)
+                if future is not None and not future.done():
+                    future.set_result(value) if fine else future.set_exception(value)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.ended = True
+            for future in self._calls.values():
+                if not future.done():
+                    future.set_exception(HostLostError("Ray's process has ended"))
+
+    async def stop(self) -> None:
+        """End the child."""
+        self.ended = True
+        if self._writer is not None:
+            self._writer.close()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(HostLostError("Ray's process has ended"))
+        if self._process is not None:
+            try:
+                await asyncio.to_thread(self._process.wait, 5.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                await asyncio.to_thread(self._process.wait)

@@ -1,0 +1,50 @@
+"""The evaluator of one machine: its simulator, and each device that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from acceld import plugins
+from acceld.config import Config
+from acceld.device import Finding
+from acceld.errors import AcceldError
+from acceld.evaluate.interface import Evaluator, Workplace
+from acceld.evaluate.router import Router
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR
+
+
+def local(workplace: Callable[[], Workplace]) -> Router:
+    """Return an evaluator of every backend; the simulator starts with it, a device when it is first asked for.
+
+    ``workplace`` is asked when one is made.
+    """
+
+    def simulator() -> Evaluator:
+        place = workplace()
+        return Judge(place.config, place.state_folder, workload_folders=place.workload_folders, on_start=place.on_start)
+
+    def on_device(backend: str) -> Evaluator:
+        place = replace(workplace(), simulator=partial(router.ready, SIMULATOR))
+        made: Evaluator = plugins.named(DEVICE_OF[backend].evaluator)(place, backend)
+        return made
+
+    makers: dict[str, Callable[[], Evaluator]] = {SIMULATOR: simulator}
+    router = Router(SIMULATOR, makers | {backend: partial(on_device, backend) for backend in DEVICE_OF})
+    return router
+
+
+def findings(config: Config, folder: Path) -> Iterator[Finding]:
+    """Yield what each device finds on this machine; nothing is measured."""
+    for device in ALL_DEVICES:
+        if not device.doctor:
+            continue
+        try:
+            yield from plugins.named(device.doctor)(config, folder)
+        except AcceldError as error:
+            yield Finding(device.name, "fail", error.message, error.hint)
+        except Exception as error:  # noqa: BLE001  a device of somebody else may fail in any way
+            yield Finding(device.name, "note", f"its own check failed: {type(error).__name__}: {error}")

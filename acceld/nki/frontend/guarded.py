@@ -1,0 +1,241 @@
+"""Read a kernel's file as the permitted subset of Python: listed statements, attributes, calls and built-in names.
+
+The file's tree is rewritten before it is compiled: each attribute is read, and each function called, through a check of the
+very object that stands there. A file that reaches something in a way its text does not show is refused here, at its line,
+where a policy that reads text alone would have to guess what a name stands for.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from typing import Any
+
+from acceld.nki.errors import LegalityError
+from acceld.nki.frontend.protocol import IS, WHILE
+from acceld.nki.frontend.session import Permitted, Session
+from acceld.nki.frontend.shims import ApiModule, Stub, StubModule
+
+RULE = "interpreter"
+_READ, _CALL, _OWN = "__acceld_read__", "__acceld_call__", "__acceld_own__"
+_SIMULATOR = "acceld.nki."
+_STATEMENTS = frozenset(
+    "Module FunctionDef ClassDef Return Delete Assign AugAssign AnnAssign For While If With Raise Assert Import ImportFrom "
+    "Global Nonlocal Expr Pass Break Continue Match".split()
+)
+_EXPRESSIONS = frozenset(
+    "BoolOp NamedExpr BinOp UnaryOp Lambda IfExp Dict Set ListComp SetComp DictComp GeneratorExp Yield YieldFrom Compare Call "
+    "FormattedValue JoinedStr Constant Attribute Subscript Starred Name List Tuple Slice Load Store Del And Or Add Sub Mult "
+    "Div Mod Pow LShift RShift BitOr BitXor BitAnd FloorDiv Invert Not UAdd USub Eq NotEq Lt LtE Gt GtE Is IsNot In NotIn "
+    "comprehension arguments arg keyword alias withitem match_case MatchValue MatchSingleton MatchSequence MatchMapping "
+    "MatchStar MatchAs MatchOr".split()
+)
+_BUILTINS = frozenset(
+    "abs all any ascii bin bool bytearray bytes callable chr classmethod complex dict divmod enumerate filter float frozenset "
+    "hash hex id int isinstance issubclass iter len list map max min next object oct ord pow print property range repr reversed "
+    "round set slice sorted staticmethod str sum super tuple zip True False None NotImplemented Ellipsis __build_class__".split()
+)
+_NAMES = frozenset({"__name__", "__file__", "__doc__", WHILE, f"{WHILE}trip", IS})
+_PLAIN = (str, bytes, bytearray, list, dict, set, frozenset, tuple, int, float, complex, range, slice, bool, type(None))
+
+
+class Guard:
+    """Rewrites and runs one kernel's file; raises LegalityError with rule :data:`RULE`."""
+
+    def __init__(self, permitted: Permitted, session: Session, own: str) -> None:
+        """``own`` is the module that the file becomes; the API's modules are those that can be imported now."""
+        self._permitted, self._session, self._own = permitted, session, own
+        api = [module for module in sys.modules.values() if isinstance(module, ApiModule)]
+        self._api = {id(value) for module in api for value in vars(module).values()}
+        self._plain = {id(getattr(builtins, name)) for name in _BUILTINS} | {
+            id(one) for one in vars(builtins).values() if isinstance(one, type) and issubclass(one, Exception)
+        }
+
+    def rewritten(self, tree: ast.Module) -> ast.Module:
+        """Return the tree with its checks. A statement or expression outside of the subset is refused."""
+        return ast.fix_missing_locations(_Checks(self._refused, self._permitted).visit(tree))  # type: ignore[no-any-return]
+
+    def names(self) -> dict[str, Any]:
+        """Return the module's names that the rewritten file needs: its built-in names and the checks."""
+        allowed = {name: getattr(builtins, name) for name in _BUILTINS}
+        allowed |= {
+            one.__name__: one for one in vars(builtins).values() if id(one) in self._plain and isinstance(one, type)
+        }
+        allowed |= {"getattr": self._getattr, "hasattr": self._hasattr, "type": _type_of, "__import__": self._import}
+        self._plain |= {id(one) for one in allowed.values()}
+        return {"__builtins__": allowed, _READ: self._read, _CALL: self._call, _OWN: self._changed}
+
+    def _refused(self, what: str, line: int = 0) -> LegalityError:
+        return LegalityError(
+            f"{what} is outside of the subset of Python that kernels are written in", rule=RULE,
+            line=line or self._session.line(), hint="use documented functions and attributes by their names",
+        )  # fmt: skip
+
+    def _read(self, owner: Any, name: str) -> Any:
+        if not self._readable(owner, name):
+            raise self._refused(f"the attribute {name} of {_shown(owner)}")
+        return getattr(owner, name)
+
+    def _readable(self, owner: Any, name: str) -> bool:
+        if name.startswith("_"):
+            return False
+        if isinstance(owner, ApiModule | StubModule | Stub) or id(owner) in self._api:
+            return True
+        if isinstance(owner, ModuleType):
+            return self._permitted.of_module(owner.__name__, name)
+        if isinstance(owner, str) and name == "format":
+            return self._permitted.template(owner)
+        return self._is_own(owner) or name in self._permitted.attributes
+
+    def _is_own(self, value: Any) -> bool:
+        """Return True for a class of the kernel's file, and for an instance of one."""
+        kind = value if isinstance(value, type) else type(value)
+        return bool(kind.__module__ == self._own)
+
+    def _changed(self, owner: Any) -> Any:
+        if not self._is_own(owner):
+            raise self._refused(f"an assignment to an attribute of {_shown(owner)}")
+        return owner
+
+    def _call(self, function: Any) -> Any:
+        if not self._callable(function):
+            raise self._refused(f"a call of {_shown(function)}")
+        return function
+
+    def _callable(self, function: Any) -> bool:
+        if id(function) in self._api or id(function) in self._plain or isinstance(function, Stub):
+            return True
+        if isinstance(function, MethodType):
+            return self._callable(function.__func__) or self._is_own(function.__self__)
+        if isinstance(function, functools.partial):
+            return self._callable(function.func)
+        if isinstance(function, FunctionType):
+            code = function.__code__
+            return code.co_filename == self._session.filename or self._from(function.__module__)
+        if isinstance(function, type):
+            return self._is_own(function) or (
+                not function.__module__.startswith(_SIMULATOR) and self._from(function.__module__)
+            )
+        if isinstance(function, MethodDescriptorType):
+            return function.__objclass__ in _PLAIN
+        if isinstance(function, BuiltinFunctionType):
+            owner = function.__self__
+            if owner is None or isinstance(owner, ModuleType):
+                return self._from(function.__module__)
+            kind = owner if isinstance(owner, type) else type(owner)
+            return kind in _PLAIN or self._is_own(owner) or self._from(kind.__module__)
+        return self._is_own(function) or self._from(type(function).__module__)
+
+    def _from(self, module: str | None) -> bool:
+        """Return True for the simulator's API and for modules that a kernel may import, with what lies below."""
+        name = (module or "").removeprefix("_")
+        return name.startswith(_SIMULATOR) or self._permitted.module(name.partition(".")[0])
+
+    def _import(
+        self, name: str, names: Any = None, local: Any = None, fromlist: Iterable[str] = (), level: int = 0
+    ) -> Any:
+        if level or not self._permitted.module(name):
+            raise self._refused(f"the module {name}")
+        return __import__(name, names, local, tuple(fromlist or ()))
+
+    def _getattr(self, owner: Any, name: str, *default: Any) -> Any:
+        if not self._readable(owner, name):
+            raise self._refused(f"the attribute {name} of {_shown(owner)}")
+        return getattr(owner, name, *default)
+
+    def _hasattr(self, owner: Any, name: str) -> bool:
+        if not self._readable(owner, name):
+            raise self._refused(f"the attribute {name} of {_shown(owner)}")
+        return hasattr(owner, name)
+
+
+def _type_of(value: Any) -> type:
+    return type(value)
+
+
+def _shown(value: Any) -> str:
+    kind = value if isinstance(value, type) else type(value)
+    name = getattr(value, "__name__", "") if isinstance(value, FunctionType | BuiltinFunctionType | ModuleType) else ""
+    return f"{name or kind.__name__}"[:80]
+
+
+class _Checks(ast.NodeTransformer):
+    def __init__(self, refused: Callable[[str, int], LegalityError], permitted: Permitted) -> None:
+        self._refused, self._permitted = refused, permitted
+        self._line = 0
+
+    def visit(self, node: ast.AST) -> Any:
+        self._line = getattr(node, "lineno", self._line)
+        name = type(node).__name__
+        if name not in _STATEMENTS and name not in _EXPRESSIONS:
+            raise self._refused(f"{name}", self._line)
+        return super().visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:  # ast's name
+        value = self.visit(node.value)
+        if isinstance(node.ctx, ast.Load):
+            return ast.copy_location(_asked(_READ, value, ast.Constant(node.attr)), node)
+        if node.attr.startswith("_"):
+            raise self._refused(f"an assignment to {node.attr}", node.lineno)
+        return ast.copy_location(ast.Attribute(_asked(_OWN, value), node.attr, node.ctx), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        node.func = ast.copy_location(_asked(_CALL, node.func), node.func)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        if node.name.startswith("__") and node.name != "__init__":
+            raise self._refused(f"a definition of {node.name}", node.lineno)
+        self.generic_visit(node)
+        node.decorator_list = [ast.copy_location(_asked(_CALL, one), one) for one in node.decorator_list]
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.stmt:
+        if node.keywords:
+            raise self._refused(f"the class {node.name} with arguments", node.lineno)
+        self.generic_visit(node)
+        node.decorator_list = [ast.copy_location(_asked(_CALL, one), one) for one in node.decorator_list]
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id.startswith("__") and node.id not in _NAMES:
+            raise self._refused(f"the name {node.id}", node.lineno)
+        return node
+
+    def visit_MatchValue(self, node: ast.MatchValue) -> ast.pattern:
+        self._public(node.value)  # a pattern compares, and gives nothing away; it takes no call
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        self._public(node.annotation)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        self._public(node.annotation)
+        node.target = self.visit(node.target)
+        node.value = node.value and self.visit(node.value)
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        for one in node.names:
+            if node.module != "__future__" and (
+                node.level or one.name.startswith("_") or not self._permitted.of_module(node.module or "", one.name)
+            ):
+                raise self._refused(f"{node.module}.{one.name}", node.lineno)
+        return node
+
+    def _public(self, node: ast.expr | None) -> None:
+        """Refuse an annotation or a pattern that calls something or names what is internal."""
+        for inner in ast.walk(node) if node is not None else ():
+            named = getattr(inner, "attr", getattr(inner, "id", ""))
+            if isinstance(inner, ast.Call | ast.Lambda | ast.NamedExpr) or named.startswith("_"):
+                raise self._refused(f"{ast.unparse(inner)[:80]} in an annotation or a pattern", self._line)
+
+
+def _asked(name: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(arguments), [])

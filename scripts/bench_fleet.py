@@ -1,0 +1,268 @@
+"""A fleet on Ray nodes of this machine, with delays for devices: throughput by nodes, and what faults do to a run.
+
+``make bench-fleet`` runs all; ``--only throughput,killed`` chooses, ``--nodes 1,8 --seconds 5`` sizes it. Exit code 1 where a
+threshold of docs/fleet.md is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from acceld.cluster.fleet import Fleet
+from acceld.errors import DaemonError
+from acceld.home import Home
+from acceld.store.changes.tree import keep_evaluation
+from acceld.store.database import Store
+from tests.acceld.cluster.conftest import request
+from tests.acceld.cluster.nodes import Nodes, nodes
+from tests.acceld.cluster.runs import Decisions, decide, decisions_of
+from tests.faults.harness import client_of, start
+
+SLOTS = 32
+ROUNDS, WARM, COUNTED = 12, 2, 8
+"""Evaluations of a slot: all, those before it is counted, those while it is counted."""
+JITTER = 0.2
+"""Devices do not end in step: an evaluation takes 0.8 to 1.2 of its mean."""
+LEAST_SHARE, MOST_CPU_MS = 0.93, 10.0
+NAMES = ("h0", "h1", "h2", "h3")
+SEARCH = {"beam_width": 3, "plans": 4, "attempts": 2, "iterations": 3, "patience": 0}
+Fault = Callable[[Nodes, Fleet], Awaitable[None]]
+
+
+async def seated(fleet: Fleet, count: int) -> None:
+    """Wait until so many hosts are given work."""
+    async with asyncio.timeout(120):
+        while sum(one["standing"] == "active" for one in fleet.statistics()["hosts"]) < count:  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def throughput(folder: Path, count: int, seconds: float) -> dict[str, Any]:
+    """Evaluations a second of so many nodes, once all slots are busy, with every verdict written, and what they cost the daemon."""
+    names = [f"h{number}" for number in range(count)]
+    with nodes(folder, *names) as there:
+        there.tell("*", delay_s=seconds, jitter=JITTER)
+        fleet = there.fleet(SLOTS)
+        store = await asyncio.to_thread(Store.open, folder / "acceld.db")
+        await fleet.start()
+        await seated(fleet, count)
+        bridge = fleet._hosts._bridge._process.pid  # type: ignore[attr-defined]
+        wanted, most_waiting, ended_at = count * SLOTS * ROUNDS, 0, list[float]()
+
+        async def one(number: int) -> None:
+            nonlocal most_waiting
+            asked = request(f"latency {number}.5", 0, run=1 + number % 4)
+            found = await fleet.evaluate(asked)
+            await store.change(
+                keep_evaluation, found, workload="silu", backend="neuron_legacy", chip="trn1", key=asked.key
+            )
+            ended_at.append(time.monotonic())
+            most_waiting = max(most_waiting, int(str(fleet.statistics()["waiting"])))
+
+        began, cpu, theirs = time.monotonic(), time.process_time(), _cpu_s(bridge)
+        await asyncio.gather(*(one(number) for number in range(1, wanted + 1)))
+        start_at = began + WARM * seconds
+        counted = sum(start_at <= at < start_at + COUNTED * seconds for at in ended_at)
+        result = {
+            "nodes": count,
+            "evaluations": wanted,
+            "per_s": round(counted / (COUNTED * seconds), 2),
+            "share_of_ideal": round(counted / (count * SLOTS * COUNTED), 3),
+            "all_s": round(time.monotonic() - began, 1),
+            "daemon_cpu_ms": round(1000 * (time.process_time() - cpu) / wanted, 2),
+            "ray_child_cpu_ms": round(1000 * (_cpu_s(bridge) - theirs) / wanted, 2),
+            "most_waiting": most_waiting,
+            "daemon_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+            "load": round(os.getloadavg()[0], 1),
+        }
+        await fleet.stop(0.0)
+        await store.close()
+        return result
+
+
+# Faults.
+
+
+async def killed(there: Nodes, fleet: Fleet) -> None:
+    """A node is killed."""
+    await asyncio.to_thread(there.kill, "h0")
+
+
+async def frozen(there: Nodes, fleet: Fleet) -> None:
+    """A node is stopped for 60 s."""
+    there.signal("h0", signal.SIGSTOP)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        there.signal("h0", signal.SIGCONT)
+
+
+async def cut_off(there: Nodes, fleet: Fleet) -> None:
+    """A node can not be reached until Ray gives it up, and comes back under its name."""
+    processes = there.processes("h0")
+    os.kill(processes[0], signal.SIGSTOP)  # the raylet: the host's own evaluations go on, unheard
+    await asyncio.sleep(60)
+    os.kill(processes[0], signal.SIGCONT)
+    await asyncio.to_thread(there.kill, "h0")
+    await asyncio.to_thread(there.add, "h0")
+
+
+async def slow(there: Nodes, fleet: Fleet) -> None:
+    """A node takes ten times as long."""
+    there.tell("h0", delay_s=3.0)
+
+
+async def wrong(there: Nodes, fleet: Fleet) -> None:
+    """A node says of one kernel in four that it is wrong."""
+    there.tell("h0", wrong=" 1 0")
+
+
+async def restarted(there: Nodes, fleet: Fleet) -> None:
+    """The head, which kept its state in memory, is started again, and the nodes with it."""
+    await asyncio.to_thread(there.restart)
+
+
+async def clocks(there: Nodes, fleet: Fleet) -> None:
+    """Nodes' clocks are 20 % apart."""
+    there.tell("h0", clock=1.2)
+
+
+FAULTS: dict[str, Fault] = {
+    "killed": killed,
+    "frozen": frozen,
+    "cut_off": cut_off,
+    "slow": slow,
+    "wrong": wrong,
+    "restarted": restarted,
+    "clocks": clocks,
+}
+
+
+async def disturbed(folder: Path, names: tuple[str, ...], fault: Fault | None, delay_s: float = 0.3) -> Decisions:
+    """Return a run's decisions while a fault happens."""
+    with nodes(folder, *names) as there:
+        there.tell("*", delay_s=delay_s)
+        fleet = there.fleet(2)
+        await fleet.start()
+        await seated(fleet, len(names))
+        if fault in (slow, wrong, clocks):
+            assert fault is not None
+            await fault(there, fleet)
+        running = asyncio.create_task(decide(fleet, folder / "acceld.db"))
+        if fault is not None and fault not in (slow, wrong, clocks):
+            while sum(one["done"] for one in fleet.statistics()["hosts"]) < 3 and not running.done():  # type: ignore[attr-defined]  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            await fault(there, fleet)
+        try:
+            return await asyncio.wait_for(running, 300)
+        finally:
+            if os.environ.get("VERBOSE"):
+                print(json.dumps(fleet.statistics()["hosts"]), file=sys.stderr)
+            await fleet.stop(0.0)
+
+
+def kill_daemons(folder: Path, kills: int, names: tuple[str, ...] = NAMES, seed: int = 0) -> Decisions:
+    """Return the decisions of a run whose daemon is killed again and again. Nothing may be stored twice."""
+    rng, home, run = random.Random(seed), Home(folder / ".acceld"), 0
+    with nodes(folder, *names) as there:
+        environment = os.environ | {
+            "XDG_RUNTIME_DIR": str(folder),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "FLEET_ADDRESS": there.address,
+        }
+        for life in range(kills + 1):
+            daemon = start("tests.acceld.cluster.daemon", "--home", str(home.path), environment=environment)
+            try:
+                client = client_of(home)
+                if not run:
+                    asked = {"workload": "silu", "backend": "neuron_legacy", "search": SEARCH}
+                    run = client.send("POST", "/v1/runs", asked)["id"]
+                deadline = time.monotonic() + 120
+                while not client.get("/v1/queue")["queue"]["slots"]:
+                    _in_time(deadline)
+                if life < kills:
+                    time.sleep(rng.uniform(0.1, 0.8))
+                    continue
+                while client.get(f"/v1/runs/{run}")["state"] not in ("finished", "failed"):
+                    _in_time(deadline)
+                daemon.send_signal(signal.SIGTERM)
+                daemon.communicate(timeout=60)
+            finally:
+                daemon.kill()
+                daemon.communicate(timeout=30)
+
+    async def read() -> Decisions:
+        store = await asyncio.to_thread(Store.open, home.database)
+        try:
+            twice = "SELECT key FROM evaluations GROUP BY key HAVING count(*) > 1"
+            assert await store.read(lambda connection: connection.execute(twice).fetchall()) == []
+            return await decisions_of(store, run)
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+def _in_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise DaemonError("the run did not end")
+    time.sleep(0.1)
+
+
+def main() -> int:
+    """Run what is chosen; 1 where a threshold is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="throughput,daemon," + ",".join(FAULTS), help="names, separated by commas")
+    parser.add_argument("--nodes", default="1,2,4,8", help="numbers of nodes for throughput")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of an evaluation, for throughput")
+    parser.add_argument("--kills", type=int, default=20, help="of the daemon")
+    arguments = parser.parse_args()
+    chosen, missed = set(arguments.only.split(",")), False
+    with tempfile.TemporaryDirectory(prefix="acceld-fleet-") as name:
+        folder = Path(name)
+
+        def place(what: str) -> Path:
+            made = folder / what
+            made.mkdir()
+            return made
+
+        for count in map(int, arguments.nodes.split(",")) if "throughput" in chosen else ():
+            found = asyncio.run(throughput(place(f"t{count}"), count, arguments.seconds))
+            missed |= found["share_of_ideal"] < LEAST_SHARE or found["daemon_cpu_ms"] > MOST_CPU_MS
+            print(json.dumps(found), flush=True)
+        if chosen - {"throughput"}:
+            expected = asyncio.run(disturbed(place("undisturbed"), NAMES, None))
+        for what, fault in FAULTS.items():
+            if what in chosen:
+                began = time.monotonic()
+                same = asyncio.run(disturbed(place(what), NAMES, fault)) == expected
+                missed |= not same
+                print(json.dumps({"fault": what, "same": same, "s": round(time.monotonic() - began, 1)}), flush=True)
+        if "daemon" in chosen:
+            same = kill_daemons(place("daemon"), arguments.kills) == expected
+            missed |= not same
+            print(json.dumps({"fault": "daemon", "kills": arguments.kills, "same": same}), flush=True)
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""A real Ray cluster on this machine, object stores capped: ``make bench-fleet`` is the long form."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from acceld.cluster.remote import RayHosts, Setup
+from acceld.config import DevicesConfig, EvaluateConfig
+from acceld.errors import DeviceError
+from scripts.bench_fleet import disturbed, kill_daemons, killed
+from tests.acceld.cluster.conftest import World
+from tests.acceld.cluster.runs import Decisions, decide
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(280)]
+NAMES = ("h0", "h1")
+
+
+@pytest.fixture(autouse=True)
+def ray() -> None:
+    """Ray, or the test is skipped: ``pip install 'acceld[cluster]'``."""
+    pytest.importorskip("ray")
+
+
+@pytest.fixture
+async def expected(tmp_path: Path) -> Decisions:
+    """What hosts in this process decide."""
+    world = World(tmp_path / "undisturbed")
+    await world.add("a", 8)
+    try:
+        return await decide(world.fleet, tmp_path / "undisturbed.db")
+    finally:
+        await world.fleet.stop(0.0)
+
+
+async def test_a_run_decides_the_same_when_a_node_is_killed(tmp_path: Path, expected: Decisions) -> None:
+    assert await disturbed(tmp_path, NAMES, killed) == expected
+
+
+def test_a_run_decides_the_same_when_its_daemon_is_killed(tmp_path: Path, expected: Decisions) -> None:
+    assert kill_daemons(tmp_path, 2, NAMES) == expected
+
+
+async def test_a_cluster_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_gcs_rpc_server_connect_timeout_s", "1")
+    hosts = RayHosts("127.0.0.1:1", Setup(EvaluateConfig(), DevicesConfig()))
+    with pytest.raises(DeviceError, match=r"127\.0\.0\.1:1 can not be reached"):
+        await asyncio.wait_for(hosts.start(), 120)
+    await hosts.close()

@@ -1,0 +1,99 @@
+"""A kernel read as the permitted subset of Python: the same program, or a refusal at the line that reaches elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from acceld.evaluate.policy import PERMITTED
+from acceld.nki.errors import KernelFailure, LegalityError
+from acceld.nki.frontend.guarded import RULE
+from acceld.nki.frontend.session import TraceOptions
+from acceld.nki.frontend.tracing import TensorSpec, trace
+from acceld.nki.ir.codec import encode
+from acceld.workloads import ArraySpec, load_workload
+
+ROOT = Path(__file__).parents[3]
+GUARDED = TraceOptions(permitted=PERMITTED)
+CHIPS = {"nki": "trn2", "nki_legacy": "trn1"}
+HEAD = """\
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+"""
+BODY = """
+@nki.jit
+def kernel(x):
+    out = nl.ndarray((128, 512), dtype=nl.float32, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    INSIDE
+    nl.store(out, value=tile)
+    return out
+"""
+
+
+def _both(before: str, inside: str) -> tuple[bytes, bytes]:
+    text = HEAD + before + BODY.replace("INSIDE", inside)
+    arguments = [TensorSpec((128, 512), "float32")]
+    return encode(trace(text, arguments)), encode(trace(text, arguments, options=GUARDED))
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in (ROOT / "workloads").rglob("workload.toml")), ids=str)
+def test_each_baseline_gives_the_same_program(folder: Path) -> None:
+    loaded = load_workload(folder)
+    arguments = [TensorSpec(a.shape, a.dtype) if isinstance(a, ArraySpec) else a for a in loaded.kernel_arguments()]
+    for api in CHIPS.keys() & loaded.baselines.keys():
+        text = loaded.baselines[api].read_text("utf-8")
+        plain = trace(text, arguments, api=api, chip=CHIPS[api])
+        assert encode(trace(text, arguments, api=api, chip=CHIPS[api], options=GUARDED)) == encode(plain)
+
+
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [
+        ("import functools\nhalf = functools.partial(nl.multiply, 0.5)\n", "tile = half(tile)"),
+        ("from dataclasses import dataclass\n@dataclass(frozen=True)\nclass S:\n    width: int = 512\n", "assert S().width == tile.shape[1]"),
+        ("class P:\n    def __init__(self, n):\n        self.n = n\n", "p = P(2)\n    p.n += 1\n    assert p.n == 3"),
+        ("from collections import namedtuple\nT = namedtuple('T', 'rows columns')\n", "assert T(1, 2).columns == 2"),
+        ("from enum import Enum\nclass E(Enum):\n    A = 1\n", "assert E.A.value == 1 and E(1).name == 'A'"),
+        ("import numpy as np\n", "tile = nl.multiply(tile, float(np.sqrt(4.0)))"),
+        ("", "steps = [nl.copy(tile) for _ in range(2)]\n    tile = max(steps, key=lambda one: one.shape[0])"),
+        ("", "names = {'a': 1}\n    names.update(b=2)\n    assert ', '.join(sorted(names)) == 'a, b'"),
+        ("", "match tile.shape:\n        case (rows, columns) if columns == 512:\n            tile = nl.copy(tile)\n        case _:\n            pass"),
+        ("", "assert f'{tile.shape[0]:>4}'.strip() == '128' and '{} {}'.format(1, 2) == '1 2'"),
+        ("def rows(n: int = 4) -> 'int':\n    yield from range(n)\n", "assert sum(rows()) == 6"),
+        ("class B:\n    def size(self):\n        return 1\nclass C(B):\n    def size(self):\n        return super().size() + 1\n", "assert C().size() == 2"),
+    ],
+)  # fmt: skip
+def test_what_kernels_are_written_with_gives_the_same_program(before: str, inside: str) -> None:
+    plain, guarded = _both(before, inside)
+    assert plain == guarded
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "line"),
+    [
+        ("", "tile.scope", 8),
+        ("read = [getattr][0]\n", "read(tile, 'scope')", 9),
+        ("", "[one for one in ().__class__.__mro__]", 8),
+        ("for nl.copy in [nl.tanh]:\n    pass\n", "tile = nl.copy(tile)", 3),
+        ("import enum\nhidden = enum.bltns\n", "pass", 4),
+        ("from operator import attrgetter\n", "pass", 3),
+        ("import os\n", "pass", 3),
+        ("", "match tile:\n        case nl.tile_size(p=1):\n            pass", 9),
+        ("def f(a: (lambda: 1)() = 2):\n    return a\n", "pass", 3),
+        ("class C:\n    def __del__(self):\n        pass\n", "pass", 4),
+        ("class C(metaclass=type):\n    pass\n", "pass", 3),
+        ("", "type(tile)(tile)", 8),
+        ("", "with open('x') as f:\n        pass", 0),
+        ("", "'{0.scope}'.format(tile)", 8),
+        ("", "__builtins__", 8),
+    ],
+)  # fmt: skip
+def test_what_reaches_elsewhere_is_refused_at_its_line(before: str, inside: str, line: int) -> None:
+    text = HEAD + before + BODY.replace("INSIDE", inside)
+    with pytest.raises(KernelFailure) as refused:
+        trace(text, [TensorSpec((128, 512), "float32")], options=GUARDED)
+    if line:  # a name that is not there is Python's own error
+        assert isinstance(refused.value, LegalityError)
+        assert (refused.value.rule, refused.value.line) == (RULE, line)
