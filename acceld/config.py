@@ -18,6 +18,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from acceld import plugins, trust
 from acceld.errors import ConfigError, did_you_mean
 from acceld.model import SEARCH_OPTIONS, KnowledgeLevel, StrategyName
@@ -495,49 +497,42 @@ def _options(hint: Any) -> tuple[Any, ...]:
 
 
 def _from_text(text: str, hint: Any, where: str) -> Any:
-    for option in _options(hint):
-        try:
-            if option is bool and text.lower() in ("1", "0", "true", "false", "yes", "no"):
-                return text.lower() in ("1", "true", "yes")
-            if option is int:
-                return int(text)
-            if option is float:
-                return float(text)
-        except ValueError:
-            continue
-        if option is type(None) and not text:
-            return None
-        if get_origin(option) is tuple:
-            entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-            return [int(entry) for entry in entries] if get_args(option)[0] is int else entries
-        if option is str or get_origin(option) is Literal:
-            return text
-    raise ConfigError(f"{where}: {text!r} is not {_describe(hint)}")
+    """Return the value that a variable's text has as ``hint``; a list is separated by commas."""
+    options = _options(hint)
+    given: Any = text
+    if any(get_origin(option) is tuple for option in options):
+        given = [entry.strip() for entry in text.split(",") if entry.strip()]
+    elif bool in options:
+        given = {"yes": True, "no": False}.get(text.lower(), text)
+    return _convert(given, hint, f"{where}: {text!r}", strict=False)
+
+
+_NAMES: Mapping[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    type(None): "empty",
+    tuple[int, ...]: "a list of whole numbers",
+    tuple[str, ...]: "a list of texts",
+}
 
 
 def _describe(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", type(None): "empty"}
-    return " or ".join(str(names.get(option, "a list")) for option in _options(hint))
+    return " or ".join(_NAMES[option] for option in _options(hint))
 
 
-def _checked(key: str, value: Any, hint: Any, where: str) -> Any:
-    for option in _options(hint):
-        if get_origin(option) is Literal and value in get_args(option):
-            return value
-        if get_origin(option) is tuple and isinstance(value, list | tuple):
-            entry_type = get_args(option)[0]
-            if all(type(entry) is entry_type for entry in value):
-                return tuple(value)
-        if option is float and type(value) in (int, float):
-            return float(value)
-        if option is type(None) and value in ("", None):
-            return None
-        if isinstance(option, type) and type(value) is option:
-            return value
-    near = did_you_mean(str(value), map(str, get_args(hint))) if get_origin(hint) is Literal else ""
-    raise ConfigError(f"{where}: {key} = {value!r} is not {_describe(hint)}", hint=near)
+def _convert(value: Any, hint: Any, subject: str, *, strict: bool = True) -> Any:
+    """Return ``value`` as ``hint``; ConfigError, which opens with ``subject``, where it is none."""
+    if value in ("", None) and type(None) in _options(hint):
+        return None
+    try:
+        return msgspec.convert(value, hint, strict=strict)
+    except msgspec.ValidationError:
+        near = did_you_mean(str(value), map(str, get_args(hint))) if get_origin(hint) is Literal else ""
+        raise ConfigError(f"{subject} is not {_describe(hint)}", hint=near) from None
 
 
 def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> Any:
@@ -550,7 +545,7 @@ def _build(kind: Any, prefix: str, values: Mapping[str, Any], origins: Mapping[s
         elif is_dataclass(hint):
             made[f.name] = _build(hint, key + ".", values, origins)
         elif key in values:
-            made[f.name] = _checked(key, values[key], hint, origins[key])
+            made[f.name] = _convert(values[key], hint, f"{origins[key]}: {key} = {values[key]!r}")
     return kind(**made)
 
 

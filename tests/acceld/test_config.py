@@ -47,6 +47,8 @@ def test_flags_win_over_variables_over_project_over_user_over_defaults(tmp_path:
         ("[search]\npresett = 'quick'", ("search.presett", "search.preset")),
         ("[search]\npreset = 'quikc'", ("quikc", "quick")),
         ("[search]\nseed = 'one'", ("search.seed", "whole number")),
+        ("[search]\nseed = true", ("search.seed", "whole number")),
+        ("[devices]\ncores = [0, 'one']", ("devices.cores", "list of whole numbers")),
         ("[models.m]\nproviderr = 'openai'", ("models.m.providerr", "models.m.provider")),
         ("[search]\nllm = 1\nseed 2", ("acceld.toml", "TOML")),
         ("search = 3", ("search", "section")),
