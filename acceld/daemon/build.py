@@ -243,7 +243,13 @@ class Builder:
             if parameters.strategy in TUNING:
                 timed = partial(self._timed, spec)
                 limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-                return TunedRules(timed, TUNING[parameters.strategy], limit=limit, seed=parameters.seed)
+                return TunedRules(
+                    timed,
+                    TUNING[parameters.strategy],
+                    limit=limit,
+                    seed=parameters.seed,
+                    within_s=parameters.time_limit_s,
+                )
             return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
         noise = Floors(self._home.path / "floors")
 

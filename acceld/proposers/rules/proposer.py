@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from time import monotonic
 from typing import Any
 
 from acceld import plugins
@@ -186,11 +187,24 @@ class TunedRules(RulesProposer):
     """Propose whole sequences of rewrites, the fastest ones that a tuner found; each plan has one attempt."""
 
     def __init__(
-        self, time: Callable[[Kernel], Awaitable[Timed | None]], strategy: str, *, limit: int, seed: int = 0
+        self,
+        time: Callable[[Kernel], Awaitable[Timed | None]],
+        strategy: str,
+        *,
+        limit: int,
+        seed: int = 0,
+        within_s: float | None = None,
+        now: Callable[[], float] = monotonic,
     ) -> None:
-        """``limit`` kernels are timed for each parent, by one of the tuner's strategies."""
+        """``limit`` kernels are timed for each parent, by one of the tuner's strategies.
+
+        ``within_s`` is the time that the run has from now on. Tuning a parent takes half of what is left of it at most,
+        so that what was found is still judged.
+        """
         super().__init__()
         self._time, self._strategy, self._limit, self._seed = time, strategy, limit, seed
+        self._now = now
+        self._ends = None if within_s is None else now() + within_s
         self._tuned: dict[tuple[str, str], list[Tuned]] = {}
 
     async def plan(self, request: PlanRequest) -> Plan | None:
@@ -219,14 +233,22 @@ class TunedRules(RulesProposer):
 
     async def _tune(self, kernel: Kernel, shapes: Shapes) -> list[Tuned]:
         async def clock(text: str) -> Timed | None:
-            return await self._time(replace(kernel, text=text, trusted=True))
+            return await self._time(replace(kernel, text=text))
 
-        tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes), limit=self._limit, seed=self._seed)
+        find = partial(moves, api=kernel.api, shapes=shapes)
+        tuner = Tuner(clock, find, limit=self._limit, seed=self._seed, is_over=self._over())
         root = await tuner.root(kernel.text)
         if root is None:
             return []
         await STRATEGIES[self._strategy](tuner, root)
-        return [one for one in tuner.fastest() if one.latency_us < root.latency_us]
+        return [replace(one, moves=None) for one in tuner.fastest() if one.latency_us < root.latency_us]
+
+    def _over(self) -> Callable[[], bool]:
+        """Return a function that says when half of the time left now has gone."""
+        if self._ends is None:
+            return lambda: False
+        ends = (self._now() + self._ends) / 2
+        return lambda: self._now() >= ends
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """The plan's steps, one after the other."""

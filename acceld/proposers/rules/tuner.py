@@ -74,10 +74,23 @@ Moves = Callable[[str], Sequence[Move]]
 class Tuner:
     """Time sequences of moves within a number of timed kernels."""
 
-    def __init__(self, clock: Clock, moves: Moves, *, limit: int, seed: int = 0) -> None:
-        """``limit``: kernels that may be timed; a kernel or program that was seen before costs nothing."""
-        self._clock, self._moves = clock, moves
+    def __init__(
+        self,
+        clock: Clock,
+        moves: Moves,
+        *,
+        limit: int,
+        seed: int = 0,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``limit``: kernels that may be timed; a kernel or program that was seen before costs nothing.
+
+        Nothing more is timed once ``is_over`` says so.
+        """
+        self._clock, self._moves, self._is_over = clock, moves, is_over
         self.left = limit
+        self.timed = 0
+        """Kernels timed so far, the root not."""
         self.rng = random.Random(seed)
         self.seen: dict[str, Tuned] = {}
         """The first kernel of each program."""
@@ -99,12 +112,17 @@ class Tuner:
         """Try moves, by their place, as long as the limit allows; return new programs in the order of the tries."""
         made = []
         for one, place in tries:
+            if self._is_over():
+                self.left = 0
+            if self.left <= 0:
+                break
             move = (await self.moves(one))[place]
             one.tried.add(place)
             text = await asyncio.to_thread(move.apply)
-            if text is not None and text not in self._texts and self.left > 0:
+            if text is not None and text not in self._texts:
                 self._texts.add(text)
                 self.left -= 1
+                self.timed += 1
                 made.append((one, move, text, asyncio.ensure_future(self._clock(text))))
         found = []
         for one, move, text, timing in made:

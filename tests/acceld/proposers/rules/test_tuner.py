@@ -101,6 +101,19 @@ async def test_plans_are_the_fastest_sequences_and_their_attempts_repeat_the_ste
     assert await proposer.attempt(AttemptRequest(asked.problem, plan, asked.parent, 1, 0)) is None
 
 
+async def test_a_run_with_little_time_is_given_what_was_tuned_in_half_of_it() -> None:
+    passed_s, asked = 0.0, request(0)
+
+    async def slow(kernel: Kernel) -> Timed | None:
+        nonlocal passed_s
+        passed_s += 1.0
+        return await simulated(kernel)
+
+    proposer = TunedRules(slow, "beam", limit=1000, within_s=10.0, now=lambda: passed_s)
+    assert await proposer.plan(asked) is not None
+    assert 5.0 <= passed_s < 10.0
+
+
 async def test_a_step_that_does_not_apply_any_more_gives_no_code_and_the_reason() -> None:
     asked = request(0)
     plan = Plan(1, 1, 7, 0, "", data={"steps": ["widen_tiles 4096 columns, line 99"]})

@@ -1,0 +1,191 @@
+"""Compare the tuner's strategies at equal processor time, and measure what a timed candidate costs.
+
+    python scripts/bench_tuner.py [--cpu-s 60] [--seeds 2] [--chip trn2] [--roots FOLDER] [--only silu,mamba] [--json]
+
+Everything is real: rules, jails, the simulator. Nothing is run on data. Time is processor time of this process and of all its
+children, so that other work on the machine counts for nothing. ``walk`` is no strategy of acceld: it is the one that lost, kept
+here so that the comparison can be made again. Reads /proc, so it needs Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from acceld.config import EvaluateConfig
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.kernel_files import load_kernel
+from acceld.model import Gate, Kernel
+from acceld.proposers.rules.proposer import moves
+from acceld.proposers.rules.tuner import STRATEGIES, Timed, Tuned, Tuner
+from acceld.search.suites import kernels_in
+from acceld.workloads import Workload, workload
+
+EASY = "silu,add_rmsnorm_matmul,rmsnorm_matmul,mamba,bmm,matmul_add_rmsnorm,rope_single_freq_apply,adamw"
+"""Workloads of at most 20,000 instructions."""
+_MANY = 1_000_000
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+async def walk(tuner: Tuner, root: Tuned) -> None:
+    """Go on from the last kernel by the first open move, and back to the fastest after three steps without gain."""
+    current, without = root, 0
+    while tuner.left > 0 and any(one.is_open for one in tuner.seen.values()):
+        if not current.is_open or without == 3:
+            current, without = next(one for one in tuner.fastest() if one.is_open), 0
+        listed = await tuner.moves(current)
+        fresh = [place for place in range(len(listed)) if place not in current.tried]
+        found = await tuner.time([(current, fresh[0])]) if fresh else []
+        if found:
+            without = 0 if found[0].latency_us < current.latency_us else without + 1
+            current = found[0]
+
+
+COMPARED: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {**STRATEGIES, "walk": walk}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One strategy on one kernel with one seed."""
+
+    workload: str
+    strategy: str
+    seed: int
+    timed: int
+    """Kernels that were timed, those that broke a rule of the chip included."""
+    cpu_s: float
+    instructions: float
+    before_us: float
+    best_us: float
+
+    @property
+    def speedup(self) -> float:
+        """Of the fastest kernel over the root, simulated."""
+        return self.before_us / self.best_us
+
+
+def cpu_s() -> float:
+    """Processor time of this process and its descendants, those that ended included."""
+    return sum(_spent_s(number) for number in _family(os.getpid()))
+
+
+def _family(number: int) -> Iterator[int]:
+    yield number
+    for task in Path(f"/proc/{number}/task").iterdir():
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            yield from _family(int(child))
+
+
+def _spent_s(number: int) -> float:
+    try:
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) * _TICK_S
+
+
+async def tried(judge: Judge, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float) -> Tried:
+    """Tune one kernel by one strategy for so long."""
+    shapes = tuple(a.kernel_shape or a.shape if a.value is None else None for a in found.arguments)
+    began_s, instructions = cpu_s(), 0.0
+
+    async def clock(text: str) -> Timed | None:
+        nonlocal instructions
+        if cpu_s() - began_s > limit_s:
+            tuner.left = 0
+        request = EvaluationRequest(replace(kernel, text=text, trusted=True), found.name, chip, gate=Gate.TIMING)
+        told = await judge.evaluate(request)
+        if told.latency_us is None or told.profile is None:
+            return None
+        instructions = max(instructions, told.profile.counters.get("instruction_count", 0.0))
+        return Timed(told.latency_us, told.program_sha256)
+
+    tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes), limit=_MANY, seed=seed)
+    root = await tuner.root(kernel.text)
+    if root is None:
+        raise SystemExit(f"{found.name}: the root is no legal program")
+    await COMPARED[name](tuner, root)
+    best, spent_s = tuner.fastest(1)[0], cpu_s() - began_s
+    return Tried(found.name, name, seed, tuner.timed, spent_s, instructions, root.latency_us, best.latency_us)
+
+
+async def every(arguments: argparse.Namespace) -> list[Tried]:
+    """Try every strategy on every kernel, one after the other."""
+    names, results = arguments.only.split(","), []
+    roots = kernels_in(Path(arguments.roots), names) if arguments.roots else {}
+    with tempfile.TemporaryDirectory(prefix="acceld-tuner-") as folder:
+        judge = Judge(EvaluateConfig(), Path(folder))
+        await judge.start()
+        try:
+            for name in names:
+                found = workload(name)
+                own = baseline_kernel(found, "nki_legacy")
+                given = load_kernel(roots[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in roots else own
+                for seed in range(arguments.seeds):
+                    for strategy in arguments.strategies.split(","):
+                        one = await tried(judge, found, given, arguments.chip, strategy, seed, arguments.cpu_s)
+                        results.append(one)
+                        print(_line(one), file=sys.stderr, flush=True)
+        finally:
+            await judge.stop(0.0)
+    return results
+
+
+def _line(one: Tried) -> str:
+    per_minute = 60.0 * one.timed / one.cpu_s
+    return (
+        f"{one.workload:24} {one.strategy:7} seed {one.seed}: {one.speedup:.3f}x, {one.timed} timed in {one.cpu_s:.0f} s, "
+        f"{per_minute:.0f} a minute of one core, up to {one.instructions:.0f} instructions"
+    )
+
+
+def table(results: list[Tried]) -> str:
+    """Return speed-ups by strategy, the mean over seeds of each kernel and their geometric mean."""
+    strategies = list(dict.fromkeys(one.strategy for one in results))
+    lines = [" | ".join(("| workload", *strategies, "timed a minute of one core |")), "|---" * (len(strategies) + 2) + "|"]
+    for name in dict.fromkeys(one.workload for one in results):
+        mine = [one for one in results if one.workload == name]
+        cells = [f"{_mean([one.speedup for one in mine if one.strategy == strategy]):.3f}x" for strategy in strategies]
+        rate = 60.0 * sum(one.timed for one in mine) / sum(one.cpu_s for one in mine)
+        lines.append(" | ".join((f"| {name}", *cells, f"{rate:.0f} |")))
+    means = [f"{_mean([one.speedup for one in results if one.strategy == strategy]):.3f}x" for strategy in strategies]
+    rate = 60.0 * sum(one.timed for one in results) / sum(one.cpu_s for one in results)
+    return "\n".join((*lines, " | ".join(("| all", *means, f"{rate:.0f} |"))))
+
+
+def _mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def main() -> None:
+    """Print the table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cpu-s", type=float, default=60.0, help="processor time of each strategy, kernel and seed")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--chip", default="trn2")
+    parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
+    parser.add_argument("--only", default=EASY)
+    parser.add_argument("--strategies", default=",".join(COMPARED))
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    results = asyncio.run(every(arguments))
+    print(json.dumps([asdict(one) for one in results], indent=1) if arguments.json else table(results))
+
+
+if __name__ == "__main__":
+    main()
