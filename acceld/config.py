@@ -57,8 +57,8 @@ class SearchConfig:
     """Defaults of a search that the command line does not set."""
 
     preset: Literal["quick", "standard", "paper"] = _key("standard", "beam width, plans, attempts, iterations")
-    proposer: Literal["rules", "llm", "command"] = _key(
-        "rules", "who proposes: rewrite rules (free), models, or a program of your own"
+    proposer: Literal["rules", "llm", "both", "command"] = _key(
+        "rules", "who proposes: rewrite rules (free), models, both together, or a program of your own"
     )
     strategy: StrategyName = _option("strategy")
     chip: ChipName = _key("trn1", "the chip to optimize for")
@@ -72,6 +72,7 @@ class SearchConfig:
     fixer_steps: int | None = _key(
         None, "repairs a failed candidate may get; default: 2 where models propose, but for the preset paper"
     )
+    polish: int = _option("polish")
     patience: int = _option("patience")
     target_percent: float | None = _option("target_percent")
     max_usd_per_percent: float | None = _option("max_usd_per_percent")

@@ -408,6 +408,7 @@ class SearchParameters:
     patience: int = _option(3, "stop after this many iterations without a better kernel; 0 never")
     budget_usd: float | None = _option(None, "cap on what models may cost")
     time_limit_s: float | None = _option(None, "stop a run after this long")
+    polish: int = _option(24, "kernels that rules time to make a model's kernel faster once it passes; 0 never")
     screen: bool = _option(False, "on a device, measure only a sample of what the simulator finds clearly slower")
     knowledge: KnowledgeLevel = _option(
         "calls", "facts in prompts: none, those of the calls that a kernel uses and their neighbours, or of all calls"
@@ -457,16 +458,15 @@ class Abilities:
     """It can repair a failed candidate."""
     teaches: bool = False
     """It can distil an insight from a rewrite."""
-    trusted: bool = False
-    """Its kernels are changes that acceld itself makes, so the policy for strangers' sources does not apply."""
     exhaustible: bool = False
     """An iteration without a candidate means that nothing is left to propose."""
 
 
 PROPOSERS: Mapping[str, Abilities] = MappingProxyType(
     {
-        "rules": Abilities(trusted=True, exhaustible=True),
+        "rules": Abilities(exhaustible=True),
         "llm": Abilities(uses_models=True, asks_models=True, writes_first=True, repairs=True, teaches=True),
+        "both": Abilities(uses_models=True, asks_models=True, writes_first=True, repairs=True, teaches=True),
         "command": Abilities(uses_models=True),
     }
 )

@@ -99,7 +99,9 @@ def _spent_s(number: int) -> float:
     return sum(map(int, fields[11:15])) * _TICK_S
 
 
-async def tried(judge: Judge, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float) -> Tried:
+async def tried(
+    judge: Judge, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float
+) -> Tried:
     """Tune one kernel by one strategy for so long."""
     shapes = tuple(a.kernel_shape or a.shape if a.value is None else None for a in found.arguments)
     began_s, instructions = cpu_s(), 0.0
@@ -135,7 +137,9 @@ async def every(arguments: argparse.Namespace) -> list[Tried]:
             for name in names:
                 found = workload(name)
                 own = baseline_kernel(found, "nki_legacy")
-                given = load_kernel(roots[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in roots else own
+                given = (
+                    load_kernel(roots[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in roots else own
+                )
                 for seed in range(arguments.seeds):
                     for strategy in arguments.strategies.split(","):
                         one = await tried(judge, found, given, arguments.chip, strategy, seed, arguments.cpu_s)
@@ -157,7 +161,10 @@ def _line(one: Tried) -> str:
 def table(results: list[Tried]) -> str:
     """Return speed-ups by strategy, the mean over seeds of each kernel and their geometric mean."""
     strategies = list(dict.fromkeys(one.strategy for one in results))
-    lines = [" | ".join(("| workload", *strategies, "timed a minute of one core |")), "|---" * (len(strategies) + 2) + "|"]
+    lines = [
+        " | ".join(("| workload", *strategies, "timed a minute of one core |")),
+        "|---" * (len(strategies) + 2) + "|",
+    ]
     for name in dict.fromkeys(one.workload for one in results):
         mine = [one for one in results if one.workload == name]
         cells = [f"{_mean([one.speedup for one in mine if one.strategy == strategy]):.3f}x" for strategy in strategies]

@@ -180,7 +180,7 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
         source: Source = "",
         path: Path = "",
         proposer: Annotated[
-            Literal["", "rules", "llm", "command"],
+            Literal["", "rules", "llm", "both", "command"],
             Field(description="rules are free; llm and command spend their user's money"),
         ] = "",
         preset: Annotated[Literal["", "quick", "standard", "paper"], Field(description="How long to search")] = "",

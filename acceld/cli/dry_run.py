@@ -99,4 +99,5 @@ def _forecast(spec: RunSpec, settings: Config) -> Forecast:
         kernel_chars=len(kernel),
         reference_chars=len(reference),
         habits=Habits(device_usd_per_hour=settings.devices.usd_per_hour),
+        share=0.5 if spec.proposer == "both" else 1.0,
     )

@@ -56,6 +56,7 @@ from acceld.workloads import BASELINE_FILES, Workload, load_workload, workload
 if TYPE_CHECKING:
     from acceld.cluster.fleet import Fleet
     from acceld.cluster.host import HostFacts
+    from acceld.proposers.rules.proposer import RulesProposer, TunedRules
 
 TUNING = {"tune": "beam", "evolve": "evolve"}
 """The tuner's strategy for each of the search that tunes sequences of rewrites."""
@@ -208,17 +209,20 @@ class Builder:
             context += f".r{run.id}"  # what this machine does besides changes from run to run
         price = self._config.devices.usd_per_hour
         cap = self._config.budget.device_usd if spec.backend in DEVICE_OF else None
-        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price, cap)
+        polisher = self._polisher(spec)
+        parts = SearchParts(self._store, self._router, proposer, problem, root, teacher, context, price, cap, polisher)
         return Search(run, parts, control)
 
     def _equip(self, proposer: Proposer, run: Run) -> None:
         """Give an executor its tools, where they are configured and the simulator takes the run's API and chip."""
+        from acceld.proposers.both import BothProposer
         from acceld.proposers.llm.proposer import LLMProposer
         from acceld.proposers.llm.tools import Workbench
 
         spec, llm = run.spec, self._config.llm
-        simulated = TARGETS[SIMULATOR].chips.get(spec.api, ())
-        if not llm.executor.tools or not isinstance(proposer, LLMProposer) or spec.chip not in simulated:
+        if isinstance(proposer, BothProposer):
+            proposer = proposer.models
+        if not llm.executor.tools or not isinstance(proposer, LLMProposer) or not _is_simulated(spec):
             return
         bench = Workbench(
             self._router.evaluate, workload=spec.workload, folder=spec.workload_folder, chip=spec.chip, run=run.id
@@ -232,25 +236,18 @@ class Builder:
 
     def _proposer(self, spec: RunSpec, found: Workload, run: int = 0) -> Proposer:
         name, parameters = spec.proposer, spec.search
-        if parameters.strategy in TUNING and (name != "rules" or spec.backend != SIMULATOR):
+        if parameters.strategy in TUNING and (name not in ("rules", "both") or spec.backend != SIMULATOR):
             raise UsageError(
                 f"the strategy {parameters.strategy} tunes rewrites by rules on the simulator",
-                hint="--proposer rules --backend simulator, or another --strategy.",
+                hint="--proposer rules or both, --backend simulator, or another --strategy.",
             )
         if name == "rules":
-            from acceld.proposers.rules.proposer import RulesProposer, TunedRules
+            return self._rules(spec)
+        if name == "both":
+            from acceld.proposers.both import BothProposer
 
-            if parameters.strategy in TUNING:
-                timed = partial(self._timed, spec)
-                limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
-                return TunedRules(
-                    timed,
-                    TUNING[parameters.strategy],
-                    limit=limit,
-                    seed=parameters.seed,
-                    within_s=parameters.time_limit_s,
-                )
-            return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
+            asked = replace(spec, proposer="llm", search=replace(parameters, strategy="beam"))
+            return BothProposer(self._proposer(asked, found, run), self._rules(spec))
         noise = Floors(self._home.path / "floors")
 
         def accuracy_asked() -> str:
@@ -285,6 +282,29 @@ class Builder:
             knowledge=parameters.knowledge,
             shares=self._shares(run, roles),
             accuracy=accuracy_asked,
+        )
+
+    def _rules(self, spec: RunSpec) -> RulesProposer:
+        from acceld.proposers.rules.proposer import RulesProposer
+
+        parameters = spec.search
+        if parameters.strategy in TUNING:
+            limit = TIMED_A_PLAN * parameters.plans * parameters.attempts
+            return self._tuner(spec, TUNING[parameters.strategy], limit)
+        return RulesProposer(order_seed=parameters.seed if parameters.strategy == "random" else None)
+
+    def _polisher(self, spec: RunSpec) -> Proposer | None:
+        """Rules that make models' kernels faster, where both propose and the simulator takes the run's API and chip."""
+        if spec.proposer != "both" or not spec.search.polish or not _is_simulated(spec):
+            return None
+        return self._tuner(spec, "beam", spec.search.polish)
+
+    def _tuner(self, spec: RunSpec, strategy: str, limit: int) -> TunedRules:
+        from acceld.proposers.rules.proposer import TunedRules
+
+        parameters = spec.search
+        return TunedRules(
+            partial(self._timed, spec), strategy, limit=limit, seed=parameters.seed, within_s=parameters.time_limit_s
         )
 
     async def _timed(self, spec: RunSpec, kernel: Kernel) -> Timed | None:
@@ -348,6 +368,10 @@ class Builder:
         self._telling.discard(task)
         if not task.cancelled() and isinstance(task.exception(), AcceldError):
             log.warning("a budget level could not be recorded: %s", task.exception())
+
+
+def _is_simulated(spec: RunSpec) -> bool:
+    return spec.chip in TARGETS[SIMULATOR].chips.get(spec.api, ())
 
 
 def _root(found: Workload, spec: RunSpec) -> Kernel:

@@ -43,7 +43,8 @@ FIELDS: Mapping[str, str] = {
     "knowledge": "knowledge",
     "strategy": "strategy",
 }
-"""What can be varied, and the search parameter behind it."""
+"""What can be varied besides the proposer, and the search parameter behind it."""
+PROPOSER = "proposer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class Variant:
 
     name: str
     searches: tuple[SearchParameters, ...]
+    proposer: str = ""
+    """Empty: the base's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,8 @@ def parse_vary(words: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     found: dict[str, tuple[Any, ...]] = {}
     for word in words:
         name, equals, text = word.partition("=")
-        if name not in FIELDS or not equals:
-            hint = did_you_mean(name, FIELDS) or f"One of {', '.join(FIELDS)}, as beam=1,3."
+        if name not in (*FIELDS, PROPOSER) or not equals:
+            hint = did_you_mean(name, (*FIELDS, PROPOSER)) or f"One of {', '.join((*FIELDS, PROPOSER))}, as beam=1,3."
             raise UsageError(f"{word!r} can not be varied", hint=hint)
         found[name] = tuple(dict.fromkeys(_value(name, part.strip()) for part in text.split(",") if part.strip()))
     return found
@@ -115,27 +118,42 @@ def parse_cost(words: Sequence[str]) -> Cost:
 
 
 def variants(
-    base: SearchParameters, vary: Mapping[str, Sequence[Any]], cost: Cost, *, repeats: int, grid: bool = False
+    base: SearchParameters,
+    vary: Mapping[str, Sequence[Any]],
+    cost: Cost,
+    *,
+    repeats: int,
+    grid: bool = False,
+    proposers: Mapping[str, SearchParameters] | None = None,
 ) -> list[Variant]:
-    """The base and everything that differs from it: in one thing at a time, or with ``grid`` in every combination."""
+    """The base and everything that differs from it: in one thing at a time, or with ``grid`` in every combination.
+
+    ``proposers`` holds the base of each proposer that is varied, for their settings differ.
+    """
     if cost == Cost():
         cost = Cost(candidates=calls_by_role(base)["executor"])
     if grid:
         changes = [dict(zip(vary, values, strict=True)) for values in itertools.product(*vary.values())]
     else:
         changes = [{}, *({name: value} for name, values in vary.items() for value in values)]
-    found: dict[SearchParameters, Variant] = {}
+        if set(vary) == {PROPOSER}:
+            del changes[0]
+    found: dict[tuple[str, SearchParameters], Variant] = {}
     for change in changes:
-        search = _at_cost(replace(base, **{FIELDS[name]: value for name, value in change.items()}), cost)
+        proposer = change.get(PROPOSER, "")
+        begun = proposers[proposer] if proposers and proposer else base
+        search = _at_cost(
+            replace(begun, **{FIELDS[name]: value for name, value in change.items() if name != PROPOSER}), cost
+        )
         name = " ".join(f"{key}={_said(value)}" for key, value in change.items()) or _base_name(base, vary)
         seeds = tuple(replace(search, seed=search.seed + number) for number in range(repeats))
-        found.setdefault(search, Variant(name, seeds))
+        found.setdefault((proposer, search), Variant(name, seeds, proposer))
     return list(found.values())
 
 
 def without_effect(vary: Mapping[str, Sequence[Any]], proposer: str) -> dict[str, str]:
-    """Return the varied settings that have no effect with this proposer, each with the reason."""
-    if PROPOSERS[proposer].uses_models:
+    """Return the varied settings that have no effect with this proposer, and with those varied, each with the reason."""
+    if any(PROPOSERS[one].uses_models for one in (proposer, *vary.get(PROPOSER, ()))):
         return {}
     return {name: why for name, why in WITHOUT_EFFECT.items() if name in vary}
 
@@ -166,6 +184,7 @@ def result(name: str, numbers: Sequence[int], runs: Sequence[Compared]) -> Resul
 
 def _value(name: str, text: str) -> Any:
     known = {
+        PROPOSER: PROPOSERS,
         "memory": POLICIES,
         "strategy": STRATEGIES,
         "planner": tuple(ON),
@@ -202,7 +221,7 @@ def _at_cost(search: SearchParameters, cost: Cost) -> SearchParameters:
 
 
 def _base_name(base: SearchParameters, vary: Mapping[str, Sequence[Any]]) -> str:
-    return "base: " + " ".join(f"{name}={_said(getattr(base, FIELDS[name]))}" for name in vary)
+    return "base: " + " ".join(f"{name}={_said(getattr(base, FIELDS[name]))}" for name in vary if name != PROPOSER)
 
 
 def _said(value: Any) -> str:

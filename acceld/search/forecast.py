@@ -6,6 +6,7 @@ the search's parameters fix, and rough in the length of answers, for which an ea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -111,13 +112,16 @@ def forecast(
     habits: Habits | None = None,
     model_slots: int = 8,
     devices: int = 1,
+    share: float = 1.0,
 ) -> Forecast:
     """Forecast a run; ``roles`` None means that rules propose, which costs nothing.
 
     ``price`` gives the price of a model for a prompt of so many tokens, as :meth:`acceld.llm.calls.Calls.price`.
+    ``share`` of the plans are models'; at worst all are.
     """
     habits = habits or Habits()
-    counts = calls_by_role(parameters)
+    most = calls_by_role(parameters)
+    counts = {role: math.ceil(count * (1.0 if role == "summarizer" else share)) for role, count in most.items()}
     kernel = int(kernel_chars / CHARS_PER_TOKEN)
     problem = int(reference_chars / CHARS_PER_TOKEN) + FRAME_TOKENS
     memory = 0 if parameters.memory in ("off", "") else parameters.memory_size * INSIGHT_TOKENS
@@ -145,10 +149,10 @@ def forecast(
                 counts[role] * prompts[role],
                 counts[role] * min(answer, longest),
                 _cost(roles, role, price, counts[role], prompts[role], min(answer, longest), dearest=False),
-                _cost(roles, role, price, counts[role], prompts[role], longest, dearest=True),
+                _cost(roles, role, price, most[role], prompts[role], longest, dearest=True),
             )
         )
-    candidates = counts["executor"] + counts["fixer"]
+    candidates = most["executor"] + counts["fixer"]
     device_s = candidates * habits.evaluation_s
     model_s = sum(share.calls * habits.call_s.get(share.role, 30.0) for share in shares)
     chain_s = habits.evaluation_s + sum(habits.call_s.get(role, 0.0) for role in ("planner", "executor") if shares)

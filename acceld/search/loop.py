@@ -61,6 +61,8 @@ class SearchParts:
     device_usd_per_hour: float | None = None
     device_cap_usd: float | None = None
     """Cap of the machine's time in USD; needs its hourly price."""
+    polisher: Proposer | None = None
+    """Makes models' kernels that pass faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +268,9 @@ class Search:
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
             raise RunEnded(RunState.FINISHED, f"{limit} candidates were judged")
-        repairs = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
-        return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, repairs)
+        more = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
+        more += self.parts.polisher is not None
+        return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, more)
 
     def _useful(self, parents: tuple[Candidate, ...]) -> float | None:
         """The latency above which a candidate can not enter the beam whatever else comes; None where there is none.
@@ -348,11 +351,13 @@ class Search:
                 if attempt is not None:
                     self._codeless[(attempt.reason or "no code").splitlines()[0]] += 1
                 return
-            child = await self._judge(parent, place, plan, attempt, step)
+            child = await self._judge(parent, plan, attempt, (place, plan.index, index, step))
             evaluation = child.evaluation
             assert evaluation is not None
-            if evaluation.status not in FIXABLE or not self.parts.proposer.abilities.repairs:
+            if evaluation.status not in FIXABLE or plan.rule or not self.parts.proposer.abilities.repairs:
                 children.append(child)
+                if evaluation.status is Status.PASSED and not plan.rule and step + 1 < allowed:
+                    await self._polish(child, children)
                 return
             if step + 1 >= min(allowed, self.parameters.fixer_steps + 1):
                 children.append(child)
@@ -390,8 +395,35 @@ class Search:
             return None
         return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))
 
-    async def _judge(self, parent: Candidate, place: int, plan: Plan, attempt: Attempt, step: int) -> Candidate:
-        """Write the candidate (once) and evaluate it."""
+    async def _polish(self, model: Candidate, children: list[Candidate]) -> None:
+        """Judge what rules make of a model's kernel that passed: a step of their own, below that kernel."""
+        polisher, store = self.parts.polisher, self.parts.store
+        if polisher is None:
+            return
+        await self.control.checkpoint()
+        place, index, number, step = model.order
+        plan = self._plans.get((self.iteration, model.id, 0))
+        if plan is None:
+            seed = derived_seed(self.parameters.seed, self.iteration, place, index, number, step)
+            run = self.run_record.id
+            proposed = await polisher.plan(PlanRequest(self.parts.problem, run, self.iteration, model, place, 0, seed))
+            if proposed is None:
+                return
+            plan = await store.change(write_plan, proposed)
+        self._history.setdefault(model.id, []).append(plan)
+        attempt = self._attempts.get((plan.id, 0, None))
+        if attempt is None:
+            made = await polisher.attempt(AttemptRequest(self.parts.problem, plan, model, 0, 0))
+            if made is None:
+                return
+            attempt = await store.change(write_attempt, made)
+        if attempt.text is not None:
+            children.append(await self._judge(model, plan, attempt, (place, index, number, step + 1)))
+
+    async def _judge(
+        self, parent: Candidate, plan: Plan, attempt: Attempt, order: tuple[int, int, int, int]
+    ) -> Candidate:
+        """Write the candidate (once) and evaluate it. What a rule makes of a kernel is trusted as that kernel is."""
         assert attempt.text is not None
         self._made += 1
         child = self._candidates.get(attempt.id)
@@ -401,16 +433,17 @@ class Search:
                 Candidate(
                     run=self.run_record.id,
                     iteration=self.iteration,
-                    kernel=replace(parent.kernel, text=attempt.text, trusted=self.parts.proposer.abilities.trusted),
+                    kernel=replace(parent.kernel, text=attempt.text, trusted=bool(plan.rule) and parent.kernel.trusted),
                     parent=parent.id,
                     plan=plan.id,
                     attempt=attempt.id,
-                    order=(place, plan.index, attempt.index, step),
+                    order=order,
                 ),
             )
         if child.evaluation is not None:
             return child
-        lazy = not self.parts.proposer.abilities.repairs and self.spec.backend == SIMULATOR
+        is_final = bool(plan.rule) or not self.parts.proposer.abilities.repairs
+        lazy = is_final and self.spec.backend == SIMULATOR
         gate = Gate.TIMING if lazy else Gate.SEARCH
         return await self._judging.judge(child, gate, Priority.SEARCH, self._useful_below_us)
 

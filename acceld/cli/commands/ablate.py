@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="NAME=VALUE,VALUE",
         help="beam=1,3,5,10 memory=off,fifo,value fixer=0,4 planner=on,off strategy=beam,best_of_n,reflexion,random "
-        "plans=4,8 attempts=1,2 top_k=4,8 memory_size=8,16",
+        "plans=4,8 attempts=1,2 top_k=4,8 memory_size=8,16 proposer=rules,llm,both",
     )
     parser.add_argument("--grid", action="store_true", help="every combination, not one thing at a time")
     parser.add_argument(
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument("--entry", help="name of the kernel function in the file")
     parser.add_argument(
-        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or a program of yours"
+        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, both, or a program of yours"
     )
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_target(parser, backend=f"what judges them {CONFIGURED}")
@@ -71,9 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
         del vary[name]
     if not vary:
         raise UsageError("nothing is left to vary", hint="--proposer llm, or vary beam, plans, attempts, strategy")
-    planned = variants(spec.search, vary, cost, repeats=arguments.repeats, grid=arguments.grid)
+    bases = {name: _specification(arguments, name).search for name in vary.get("proposer", ())}
+    planned = variants(spec.search, vary, cost, repeats=arguments.repeats, grid=arguments.grid, proposers=bases)
     home, client = connected(arguments.home)
-    numbers = [_submitted(client, spec, variant) for variant in planned]
+    numbers = [
+        _submitted(client, replace(spec, proposer=variant.proposer or spec.proposer), variant) for variant in planned
+    ]
     every = [number for row in numbers for number in row]
     say(f"{len(every)} runs of {len(planned)} variants: r{every[0]} to r{every[-1]}")
     try:
@@ -103,13 +106,13 @@ def _place(text: str | None) -> Path | None:
     return place
 
 
-def _specification(arguments: argparse.Namespace) -> RunSpec:
-    """The base, as ``optimize`` would run it with the same words."""
+def _specification(arguments: argparse.Namespace, proposer: str | None = None) -> RunSpec:
+    """The base, as ``optimize`` would run it with the same words, or with another proposer."""
     from acceld.cli.main import parser_of
 
     words = [arguments.target]
     for name in FORWARDED:
-        value = getattr(arguments, name)
+        value = proposer if name == "proposer" and proposer else getattr(arguments, name)
         words += [] if value is None else [f"--{name}", str(value)]
     if arguments.home:
         words += ["--home", arguments.home]

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scalar", action="append", default=[], metavar="NAME=VALUE", help="with REF.py: a number")
     parser.add_argument("--workload", help="the workload that a kernel file is checked against")
     parser.add_argument(
-        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or a program of yours"
+        "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, both, or a program of yours"
     )
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
     add_option(parser, "iterations", count, "N")
@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", choices=get_args(MemoryPolicy), help=option_text("memory"))
     parser.add_argument("--knowledge", choices=get_args(KnowledgeLevel), help=option_text("knowledge"))
     add_option(parser, "fixer_steps", natural, "N")
+    add_option(parser, "polish", natural, "N")
     add_option(parser, "seed", natural, "N")
     add_option(parser, "patience", natural, "N")
     add_option(parser, "target_percent", span, "P")

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--usd", type=float, metavar="X", help="what models may cost for all kernels together")
     parser.add_argument("--name", default="", help="tells this pass over the suite from others; a known name goes on")
-    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, or language models")
+    parser.add_argument("--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, or both")
     parser.add_argument("--preset", choices=tuple(PRESETS), default="quick", help="of each slice (default: quick)")
     parser.add_argument("--strategy", help="of each slice (default: tune with rules on the simulator)")
     parser.add_argument("-o", "--output", metavar="FILE.svg", help="write percent of peak before and after as bars")

@@ -133,7 +133,7 @@ class LLMProposer:
             "insights": _optional(
                 "Insights from earlier rewrites of kernels:", "insights", insight_lines(request.insights, request.seed)
             ),
-            "notes": "\n".join(request.notes),
+            "notes": _optional("What the search has noticed:", "notes", "\n".join(request.notes)),
             "hints": _optional("A person who watches this search says:", "hints", "\n".join(request.hints)),
             "tried": _optional(
                 "Already proposed for this kernel with what came of it, so propose something else:",

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any
 
 from acceld import plugins
-from acceld.model import PROPOSERS, Attempt, Insight, Kernel, Plan, Profile
-from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, SummaryRequest
+from acceld.model import PROPOSERS, Attempt, Candidate, Insight, Kernel, Plan, Profile
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, SummaryRequest
 from acceld.proposers.rules import all_rules, rule_named
 from acceld.proposers.rules.nki.source.reading import KernelModule
 from acceld.proposers.rules.records import Rule, RuleRefused, Site, Source, Variant
@@ -114,7 +114,7 @@ class RulesProposer:
         self._order_seed = order_seed
         self._shapes = None if shapes is None else tuple(shapes)
         self._reading = asyncio.Lock()
-        self._found: dict[tuple[str, str, float | None], list[Suggestion]] = {}
+        self._found: dict[tuple[str, str, float | None], tuple[list[Suggestion], list[Suggestion]]] = {}
 
     async def first(self, request: FirstRequest) -> str | None:
         """Rules only change kernels."""
@@ -125,20 +125,8 @@ class RulesProposer:
 
         After the sites come the places where rules refuse: their attempts give no code, and the reason.
         """
-        kernel, shapes = request.parent.kernel, self._shapes_of(request.problem.arguments)
-        evaluation = request.parent.evaluation
-        profile = evaluation.profile if evaluation else None
-        key = (kernel.api, kernel.text, profile.latency_us if profile else None)
-        async with self._reading:
-            if key not in self._found:
-                if len(self._found) >= _REMEMBERED:
-                    self._found.clear()
-                try:
-                    applicable, refused = await asyncio.to_thread(_findings, kernel.text, kernel.api, shapes, profile)
-                except RuleRefused:
-                    return None
-                self._found[key] = [*applicable, *refused]
-            found = self._found[key]
+        applicable, refused = await self._find(request.parent, request.problem)
+        found = [*applicable, *refused]
         taken = {(plan.rule, plan.line, str(plan.data.get("key", ""))) for plan in request.earlier}
         open_sites = [one for one in found if (one.site.rule, one.site.line, one.site.key) not in taken]
         if request.index >= len(open_sites):
@@ -158,6 +146,25 @@ class RulesProposer:
             line=site.line,
             data=_data(site),
         )
+
+    async def findings(self, parent: Candidate, problem: Problem) -> tuple[list[Site], list[Site]]:
+        """Return where rules apply to a kernel, best first, and where they refuse; nothing where it can not be read."""
+        applicable, refused = await self._find(parent, problem)
+        return [one.site for one in applicable], [one.site for one in refused]
+
+    async def _find(self, parent: Candidate, problem: Problem) -> tuple[list[Suggestion], list[Suggestion]]:
+        kernel, shapes = parent.kernel, self._shapes_of(problem.arguments)
+        profile = parent.evaluation.profile if parent.evaluation else None
+        key = (kernel.api, kernel.text, profile.latency_us if profile else None)
+        async with self._reading:
+            if key not in self._found:
+                if len(self._found) >= _REMEMBERED:
+                    self._found.clear()
+                try:
+                    self._found[key] = await asyncio.to_thread(_findings, kernel.text, kernel.api, shapes, profile)
+                except RuleRefused:
+                    self._found[key] = ([], [])
+            return self._found[key]
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
         """The plan's rule carried out in its variant number ``index``."""

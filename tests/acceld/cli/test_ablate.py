@@ -44,6 +44,14 @@ def test_variants_run_at_equal_cost_and_are_shown(daemon: str, capsys: pytest.Ca
     assert "a  base: beam=4" in printed and "b  beam=1" in printed and "insights alike" in printed
 
 
+def test_proposers_are_compared_at_equal_cost(daemon: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ablate", "silu", "--vary", "proposer=rules,llm,both", "--budget", "candidates=4"]
+    assert main([*words, "--home", daemon, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in answer["variants"]] == ["proposer=rules", "proposer=llm", "proposer=both"]
+    assert {one["candidates"] for one in answer["variants"]} == {4}
+
+
 def test_what_can_not_be_varied_is_a_usage_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ablate", "silu", "--vary", "bream=1"]) == 2
     assert "beam" in capsys.readouterr().err

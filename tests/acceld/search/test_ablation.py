@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,19 @@ def test_a_grid_has_every_combination() -> None:
     assert [one.name for one in found] == ["beam=1 fixer=0", "beam=1 fixer=4", "beam=2 fixer=0", "beam=2 fixer=4"]
 
 
-@pytest.mark.parametrize("word", ["bream=1", "beam", "beam=x", "beam=0", "memory=lifo", "planner=maybe", "fixer=-1"])
+def test_proposers_are_varied_each_with_its_own_settings() -> None:
+    own = {name: replace(BASE, fixer_steps=repairs) for name, repairs in (("rules", 0), ("llm", 2), ("both", 2))}
+    vary = parse_vary(["proposer=rules,llm,both"])
+    found = variants(BASE, vary, Cost(candidates=8), repeats=1, proposers=own)
+    assert [(one.name, one.proposer) for one in found] == [(f"proposer={name}", name) for name in own]
+    assert [one.searches[0].fixer_steps for one in found] == [0, 2, 2]
+    assert {one.searches[0].candidates for one in found} == {8}
+    assert without_effect(parse_vary(["memory=fifo", "proposer=both"]), "rules") == {}
+
+
+@pytest.mark.parametrize(
+    "word", ["proposer=nobody", "bream=1", "beam", "beam=x", "beam=0", "memory=lifo", "planner=maybe", "fixer=-1"]
+)
 def test_what_can_not_be_varied_is_refused(word: str) -> None:
     with pytest.raises(UsageError):
         parse_vary([word])

@@ -1,0 +1,77 @@
+"""Models and rules as one proposer: their plans alternate, and models are told what rules do without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from acceld.model import PROPOSERS, Attempt, Insight, Plan
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
+from acceld.proposers.rules.proposer import RulesProposer
+from acceld.proposers.rules.records import Site
+
+TOLD = 6
+"""Sites and refusals of rules that models are told of, at most of each."""
+
+
+class BothProposer:
+    """Plans 0, 2, 4 ... of a parent are models', the others rules'; where rules have no more, models plan.
+
+    What rules would do, and where they refuse and why, are notes for the planner and stand below the executor's plan.
+    Repairs, first kernels and insights are models'.
+    """
+
+    name = "both"
+    abilities = PROPOSERS[name]
+
+    def __init__(self, models: Proposer, rules: RulesProposer) -> None:
+        self.models = models
+        self.rules = rules
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """A first kernel by models."""
+        return await self.models.first(request)
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """A plan by models or by rules."""
+        if request.index % 2:
+            ruled = await self.rules.plan(replace(request, index=request.index // 2))
+            if ruled is not None:
+                return replace(ruled, index=request.index)
+        notes = await self._notes(request)
+        return await self.models.plan(replace(request, notes=(*request.notes, *notes)))
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """The plan carried out by whoever made it."""
+        if request.plan.rule:
+            return await self.rules.attempt(request)
+        plan = request.plan
+        told = "\n".join((plan.text, *await self._notes(request)))
+        return await self.models.attempt(replace(request, plan=replace(plan, text=told)))
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        """A repair by models."""
+        return await self.models.fix(request)
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        """An insight by models."""
+        return await self.models.summarize(request)
+
+    async def _notes(self, request: PlanRequest | AttemptRequest) -> tuple[str, ...]:
+        """Return what rules find in the parent, in words."""
+        applicable, refused = await self.rules.findings(request.parent, request.problem)
+        notes = []
+        if applicable:
+            notes.append(
+                "Rewrite rules do the following without you, and polish every kernel that passes, so aim at what they can not do:"
+            )
+            notes += [f"- line {site.line}: {_named(site)}" for site in applicable[:TOLD]]
+        if refused:
+            notes.append("Rewrite rules refuse the following. A kernel without these obstacles is rewritten further:")
+            notes += [
+                f"- line {site.line}: {_named(site)}, because of this: {site.precondition}" for site in refused[:TOLD]
+            ]
+        return tuple(notes)
+
+
+def _named(site: Site) -> str:
+    return site.rule.replace("_", " ")

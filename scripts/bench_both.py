@@ -1,0 +1,172 @@
+"""Compare rules, models and both at equal cost, with models whose skill is fixed.
+
+    python scripts/bench_both.py ANSWERS [--candidates 12] [--chip trn2] [--roots FOLDER] [--only silu,mamba] [--json]
+
+``ANSWERS/WORKLOAD/*.py`` are kernels that somebody, or somebody's models, wrote for a workload. A scripted model answers each
+attempt with one of them, drawn from the attempt's seed: its skill is theirs, and it costs nothing. Everything else is real: loop,
+rules, polishing, jails, gates, SQLite. Every run may judge the same number of candidates, polished kernels included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from acceld.config import EvaluateConfig
+from acceld.daemon.build import problem_of
+from acceld.evaluate.baselines import baseline_kernel
+from acceld.evaluate.interface import EvaluationRequest
+from acceld.evaluate.simulated.evaluator import Judge
+from acceld.kernel_files import load_kernel
+from acceld.model import PROPOSERS, Attempt, Gate, Insight, Kernel, Plan, RunSpec, SearchParameters
+from acceld.proposers.both import BothProposer
+from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Proposer, SummaryRequest
+from acceld.proposers.rules.proposer import RulesProposer, TunedRules
+from acceld.proposers.rules.tuner import Timed
+from acceld.search.loop import Search, SearchParts
+from acceld.search.outcome import outcome
+from acceld.search.suites import kernels_in
+from acceld.store.changes.runs import create_run
+from acceld.store.database import Store
+from acceld.store.reads.records import load_candidates, load_plans, load_run
+from acceld.workloads import Workload, workload
+
+KINDS = ("rules", "llm", "both")
+
+
+class ScriptedModels:
+    """Answers with kernels that were written before."""
+
+    name = "llm"
+    abilities = PROPOSERS[name]
+
+    def __init__(self, kernels: list[str]) -> None:
+        self._kernels = kernels
+
+    async def first(self, request: FirstRequest) -> str | None:
+        """Nothing: every search begins with a kernel."""
+        return None
+
+    async def plan(self, request: PlanRequest) -> Plan | None:
+        """A plan without content."""
+        title = f"idea {request.iteration}.{request.index}"
+        return Plan(request.run, request.iteration, request.parent.id, request.index, title, title)
+
+    async def attempt(self, request: AttemptRequest) -> Attempt | None:
+        """One of the kernels."""
+        drawn = random.Random(request.seed).choice(self._kernels)
+        return Attempt(request.plan.id, request.index, drawn)
+
+    async def fix(self, request: FixRequest) -> Attempt | None:
+        """No repair."""
+        return None
+
+    async def summarize(self, request: SummaryRequest) -> Insight | None:
+        """No insight."""
+        return None
+
+
+async def _timed(judge: Judge, found: Workload, chip: str, kernel: Kernel) -> Timed | None:
+    told = await judge.evaluate(EvaluationRequest(kernel, found.name, chip, gate=Gate.TIMING))
+    return None if told.latency_us is None else Timed(told.latency_us, told.program_sha256)
+
+
+async def run(
+    kind: str,
+    found: Workload,
+    root: Kernel,
+    answers: list[str],
+    judge: Judge,
+    folder: Path,
+    arguments: argparse.Namespace,
+) -> dict[str, object]:
+    """Search one workload by one kind of proposer; its figures."""
+    store = await asyncio.to_thread(Store.open, folder / f"{found.name}-{kind}.db")
+    try:
+        parameters = SearchParameters(
+            beam_width=2, plans=4, attempts=1, iterations=1000, patience=0, candidates=arguments.candidates
+        )
+        spec = RunSpec(found.name, chip=arguments.chip, proposer=kind, search=parameters, root=root)
+        record = await store.change(create_run, spec)
+        models, rules = ScriptedModels(answers), RulesProposer()
+        proposers: dict[str, Proposer] = {"rules": rules, "llm": models, "both": BothProposer(models, rules)}
+        clock = partial(_timed, judge, found, arguments.chip)
+        polisher = TunedRules(clock, "beam", limit=parameters.polish) if kind == "both" else None
+        problem = problem_of(found, arguments.chip, root.api)
+        await Search(record, SearchParts(store, judge, proposers[kind], problem, root, polisher=polisher)).run()
+        record, candidates = await store.read(load_run, record.id), await store.read(load_candidates, record.id)
+        plans = {plan.id: plan for plan in await store.read(load_plans, record.id)}
+        made = outcome(record, candidates, plans)
+        judged = sum(one.parent is not None for one in candidates)
+        steps = ["rules" if win.rule else "models" for win in made.wins]
+        return {
+            "workload": found.name,
+            "proposer": kind,
+            "speedup": made.speedup,
+            "best_us": made.best_latency_us,
+            "candidates": judged,
+            "steps": steps,
+        }
+    finally:
+        await store.close()
+
+
+async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """Search every workload by every kind."""
+    answers, results = Path(arguments.answers), []
+    names = arguments.only.split(",")
+    roots = kernels_in(Path(arguments.roots), names) if arguments.roots else {}
+    with tempfile.TemporaryDirectory(prefix="acceld-both-") as folder:
+        judge = Judge(EvaluateConfig(), Path(folder))
+        await judge.start()
+        try:
+            for name in names:
+                found = workload(name)
+                own = baseline_kernel(found, "nki_legacy")
+                root = (
+                    load_kernel(roots[name], api="nki_legacy", entry=own.entry, grid=own.grid) if name in roots else own
+                )
+                texts = [path.read_text("utf-8") for path in sorted((answers / name).glob("*.py"))]
+                for kind in arguments.proposers.split(","):
+                    results.append(await run(kind, found, root, texts, judge, Path(folder), arguments))
+                    print(results[-1], file=sys.stderr, flush=True)
+        finally:
+            await judge.stop(0.0)
+    return results
+
+
+def table(results: list[dict[str, object]]) -> str:
+    """Return speed-ups by proposer, and whose the steps to the best kernel by both were."""
+    lines = ["| workload | rules | models | both | steps of both |", "|---|---|---|---|---|"]
+    for name in dict.fromkeys(one["workload"] for one in results):
+        mine = {one["proposer"]: one for one in results if one["workload"] == name}
+        cells = [f"{mine[kind]['speedup']:.2f}x" if kind in mine else "" for kind in KINDS]
+        steps = mine["both"]["steps"] if "both" in mine else []
+        assert isinstance(steps, list)
+        lines.append(f"| {name} | {' | '.join(cells)} | {', '.join(steps)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("answers", metavar="ANSWERS")
+    parser.add_argument("--candidates", type=int, default=12)
+    parser.add_argument("--chip", default="trn2")
+    parser.add_argument("--roots", help="folder of kernels to start from; default: the workloads' baselines")
+    parser.add_argument("--only", default="silu,mamba,rmsnorm_matmul,add_rmsnorm_matmul", metavar="WORKLOADS")
+    parser.add_argument("--proposers", default=",".join(KINDS))
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    results = asyncio.run(every(arguments))
+    print(json.dumps(results, indent=1) if arguments.json else table(results))
+
+
+if __name__ == "__main__":
+    main()
