@@ -46,8 +46,8 @@ async def walk(tuner: Tuner, root: Tuned) -> None:
             current, without = next(one for one in tuner.fastest() if one.is_open), 0
         listed = await tuner.moves(current)
         fresh = [place for place in range(len(listed)) if place not in current.tried]
-        found = await tuner.time([(current, fresh[0])]) if fresh else []
-        if found:
+        found = await tuner.time([(current, fresh[0])]) if fresh else [None]
+        if found[0] is not None:
             without = 0 if found[0].latency_us < current.latency_us else without + 1
             current = found[0]
 
@@ -82,13 +82,19 @@ def cpu_s() -> float:
 
 def _family(number: int) -> Iterator[int]:
     yield number
-    for task in Path(f"/proc/{number}/task").iterdir():
-        try:
-            children = (task / "children").read_text().split()
-        except OSError:
-            continue
-        for child in children:
-            yield from _family(int(child))
+    try:
+        children = [child for task in os.listdir(f"/proc/{number}/task") for child in _children(number, task)]
+    except OSError:
+        return
+    for child in children:
+        yield from _family(int(child))
+
+
+def _children(number: int, task: str) -> list[str]:
+    try:
+        return Path(f"/proc/{number}/task/{task}/children").read_text().split()
+    except OSError:
+        return []
 
 
 def _spent_s(number: int) -> float:

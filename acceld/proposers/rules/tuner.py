@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _WIDTH = 4
@@ -108,10 +108,11 @@ class Tuner:
             one.moves = await asyncio.to_thread(self._moves, one.text)
         return one.moves
 
-    async def time(self, tries: Iterable[tuple[Tuned, int]]) -> list[Tuned]:
-        """Try moves, by their place, as long as the limit allows; return new programs in the order of the tries."""
+    async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Tuned | None]:
+        """Try moves, by their place, as long as the limit allows; return each one's program where it is a new one."""
         made = []
-        for one, place in tries:
+        found: list[Tuned | None] = [None] * len(tries)
+        for number, (one, place) in enumerate(tries):
             if self._is_over():
                 self.left = 0
             if self.left <= 0:
@@ -123,12 +124,11 @@ class Tuner:
                 self._texts.add(text)
                 self.left -= 1
                 self.timed += 1
-                made.append((one, move, text, asyncio.ensure_future(self._clock(text))))
-        found = []
-        for one, move, text, timing in made:
+                made.append((number, one, move, text, asyncio.ensure_future(self._clock(text))))
+        for number, one, move, text, timing in made:
             timed = await timing
             if timed is not None and timed.program_sha256 not in self.seen:
-                found.append(self._keep(Tuned(text, (*one.steps, move.step), (*one.rules, move.rule), timed)))
+                found[number] = self._keep(Tuned(text, (*one.steps, move.step), (*one.rules, move.rule), timed))
         return found
 
     def _keep(self, one: Tuned) -> Tuned:
@@ -162,27 +162,36 @@ async def evolve(tuner: Tuner, root: Tuned) -> None:
     while tuner.left > 0 and idle < 4:
         population = tuner.fastest(_POPULATION)
         before = tuner.left
+        lines: list[tuple[Tuned, Sequence[str]]] = []
         for _ in range(_GENERATION):
             parent = min(tuner.rng.choices(population, k=3), key=_rank)
             other = tuner.rng.choice(population)
             wishes = [step for step in other.steps if step not in parent.steps] if tuner.rng.random() < 0.3 else []
-            await _descend(tuner, parent, wishes or [""] * tuner.rng.choice((1, 1, 2, 3)))
+            lines.append((parent, wishes or [""] * tuner.rng.choice((1, 1, 2, 3))))
+        while lines:
+            lines = await _one_step(tuner, lines)
         idle = idle + 1 if tuner.left == before else 0
 
 
-async def _descend(tuner: Tuner, one: Tuned, wishes: Sequence[str]) -> None:
-    """Go on from a kernel by the moves that are wished for, in order; an empty wish is any move."""
-    for wish in wishes:
+async def _one_step(tuner: Tuner, lines: Sequence[tuple[Tuned, Sequence[str]]]) -> list[tuple[Tuned, Sequence[str]]]:
+    """Take each line's first wish, all at the same time, and return the lines that go on.
+
+    A wish is a step; an empty one is any move. One that is not to be had is passed over.
+    """
+    tries: list[tuple[Tuned, int]] = []
+    taken: list[Sequence[str]] = []
+    passed_over = []
+    for one, (wish, *rest) in lines:
         moves = await tuner.moves(one)
         places = [place for place, move in enumerate(moves) if wish in ("", move.step)]
-        fresh = [place for place in places if place not in one.tried]
-        if not fresh:
-            continue
-        weights = [0.05 + moves[place].benefit for place in fresh]
-        found = await tuner.time([(one, tuner.rng.choices(fresh, weights)[0])])
-        if not found:
-            return
-        one = found[0]
+        fresh = [place for place in places if place not in one.tried and (one, place) not in tries]
+        if fresh:
+            tries.append((one, tuner.rng.choices(fresh, [0.05 + moves[place].benefit for place in fresh])[0]))
+            taken.append(rest)
+        else:
+            passed_over.append((one, rest))
+    found = zip(await tuner.time(tries), taken, strict=True)
+    return [(one, rest) for one, rest in (*found, *passed_over) if one is not None and rest]
 
 
 STRATEGIES: Mapping[str, Callable[[Tuner, Tuned], Awaitable[None]]] = {"beam": beam, "evolve": evolve}

@@ -25,7 +25,7 @@ from acceld.proposers.rules.nki.operand_swaps import BLOCK, OperandSwap, Product
 from acceld.proposers.rules.nki.source.building import rendered, without_unused_buffers
 from acceld.proposers.rules.nki.source.nests import all_accesses, around, first_line
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Access, Item, Statement, names_in
+from acceld.proposers.rules.nki.source.syntax import Access, Item, Statement, below, names_in
 from acceld.proposers.rules.records import Finding, Rule, RuleRefused, Variant
 
 
@@ -212,7 +212,7 @@ def _range_text(kernel: KernelModule, access: Access, extent: int) -> str:
         node = pending.pop()
         if isinstance(node, cst.BaseExpression) and kernel.affine(node) == wanted:
             return kernel.text(node)
-        pending += node.children
+        pending += below(node)
     raise RuleRefused(f"{kernel.text(access.node)} has no index range over {extent} columns")
 
 

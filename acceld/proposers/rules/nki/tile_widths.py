@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import names_in
+from acceld.proposers.rules.nki.source.syntax import below, names_in
 
 _NOT_BY_ELEMENT = frozenset("matmul nc_matmul nc_transpose tensor_reduce tensor_tensor_scan".split())
 
@@ -55,7 +55,7 @@ def _uses(kernel: KernelModule, node: cst.CSTNode, name: str) -> tuple[list[int 
             extents += 1
         if callee == "ndarray" and values and isinstance(values[0], cst.Tuple):
             extents += sum(_is(element.value, name) for element in values[0].elements[-1:])
-    for child in node.children:
+    for child in below(node):
         more_lengths, more_extents = _uses(kernel, child, name)
         lengths, extents = lengths + more_lengths, extents + more_extents
     return lengths, extents

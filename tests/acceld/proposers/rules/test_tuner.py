@@ -59,6 +59,22 @@ async def test_the_limit_is_the_number_of_timed_kernels(strategy: str) -> None:
     assert len(clock.asked) == 1 + 5 and tuner.left == 0
 
 
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+async def test_several_kernels_are_handed_to_the_clock_together(strategy: str) -> None:
+    together: list[int] = []
+
+    class Watched(Tuner):
+        async def time(self, tries: Sequence[tuple[Tuned, int]]) -> list[Tuned | None]:
+            together.append(len(tries))
+            return await super().time(tries)
+
+    tuner = Watched(Clock(), letters, limit=200, seed=1)
+    root = await tuner.root("")
+    assert root is not None
+    await STRATEGIES[strategy](tuner, root)
+    assert max(together) > 1
+
+
 async def test_a_kernel_that_can_not_be_timed_is_gone_on_from_by_nobody() -> None:
     async def nothing(text: str) -> Timed | None:
         return None if text else Timed(1.0, "")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import libcst as cst
 
 from acceld.proposers.rules.affine import Affine, Symbol
 from acceld.proposers.rules.editing import Edits
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, flatten, leading_comments, names_in
+from acceld.proposers.rules.nki.source.syntax import Item, Loop, Statement, below, flatten, leading_comments, names_in
 from acceld.proposers.rules.records import RuleRefused
 
 STEP = "    "
@@ -64,6 +67,8 @@ def replaced(kernel: KernelModule, gone: Sequence[Statement], changed: Mapping[S
 
 def without_unused_buffers(source: str, kernel: KernelModule) -> str:
     """``source`` without on-chip buffers that were used before and are not any more."""
+    if not _names_once(source) & kernel.buffers.keys():
+        return source
     new = KernelModule(source, kernel.api, tuple(kernel.shapes.values()))
     edits = Edits(source)
     for name, buffer in new.buffers.items():
@@ -76,6 +81,17 @@ def without_unused_buffers(source: str, kernel: KernelModule) -> str:
         if used_before and not used and new.space_of(name) != "hbm":
             edits.delete_lines(buffer.declaration.start, buffer.declaration.end)
     return edits.apply()
+
+
+def _names_once(source: str) -> set[str]:
+    """Return the names that stand once in a source. RuleRefused where it does not parse."""
+    # Reading it with libcst takes a hundred times as long, and most rewrites leave no buffer unused.
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise RuleRefused(f"the source does not parse: {error}") from error
+    counts = Counter(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {name for name, count in counts.items() if count == 1}
 
 
 def _declared(statement: Statement) -> cst.CSTNode | None:
@@ -160,26 +176,29 @@ def renamed(kernel: KernelModule, statement: Statement, renames: Mapping[str, st
     if not renames:
         return text
     edits = Edits(text)
+    keywords = _keywords(statement.node)
     for name in names_in(statement.node):
-        if name.value in renames and not _is_keyword(statement, name):
+        if name.value in renames and name not in keywords:
             start, end = kernel.span(name)
             edits.replace(start - statement.start, end - statement.start, renames[name.value])
     return edits.apply()
 
 
-def _is_keyword(statement: Statement, name: cst.Name) -> bool:
-    keywords: list[cst.CSTNode] = []
+@lru_cache(maxsize=8192)
+def _keywords(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+    """Return the names below ``node`` that stand for arguments and attributes."""
+    keywords: set[cst.CSTNode] = set()
 
     def walk(one: cst.CSTNode) -> None:
         if isinstance(one, cst.Arg) and one.keyword is not None:
-            keywords.append(one.keyword)
+            keywords.add(one.keyword)
         if isinstance(one, cst.Attribute):
-            keywords.append(one.attr)
-        for child in one.children:
+            keywords.add(one.attr)
+        for child in below(one):
             walk(child)
 
-    walk(statement.node)
-    return any(name is keyword for keyword in keywords)
+    walk(node)
+    return frozenset(keywords)
 
 
 def depends_on(statement: Statement, variables: frozenset[str]) -> bool:

@@ -28,6 +28,7 @@ from acceld.proposers.rules.nki.source.syntax import (
     Item,
     Loop,
     Statement,
+    below,
 )
 from acceld.proposers.rules.records import RuleRefused
 
@@ -242,7 +243,7 @@ class SourceReader(ExpressionReader):
                 if access is not None:
                     found.append(access)
                     return
-            for child in one.children:
+            for child in below(one):
                 walk(child)
 
         walk(node)

@@ -9,7 +9,7 @@ import libcst as cst
 from acceld.proposers.rules.editing import Edits, reindent
 from acceld.proposers.rules.nki.source.building import STEP, header
 from acceld.proposers.rules.nki.source.reading import KernelModule
-from acceld.proposers.rules.nki.source.syntax import Loop, names_in
+from acceld.proposers.rules.nki.source.syntax import Loop, below, names_in
 from acceld.proposers.rules.records import RuleRefused
 
 
@@ -64,7 +64,7 @@ def substitute(kernel: KernelModule, inner: Loop, split: Split, edits: Edits) ->
             if node.value == split.variable:
                 _put(kernel, node, parent, split.whole, edits)
             return
-        for child in node.children:
+        for child in below(node):
             if not (isinstance(node, cst.Arg) and child is node.keyword) and not (
                 isinstance(node, cst.Attribute) and child is node.attr
             ):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, fields
+from functools import cache, lru_cache
 
 import libcst as cst
 
@@ -216,8 +216,29 @@ def names_in(node: cst.CSTNode) -> tuple[cst.Name, ...]:
     def walk(one: cst.CSTNode) -> None:
         if isinstance(one, cst.Name):
             found.append(one)
-        for child in one.children:
+        for child in below(one):
             walk(child)
 
     walk(node)
     return tuple(found)
+
+
+def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield the nodes right below ``node``, but for whitespace, commas and brackets, in the order of its fields."""
+    # ``CSTNode.children`` rebuilds the node to find them, which takes ten times as long.
+    for name in _fields_of(type(node)):
+        value = getattr(node, name)
+        for child in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(child, cst.CSTNode):
+                yield child
+
+
+@cache
+def _fields_of(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    listed = [one.name for one in fields(kind)]
+    return tuple(name for name in listed if name not in _PUNCTUATION and "whitespace" not in name)
+
+
+_PUNCTUATION = frozenset(
+    {"lpar", "rpar", "lbracket", "rbracket", "comma", "semicolon", "leading_lines", "header", "footer"}
+)
