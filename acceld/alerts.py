@@ -59,9 +59,9 @@ def alert_of(event: Event) -> Alert | None:
             return Alert("budget", f"{run}{scope} {figures.usd(spent_usd)} of {figures.usd(cap_usd)}")
         case DeviceState(device, state, reason) if state in SICK:
             return Alert("device", f"{device} {state}" + (f": {reason}" if reason else ""))
-        case CandidateEvaluated(status=Status.SUSPECT) as judged:
-            reason = f": {judged.failure}" if judged.failure else ""
-            return Alert("suspect", f"{run}c{judged.candidate} is too good to be believed{reason}")
+        case CandidateEvaluated(status=Status.SUSPECT) as evaluated:
+            reason = f": {evaluated.failure}" if evaluated.failure else ""
+            return Alert("suspect", f"{run}c{evaluated.candidate} is too good to be believed{reason}")
     return None
 
 

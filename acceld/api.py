@@ -63,7 +63,7 @@ def optimize(
     home: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Optimized:
-    """Make a workload's kernel, or the kernel in a file judged by ``workload``, faster; returns when the run ends.
+    """Make a workload's kernel, or the kernel in a file evaluated by ``workload``, faster; returns when the run ends.
 
     What is None comes from acceld.toml. A daemon that ends when idle is started where none runs. ``on_event`` hears
     of every event while the run goes on; what it raises goes up, and the run goes on. Raises AcceldError, each kind

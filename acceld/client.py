@@ -51,12 +51,12 @@ class Client:
     """Requests to the daemon of a state folder. DaemonError where none runs or it does not answer."""
 
     def __init__(self, home: Home, *, timeout_s: float = 30.0) -> None:
-        told = home.daemon()
-        if told is None:
+        record = home.daemon()
+        if record is None:
             raise not_running(home)
         self.home = home
-        self.pid: int = told["pid"]
-        self.socket_path = Path(told["socket"])
+        self.pid: int = record["pid"]
+        self.socket_path = Path(record["socket"])
         self.token = home.token()
         self._timeout_s = timeout_s
         self._checked, self._follows = False, True
@@ -116,10 +116,10 @@ class Client:
 
     def _moved(self) -> bool:
         """Return True if another daemon serves the folder than when it was last looked up, which is taken from now on."""
-        told = self.home.daemon() if self._follows else None
-        if told is None:
+        record = self.home.daemon() if self._follows else None
+        if record is None:
             return False
-        found = (told["pid"], Path(told["socket"]), self.home.token())
+        found = (record["pid"], Path(record["socket"]), self.home.token())
         if found == (self.pid, self.socket_path, self.token):
             return False
         self.pid, self.socket_path, self.token = found
@@ -184,11 +184,11 @@ def understand(status: int, raw: bytes) -> Any:
         raise DaemonError(f"the daemon's answer is no JSON (status {status})", hint="acceld restart") from error
     if status < 400:
         return value
-    told = value.get("error", {}) if isinstance(value, dict) else {}
-    kind = _ERRORS.get(told.get("kind", ""), DaemonError if status >= 500 or status in (401, 403) else UsageError)
-    refusal = kind(told.get("message", f"the daemon answered {status}"), hint=told.get("hint", ""))
-    if "exit_code" in told:
-        refusal.exit_code = told["exit_code"]
+    record = value.get("error", {}) if isinstance(value, dict) else {}
+    kind = _ERRORS.get(record.get("kind", ""), DaemonError if status >= 500 or status in (401, 403) else UsageError)
+    refusal = kind(record.get("message", f"the daemon answered {status}"), hint=record.get("hint", ""))
+    if "exit_code" in record:
+        refusal.exit_code = record["exit_code"]
     return _raise(refusal)
 
 

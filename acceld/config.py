@@ -217,7 +217,7 @@ class DevicesConfig:
     usd_per_hour: float | None = _key(None, "price of the machine, for USD per kernel")
     cluster: str = _key(
         "",
-        "judge on the hosts of a Ray cluster: auto, an address such as 10.0.0.1:6379, or ray://HOST:10001",
+        "evaluate on the hosts of a Ray cluster: auto, an address such as 10.0.0.1:6379, or ray://HOST:10001",
         trusted=True,
     )
     prices: tuple[str, ...] = _key((), "USD per hour of a cluster's hosts, such as 'trn1.32xlarge=21.50'")

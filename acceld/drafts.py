@@ -114,10 +114,10 @@ def reference_facts(path: Path, given: Sequence[DraftArgument] = ()) -> Referenc
     ``given`` names its arguments, and says what they are where the file has no ``get_inputs``.
     """
     names = [argument.name for argument in given]
-    told = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
+    reported = json.dumps([{"shape": a.shape, "dtype": a.dtype, "value": a.value} for a in given])
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROBE, str(path.resolve()), told],
+            [sys.executable, "-c", _PROBE, str(path.resolve()), reported],
             capture_output=True,
             text=True,
             timeout=REFERENCE_DEADLINE_S,

@@ -125,31 +125,33 @@ def cores(statistics: Mapping[str, Any]) -> list[str]:
 
     ``neuron: 37 % of all cores' time since it started, 1 of 4 leased (1 timing), 2 waiting; core 3 out of service``.
     """
-    return [f"{name}{': ' if name else ''}{_cores(told)}" for name, told in _with_cores(statistics)]
+    return [f"{name}{': ' if name else ''}{_cores(reported)}" for name, reported in _with_cores(statistics)]
 
 
 def core_use(statistics: Mapping[str, Any]) -> list[str]:
     """``37 % of neuron cores``: how much of all cores' time was used since each backend started."""
-    return [f"{100 * told['utilization']:.0f} % of {name or 'all'} cores" for name, told in _with_cores(statistics)]
+    return [
+        f"{100 * reported['utilization']:.0f} % of {name or 'all'} cores" for name, reported in _with_cores(statistics)
+    ]
 
 
 def _with_cores(statistics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     named = {"": statistics, **(statistics.get("backends") or {})}
-    told = ((name, one.get("devices")) for name, one in named.items())
-    return [(name, devices) for name, devices in told if isinstance(devices, Mapping) and devices.get("cores")]
+    reported = ((name, one.get("devices")) for name, one in named.items())
+    return [(name, devices) for name, devices in reported if isinstance(devices, Mapping) and devices.get("cores")]
 
 
-def _cores(told: Mapping[str, Any]) -> str:
-    share = f"{100 * told['utilization']:.0f} %"
+def _cores(reported: Mapping[str, Any]) -> str:
+    share = f"{100 * reported['utilization']:.0f} %"
     text = f"{share} of all cores' time since it started"
-    if told.get("busy_share") is not None:
-        text += f" ({100 * told['busy_share']:.0f} % while kernels waited)"
-    text += f", {told['leased']} of {told['cores']} leased"
-    text += f" ({told['timing']} timing)" if told["timing"] else ""
-    text += f", {told['waiting']} waiting" if told["waiting"] else ""
-    if told["out_of_service"]:
-        text += f"; out of service: {', '.join(map(str, told['out_of_service']))}"
-    return text + "".join(f"; chip {chip} held by {holder}" for chip, holder in told["foreign"].items())
+    if reported.get("busy_share") is not None:
+        text += f" ({100 * reported['busy_share']:.0f} % while kernels waited)"
+    text += f", {reported['leased']} of {reported['cores']} leased"
+    text += f" ({reported['timing']} timing)" if reported["timing"] else ""
+    text += f", {reported['waiting']} waiting" if reported["waiting"] else ""
+    if reported["out_of_service"]:
+        text += f"; out of service: {', '.join(map(str, reported['out_of_service']))}"
+    return text + "".join(f"; chip {chip} held by {holder}" for chip, holder in reported["foreign"].items())
 
 
 def percent(value: float | None) -> str:

@@ -119,10 +119,10 @@ class Home:
     def daemon(self) -> dict[str, Any] | None:
         """Return the daemon's self-description, or None where none runs. Take no lock that a starting daemon could need."""
         try:
-            told: dict[str, Any] = json.loads(self.daemon_file.read_text())
+            record: dict[str, Any] = json.loads(self.daemon_file.read_text())
         except (OSError, ValueError):
             return None
-        return told if self.is_served() else None
+        return record if self.is_served() else None
 
     def is_served(self) -> bool:
         """Return whether a daemon holds the lock."""
@@ -191,12 +191,12 @@ class DaemonLock:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except OSError:
-                told = _told(home)
-                if told is not None:
+                record = _recorded(home)
+                if record is not None:
                     break
                 time.sleep(0.02)
         os.close(self._descriptor)
-        who = f" (pid {told['pid']})" if told else ""
+        who = f" (pid {record['pid']})" if record else ""
         raise DaemonError(
             f"a daemon{who} already serves {home.path}",
             hint="acceld status shows it, acceld stop ends it; --home DIR uses another folder.",
@@ -210,30 +210,30 @@ class DaemonLock:
 
     def announce(self, socket: Path, version: str) -> dict[str, Any]:
         """Write who serves the folder, once the socket is there; what was written."""
-        told = {
+        record = {
             "pid": os.getpid(),
             "process_started": process_start(os.getpid()),
             "started_at": time.time(),
             "version": version,
             "socket": str(socket),
         }
-        write_private(self._home.daemon_file, json.dumps(told) + "\n")
-        return told
+        write_private(self._home.daemon_file, json.dumps(record) + "\n")
+        return record
 
     def release(self) -> None:
         """Stop serving."""
-        told = _told(self._home)
-        if told is None or told["pid"] == os.getpid():  # else the folder was replaced, and another daemon serves it
+        record = _recorded(self._home)
+        if record is None or record["pid"] == os.getpid():  # else the folder was replaced, and another daemon serves it
             self._home.daemon_file.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 
-def _told(home: Home) -> dict[str, Any] | None:
+def _recorded(home: Home) -> dict[str, Any] | None:
     try:
-        told: dict[str, Any] = json.loads(home.daemon_file.read_text())
+        record: dict[str, Any] = json.loads(home.daemon_file.read_text())
     except (OSError, ValueError):
         return None
-    return told if process_start(told.get("pid", 0)) == told.get("process_started") else None
+    return record if process_start(record.get("pid", 0)) == record.get("process_started") else None
 
 
 def write_private(path: Path, text: str) -> None:

@@ -215,7 +215,7 @@ class Profile:
     """How the latency was found, such as ``compiler_legacy`` or ``neuron-profile total_time``."""
     sdk: str = ""
     host: str = ""
-    """The host of a fleet that judged it; empty: the daemon's own machine."""
+    """The host of a fleet that evaluated it; empty: the daemon's own machine."""
     instance_type: str = ""
     driver: str = ""
     resolution_us: float = 0.0
@@ -251,7 +251,7 @@ class Evaluation:
     """Wall clock by stage: trace, verify, timeline, execute, check."""
     log: str = ""
     reused: bool = False
-    """The same program had been judged before; nothing was run."""
+    """The same program had been evaluated before; nothing was run."""
 
     def __post_init__(self) -> None:
         if self.status is Status.PASSED:
@@ -418,9 +418,11 @@ class SearchParameters:
     show_simulated: bool = _option(False, "a measured run sees insights from simulations too, marked unverified")
     own_insights: bool = _option(False, "the memory holds this run's insights alone, so that runs can be compared")
     max_usd_per_percent: float | None = _option(None, "stop when the next percent is expected to cost more than this")
-    host: str = _option("", "on a cluster, judge on this host alone")
+    host: str = _option("", "on a cluster, evaluate on this host alone")
     from_reference: bool = _option(False, "the executor writes the first kernel from the reference")
-    candidates: int | None = _option(None, "stop once so many candidates were judged; the last iteration is cut to fit")
+    candidates: int | None = _option(
+        None, "stop once so many candidates were evaluated; the last iteration is cut to fit"
+    )
 
     def __post_init__(self) -> None:
         for name in ("beam_width", "plans", "attempts", "iterations"):

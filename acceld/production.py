@@ -183,7 +183,7 @@ ACCELD_REFERENCE = {reference!r}
 
 
 def acceld_self_check(run=None):
-    """Raise where the kernel's text is not the one that was judged, or a run of it is not right.
+    """Raise where the kernel's text is not the one that was evaluated, or a run of it is not right.
 
     ``run(kernel, *arrays)`` executes the kernel on numpy arrays, as your framework does it; without it only the text is checked.
     """
@@ -192,7 +192,7 @@ def acceld_self_check(run=None):
     with open(__file__, encoding="utf-8") as file:
         text = file.read().partition("\\n\\n\\n# ---- acceld: provenance")[0] + "\\n"
     if hashlib.sha256(text.encode()).hexdigest() != ACCELD_EVIDENCE["kernel_sha256"]:
-        raise ValueError("the kernel's text is not the one that was judged")
+        raise ValueError("the kernel's text is not the one that was evaluated")
     if run is None or not ACCELD_REFERENCE:
         return
     import numpy as np
@@ -212,7 +212,7 @@ def acceld_self_check(run=None):
 
 if __name__ == "__main__":
     acceld_self_check()
-    print("the kernel is the one that was judged:", ACCELD_EVIDENCE)
+    print("the kernel is the one that was evaluated:", ACCELD_EVIDENCE)
 '''
 
 

@@ -27,7 +27,7 @@ from acceld import config
 from acceld.errors import UsageError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest, Priority
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.proposers.llm.extraction import extract_kernel
 from acceld.report.datasets import NO_CODE, worth
@@ -44,7 +44,7 @@ NO_CODE_STATUS = "no_code"
 SOURCE_PREFIX = "acceld/"
 """Prefix of the data source of exported rows, before the workload's name."""
 RUN = 1
-"""Every answer is judged on the data sets of one run."""
+"""Every answer is evaluated on the data sets of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Score:
 
 
 class Scorer:
-    """Judges answers in batches on the simulator. A context manager, and a reward function for TRL's GRPO.
+    """Evaluates answers in batches on the simulator. A context manager, and a reward function for TRL's GRPO.
 
     ``gate``: ``timing`` predicts latencies alone, ``search`` runs one secret data set, ``strict`` all that a win needs.
     """
@@ -83,9 +83,9 @@ class Scorer:
         state: str | Path | None = None,
         settings: config.Config | None = None,
     ) -> None:
-        """``workload`` judges answers that name none. ``seed``: the secret data follow from it; None: drawn anew.
+        """``workload`` evaluates answers that name none. ``seed``: the secret data follow from it; None: drawn anew.
 
-        ``slots`` answers are judged at the same time (0: as cores allow). ``worth`` replaces the reward of each score.
+        ``slots`` answers are evaluated at the same time (0: as cores allow). ``worth`` replaces the reward of each score.
         ``state`` keeps data sets between processes; by default they go with the scorer.
         """
         self.gate = Gate(gate)
@@ -99,7 +99,7 @@ class Scorer:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._judge: Judge
+        self._evaluator: SimulatedEvaluator
         self._workloads: dict[str, Workload] = {}
         self._baselines: dict[tuple[str, str, str], asyncio.Task[float | None]] = {}
 
@@ -111,7 +111,7 @@ class Scorer:
         self.close()
 
     def score(self, answers: Sequence[str], workloads: Sequence[str] | None = None) -> list[Score]:
-        """Judge answers, each a kernel's text or a model's answer with a code block; scores in their order.
+        """Evaluate answers, each a kernel's text or a model's answer with a code block; scores in their order.
 
         WorkloadError or UsageError where a workload can not be used.
         """
@@ -129,7 +129,7 @@ class Scorer:
     ) -> list[float | None]:
         """Return the rewards of completions, texts or lists of messages, as TRL's trainers ask for them.
 
-        A column ``workload`` of the data set names what judges each.
+        A column ``workload`` of the data set names what evaluates each.
         """
         return [one.reward for one in self.score([_text_of(one) for one in completions], workload)]
 
@@ -143,7 +143,7 @@ class Scorer:
         with self._lock:
             loop, self._loop = self._loop, None
             if loop is not None and self._thread is not None:
-                asyncio.run_coroutine_threadsafe(self._judge.stop(0.0), loop).result()
+                asyncio.run_coroutine_threadsafe(self._evaluator.stop(0.0), loop).result()
                 loop.call_soon_threadsafe(loop.stop)
                 self._thread.join()
                 loop.close()
@@ -154,7 +154,7 @@ class Scorer:
         with self._lock:
             if self._loop is None:
                 evaluate = replace(self._settings.evaluate, slots=self._slots or self._settings.evaluate.slots)
-                self._judge = Judge(
+                self._evaluator = SimulatedEvaluator(
                     evaluate,
                     self._state,
                     workload_folders=self._settings.paths.workloads,
@@ -164,7 +164,7 @@ class Scorer:
                 loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=loop.run_forever, name="acceld-reward", daemon=True)
                 self._thread.start()
-                asyncio.run_coroutine_threadsafe(self._judge.start(), loop).result()
+                asyncio.run_coroutine_threadsafe(self._evaluator.start(), loop).result()
                 self._loop = loop
             return self._loop
 
@@ -180,9 +180,9 @@ class Scorer:
         if text is None:
             return self._rewarded(Score(NO_CODE, NO_CODE_STATUS, message=reason))
         kernel = Kernel(text, api, entry=found.entry or "", grid=found.grid, lnc=found.lnc)
-        told = await self._judge.evaluate(self._request(kernel, found, chip, Priority.SEARCH))
+        reported = await self._evaluator.evaluate(self._request(kernel, found, chip, Priority.SEARCH))
         baseline_us = await self._baseline_us(found, api, chip)
-        return self._rewarded(_scored(told, baseline_us, timed=self.gate is Gate.TIMING))
+        return self._rewarded(_scored(reported, baseline_us, timed=self.gate is Gate.TIMING))
 
     def _rewarded(self, score: Score) -> Score:
         return replace(score, reward=self._worth(score)) if self._worth is not None else score
@@ -209,37 +209,37 @@ class Scorer:
         async def ask() -> float | None:
             request = self._request(baseline_kernel(found, api), found, chip, Priority.BASELINE)
             gate = Gate.TIMING if self.gate is Gate.TIMING else Gate.SEARCH
-            told = await self._judge.evaluate(replace(request, gate=gate))
-            return told.latency_us if told.status in (Status.PASSED, Status.UNTESTED) else None
+            reported = await self._evaluator.evaluate(replace(request, gate=gate))
+            return reported.latency_us if reported.status in (Status.PASSED, Status.UNTESTED) else None
 
-        async def told() -> float | None:
+        async def reported() -> float | None:
             key = (str(found.folder), api, chip)
             if key not in self._baselines:
                 self._baselines[key] = asyncio.get_running_loop().create_task(ask())
             return await asyncio.shield(self._baselines[key])
 
-        return told()
+        return reported()
 
 
-def _scored(told: Evaluation, baseline_us: float | None, *, timed: bool) -> Score:
-    right = told.status is Status.PASSED or (timed and told.status is Status.UNTESTED)
-    latency_us = told.latency_us if right else None
+def _scored(reported: Evaluation, baseline_us: float | None, *, timed: bool) -> Score:
+    right = reported.status is Status.PASSED or (timed and reported.status is Status.UNTESTED)
+    latency_us = reported.latency_us if right else None
     reward = (
         CHEAT
-        if told.status is Status.SUSPECT
-        else worth(Status.PASSED if right else told.status, baseline_us, latency_us)
+        if reported.status is Status.SUSPECT
+        else worth(Status.PASSED if right else reported.status, baseline_us, latency_us)
     )
-    failure = told.failure
+    failure = reported.failure
     return Score(
         reward=reward,
-        status=str(told.status),
-        latency_us=told.latency_us,
+        status=str(reported.status),
+        latency_us=reported.latency_us,
         baseline_latency_us=baseline_us if right else None,
         speedup=baseline_us / latency_us if baseline_us and latency_us else None,
         rule=failure.rule if failure else "",
         message=failure.message if failure else "",
         line=failure.line if failure else 0,
-        evaluation=told,
+        evaluation=reported,
     )
 
 
@@ -362,8 +362,8 @@ class Environment:
         if score.latency_us and score.speedup:
             reward = math.log2(self._latency_us / score.latency_us) if self._latency_us else 0.0
             self._text, self._latency_us = text, score.latency_us
-        told = Observation(self._text, self._latency_us, score)
-        return told, reward, False, truncated, {"status": score.status, "speedup": score.speedup}
+        reported = Observation(self._text, self._latency_us, score)
+        return reported, reward, False, truncated, {"status": score.status, "speedup": score.speedup}
 
 
 def _edited(text: str, action: str | Edit | Sequence[Edit]) -> tuple[str, str]:

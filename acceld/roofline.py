@@ -41,7 +41,7 @@ class Work(Protocol):
     def hbm_bytes(self) -> int: ...
 
 
-class Judged(Protocol):
+class Assessed(Protocol):
     """Inputs of a least time, all from the workload. ``precision`` is its precision policy."""
 
     @property
@@ -129,25 +129,25 @@ WIRE_BYTES_PER_S: Mapping[str, float] = {
 """Theoretical rate of one core's DMA engines (AWS); above it no core can move data."""
 
 
-def roofline_us(judged: Judged, chip: str) -> float | None:
+def roofline_us(evaluated: Assessed, chip: str) -> float | None:
     """The paper's least time in microseconds, or None."""
-    return least_us(judged, PAPER_PEAKS.get(chip))
+    return least_us(evaluated, PAPER_PEAKS.get(chip))
 
 
-def percent_of_peak(judged: Judged, latency_us: float, chip: str) -> float | None:
+def percent_of_peak(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
     """The paper's least time as a percentage of ``latency_us``, 0-100 for honest kernels, or None."""
-    shortest_us = roofline_us(judged, chip)
+    shortest_us = roofline_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
-def attainable_us(judged: Judged, chip: str) -> float | None:
+def attainable_us(evaluated: Assessed, chip: str) -> float | None:
     """Least time in microseconds at rates kernels reach in practice, or None."""
-    return least_us(judged, ATTAINABLE_PEAKS.get(chip))
+    return least_us(evaluated, ATTAINABLE_PEAKS.get(chip))
 
 
-def percent_of_attainable(judged: Judged, latency_us: float, chip: str) -> float | None:
+def percent_of_attainable(evaluated: Assessed, latency_us: float, chip: str) -> float | None:
     """The attainable time as a percentage of ``latency_us``, or None."""
-    shortest_us = attainable_us(judged, chip)
+    shortest_us = attainable_us(evaluated, chip)
     return None if shortest_us is None else 100 * shortest_us / latency_us
 
 
@@ -165,20 +165,20 @@ class Floor:
         return max(self.transfers_us, self.products_us, self.elements_us)
 
 
-def floor_of(judged: Judged, chip: str) -> Floor | None:
+def floor_of(evaluated: Assessed, chip: str) -> Floor | None:
     """Return the least times of the declared work on a chip; None where either is not known."""
     peaks, wire = ATTAINABLE_PEAKS.get(chip), WIRE_BYTES_PER_S.get(chip)
-    if judged.work is None or peaks is None or wire is None:
+    if evaluated.work is None or peaks is None or wire is None:
         return None
-    work, passes = judged.work, _fewest_passes(judged)
+    work, passes = evaluated.work, _fewest_passes(evaluated)
     fastest = max(peaks.matmul_flops_per_s.values()) / passes
-    elementwise = _element_flops_per_s(CHIPS[chip], passes, narrow=judged.dtype != "float32")
+    elementwise = _element_flops_per_s(CHIPS[chip], passes, narrow=evaluated.dtype != "float32")
     return Floor(1e6 * work.hbm_bytes / wire, 1e6 * work.matmul_flops / fastest, 1e6 * work.vector_flops / elementwise)
 
 
-def floor_us(judged: Judged, chip: str) -> float | None:
+def floor_us(evaluated: Assessed, chip: str) -> float | None:
     """Physical least time in microseconds, or None. A kernel below it is suspect, whatever its outputs."""
-    floor = floor_of(judged, chip)
+    floor = floor_of(evaluated, chip)
     return None if floor is None else floor.least_us
 
 
@@ -203,12 +203,12 @@ def _element_flops_per_s(chip: ChipSpec, passes: float, *, narrow: bool) -> floa
     return 1e9 * chip.partitions * each
 
 
-def least_us(judged: Judged, peaks: Peaks | None) -> float | None:
+def least_us(evaluated: Assessed, peaks: Peaks | None) -> float | None:
     """Least time in microseconds of the declared work at the given rates, or None where something is not known."""
-    work = judged.work
+    work = evaluated.work
     if work is None or peaks is None:
         return None
-    matmul = peaks.matmul_flops_per_s.get(judged.dtype)
+    matmul = peaks.matmul_flops_per_s.get(evaluated.dtype)
     if matmul is None and work.matmul_flops:
         return None
     seconds = [work.hbm_bytes / peaks.hbm_bytes_per_s, work.vector_flops / peaks.vector_flops_per_s]
@@ -217,10 +217,10 @@ def least_us(judged: Judged, peaks: Peaks | None) -> float | None:
     return 1e6 * max(seconds)
 
 
-def _fewest_passes(judged: Judged) -> float:
+def _fewest_passes(evaluated: Assessed) -> float:
     """bfloat16 passes a product of full width needs at the very least."""
-    if judged.dtype != "float32":
+    if evaluated.dtype != "float32":
         return 1.0
-    if judged.precision == "any_within_tolerance" and judged.tolerance >= NARROW_TOLERANCE:
+    if evaluated.precision == "any_within_tolerance" and evaluated.tolerance >= NARROW_TOLERANCE:
         return 1.0
-    return 4.0 if judged.precision == "fp32_strict" else float(SPLIT_PASSES)
+    return 4.0 if evaluated.precision == "fp32_strict" else float(SPLIT_PASSES)

@@ -38,7 +38,7 @@ def process_cpu_s(pid: int) -> float:
 
 
 def first_verdict(home: Path, workload: str) -> tuple[float, float, dict[str, object], int, float]:
-    """Seconds to the first judged candidate and to the end, the outcome, the daemon's pid and its CPU seconds."""
+    """Seconds to the first evaluated candidate and to the end, the outcome, the daemon's pid and its CPU seconds."""
     started = time.monotonic()
     run = acceld(home, "optimize", workload, "--preset", "quick").strip()
     number = run.removeprefix("r")
@@ -46,8 +46,8 @@ def first_verdict(home: Path, workload: str) -> tuple[float, float, dict[str, ob
     first = None
     while True:
         outcome = json.loads(acceld(home, "show", run, "--json"))
-        judged = sum(outcome["counts"].values())
-        if judged and first is None:
+        evaluated = sum(outcome["counts"].values())
+        if evaluated and first is None:
             first = time.monotonic() - started
         if outcome["state"] in ("finished", "failed", "cancelled"):
             break
@@ -74,7 +74,7 @@ def main() -> None:
             pass
     rows = [
         ("workload", workload),
-        ("seconds from the command to the first judged candidate", f"{first_s:.1f}"),
+        ("seconds from the command to the first evaluated candidate", f"{first_s:.1f}"),
         ("seconds to the end of a quick run", f"{total_s:.1f}"),
         ("candidates", str(candidates)),
         ("candidates a minute", f"{60 * candidates / total_s:.0f}"),

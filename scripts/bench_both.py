@@ -22,7 +22,7 @@ from acceld.config import EvaluateConfig
 from acceld.daemon.build import problem_of
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.kernel_files import load_kernel
 from acceld.model import PROPOSERS, Attempt, Gate, Insight, Kernel, Plan, RunSpec, SearchParameters
 from acceld.proposers.both import BothProposer
@@ -72,9 +72,9 @@ class ScriptedModels:
         return None
 
 
-async def _timed(judge: Judge, found: Workload, chip: str, kernel: Kernel) -> Timed | None:
-    told = await judge.evaluate(EvaluationRequest(kernel, found.name, chip, gate=Gate.TIMING))
-    return None if told.latency_us is None else Timed(told.latency_us, told.program_sha256)
+async def _timed(evaluator: SimulatedEvaluator, found: Workload, chip: str, kernel: Kernel) -> Timed | None:
+    reported = await evaluator.evaluate(EvaluationRequest(kernel, found.name, chip, gate=Gate.TIMING))
+    return None if reported.latency_us is None else Timed(reported.latency_us, reported.program_sha256)
 
 
 async def run(
@@ -82,7 +82,7 @@ async def run(
     found: Workload,
     root: Kernel,
     answers: list[str],
-    judge: Judge,
+    evaluator: SimulatedEvaluator,
     folder: Path,
     arguments: argparse.Namespace,
 ) -> dict[str, object]:
@@ -96,21 +96,21 @@ async def run(
         record = await store.change(create_run, spec)
         models, rules = ScriptedModels(answers), RulesProposer()
         proposers: dict[str, Proposer] = {"rules": rules, "llm": models, "both": BothProposer(models, rules)}
-        clock = partial(_timed, judge, found, arguments.chip)
+        clock = partial(_timed, evaluator, found, arguments.chip)
         polisher = TunedRules(clock, "beam", limit=parameters.polish) if kind == "both" else None
         problem = problem_of(found, arguments.chip, root.api)
-        await Search(record, SearchParts(store, judge, proposers[kind], problem, root, polisher=polisher)).run()
+        await Search(record, SearchParts(store, evaluator, proposers[kind], problem, root, polisher=polisher)).run()
         record, candidates = await store.read(load_run, record.id), await store.read(load_candidates, record.id)
         plans = {plan.id: plan for plan in await store.read(load_plans, record.id)}
         made = outcome(record, candidates, plans)
-        judged = sum(one.parent is not None for one in candidates)
+        evaluated = sum(one.parent is not None for one in candidates)
         steps = ["rules" if win.rule else "models" for win in made.wins]
         return {
             "workload": found.name,
             "proposer": kind,
             "speedup": made.speedup,
             "best_us": made.best_latency_us,
-            "candidates": judged,
+            "candidates": evaluated,
             "steps": steps,
         }
     finally:
@@ -123,8 +123,8 @@ async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
     names = arguments.only.split(",")
     roots = kernels_in(Path(arguments.roots), names) if arguments.roots else {}
     with tempfile.TemporaryDirectory(prefix="acceld-both-") as folder:
-        judge = Judge(EvaluateConfig(), Path(folder))
-        await judge.start()
+        evaluator = SimulatedEvaluator(EvaluateConfig(), Path(folder))
+        await evaluator.start()
         try:
             for name in names:
                 found = workload(name)
@@ -134,10 +134,10 @@ async def every(arguments: argparse.Namespace) -> list[dict[str, object]]:
                 )
                 texts = [path.read_text("utf-8") for path in sorted((answers / name).glob("*.py"))]
                 for kind in arguments.proposers.split(","):
-                    results.append(await run(kind, found, root, texts, judge, Path(folder), arguments))
+                    results.append(await run(kind, found, root, texts, evaluator, Path(folder), arguments))
                     print(results[-1], file=sys.stderr, flush=True)
         finally:
-            await judge.stop(0.0)
+            await evaluator.stop(0.0)
     return results
 
 

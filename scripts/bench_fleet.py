@@ -60,7 +60,7 @@ async def throughput(folder: Path, count: int, seconds: float) -> dict[str, Any]
     """Evaluations a second of so many nodes, once all slots are busy, with every verdict written, and what they cost the daemon."""
     names = [f"h{number}" for number in range(count)]
     with nodes(folder, *names) as there:
-        there.tell("*", delay_s=seconds, jitter=JITTER)
+        there.instruct("*", delay_s=seconds, jitter=JITTER)
         fleet = there.fleet(SLOTS)
         store = await asyncio.to_thread(Store.open, folder / "acceld.db")
         await fleet.start()
@@ -128,12 +128,12 @@ async def cut_off(there: Nodes, fleet: Fleet) -> None:
 
 async def slow(there: Nodes, fleet: Fleet) -> None:
     """A node takes ten times as long."""
-    there.tell("h0", delay_s=3.0)
+    there.instruct("h0", delay_s=3.0)
 
 
 async def wrong(there: Nodes, fleet: Fleet) -> None:
     """A node says of one kernel in four that it is wrong."""
-    there.tell("h0", wrong=" 1 0")
+    there.instruct("h0", wrong=" 1 0")
 
 
 async def restarted(there: Nodes, fleet: Fleet) -> None:
@@ -143,7 +143,7 @@ async def restarted(there: Nodes, fleet: Fleet) -> None:
 
 async def clocks(there: Nodes, fleet: Fleet) -> None:
     """Nodes' clocks are 20 % apart."""
-    there.tell("h0", clock=1.2)
+    there.instruct("h0", clock=1.2)
 
 
 FAULTS: dict[str, Fault] = {
@@ -160,7 +160,7 @@ FAULTS: dict[str, Fault] = {
 async def disturbed(folder: Path, names: tuple[str, ...], fault: Fault | None, delay_s: float = 0.3) -> Decisions:
     """Return a run's decisions while a fault happens."""
     with nodes(folder, *names) as there:
-        there.tell("*", delay_s=delay_s)
+        there.instruct("*", delay_s=delay_s)
         fleet = there.fleet(2)
         await fleet.start()
         await seated(fleet, len(names))

@@ -1,4 +1,4 @@
-"""Rewards an hour: how many candidates ``acceld.reward`` judges, by gate and stage.
+"""Rewards an hour: how many candidates ``acceld.reward`` evaluates, by gate and stage.
 
     python scripts/bench_reward.py [--candidates 60] [--workloads silu ...] [--gates timing search] [--json]
 

@@ -127,12 +127,12 @@ class DelayedModel:
 
 
 class DelayedDevices:
-    """Judges after the drawn delay, on so many devices; every kernel passes, about as fast as its parent."""
+    """Evaluates after the drawn delay, on so many devices; every kernel passes, about as fast as its parent."""
 
     def __init__(self, clock: Clock, devices: int) -> None:
         self.clock = clock
         self.slots = asyncio.Semaphore(devices)
-        self.judged = 0
+        self.evaluated = 0
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         place = self.clock.places.get(request.kernel.text, (0,))
@@ -141,7 +141,7 @@ class DelayedDevices:
             self.clock.strict_s[place[0]] = self.clock.strict_s.get(place[0], 0.0) + wait_s
         async with self.slots:
             await asyncio.sleep(wait_s)
-        self.judged += 1
+        self.evaluated += 1
         latency_us = 1000.0 * random.Random(f"latency {place}").uniform(0.9, 1.3) ** (1 if place != (0,) else 0)
         profile = Profile(Source.SIMULATED, "trn1", "nki_legacy", latency_us, "scripted", bound="DMA 86 %")
         return Evaluation(
@@ -218,7 +218,7 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
     """One search and its two comparisons."""
     store = await asyncio.to_thread(Store.open, folder / f"bench-{devices}.db")
     clock = Clock(delays)
-    model, judge = DelayedModel(clock, slots), DelayedDevices(clock, devices)
+    model, evaluator = DelayedModel(clock, slots), DelayedDevices(clock, devices)
     root = Kernel("def kernel(x):\n    return x\n" + "# padding\n" * 200, "nki_legacy", entry="kernel")
     spec = RunSpec("bench", search=parameters, proposer="llm", root=root, backend="neuron_legacy")
     run: Run = await store.change(create_run, spec)
@@ -229,7 +229,7 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
     problem = Problem(
         "bench", "a scripted workload", "def forward(x):\n    return x\n", ("x: f32",), "trn1", "nki_legacy"
     )
-    search = Search(run, SearchParts(store, judge, proposer, problem, root))
+    search = Search(run, SearchParts(store, evaluator, proposer, problem, root))
     cpu_s, started_s = time.process_time(), time.monotonic()
     baseline_s = delays.draw("device", (0,))
     await search.run()
@@ -244,13 +244,13 @@ async def one(folder: Path, parameters: SearchParameters, delays: Delays, slots:
     staged = staged_s(clock, iterations, slots)
     return {
         "devices": devices,
-        "candidates": judge.judged,
+        "candidates": evaluator.evaluated,
         "wall_s": wall_s,
         "ideal_s": ideal,
         "staged_s": staged,
         "over_ideal": wall_s / ideal,
         "faster_than_staged": staged / wall_s,
-        "cpu_ms_per_candidate": 1000.0 * cpu_s / max(1, judge.judged),
+        "cpu_ms_per_candidate": 1000.0 * cpu_s / max(1, evaluator.evaluated),
     }
 
 

@@ -7,7 +7,7 @@ this project), the two best kernels it publishes, and four bfloat16 products of 
 Then published latencies of other kernels and coverage: kernels of aws-neuron/nki-samples where
 ``NKI_SAMPLES_LEGACY_DIR`` (commit 3a99c91) and ``NKI_SAMPLES_DIR`` name checkouts; the legality corpus; mutants of the
 baselines and of acceld's own kernels; what a fifth more or less of each fitted constant does to the gains of acceld's
-rules. ``--write`` puts the tables into docs/simulator.md, of which ``--only`` replaces those of its sections.
+rules. ``--write`` puts the tables into docs/simulator-measured.md, of which ``--only`` replaces those of its sections.
 
 Every set of measured kernels whose folder an environment variable names is timed: ``ACCELOPT_DIR``,
 ``NKI_SAMPLES_LEGACY_DIR``, ``NKI_AUTOTUNE_DIR`` (awslabs/nki-autotune), and ``ACCELD_MEASURED`` with the folders ``autocomp``
@@ -113,7 +113,7 @@ def wins(bench: Bench) -> dict[str, Table]:
 
 
 def corpus(_: Bench) -> dict[str, Table]:
-    """Judge the legality corpus."""
+    """Evaluate the legality corpus."""
     return {"corpus": coverage.corpus_table()}
 
 
@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; with --write also into the documentation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument("--write", action="store_true", help="update docs/simulator.md")
+    parser.add_argument("--write", action="store_true", help="update docs/simulator-measured.md")
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS], help="these sections")
     parser.add_argument("--kernels", nargs="+", default=[], help="only these workloads' kernels for mutants and wins")
     parser.add_argument("--win-s", type=float, default=WIN_S, help="processor time for the wins of one kernel")

@@ -24,7 +24,7 @@ from pathlib import Path
 from acceld.config import EvaluateConfig
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.kernel_files import load_kernel
 from acceld.model import Gate, Kernel
 from acceld.proposers.rules.proposer import moves
@@ -106,7 +106,7 @@ def _spent_s(number: int) -> float:
 
 
 async def tried(
-    judge: Judge, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float
+    evaluator: SimulatedEvaluator, found: Workload, kernel: Kernel, chip: str, name: str, seed: int, limit_s: float
 ) -> Tried:
     """Tune one kernel by one strategy for so long."""
     shapes = tuple(a.kernel_shape or a.shape if a.value is None else None for a in found.arguments)
@@ -117,11 +117,11 @@ async def tried(
         if cpu_s() - began_s > limit_s:
             tuner.left = 0
         request = EvaluationRequest(replace(kernel, text=text, trusted=True), found.name, chip, gate=Gate.TIMING)
-        told = await judge.evaluate(request)
-        if told.latency_us is None or told.profile is None:
+        reported = await evaluator.evaluate(request)
+        if reported.latency_us is None or reported.profile is None:
             return None
-        instructions = max(instructions, told.profile.counters.get("instruction_count", 0.0))
-        return Timed(told.latency_us, told.program_sha256)
+        instructions = max(instructions, reported.profile.counters.get("instruction_count", 0.0))
+        return Timed(reported.latency_us, reported.program_sha256)
 
     tuner = Tuner(clock, partial(moves, api=kernel.api, shapes=shapes), limit=_MANY, seed=seed)
     root = await tuner.root(kernel.text)
@@ -137,8 +137,8 @@ async def every(arguments: argparse.Namespace) -> list[Tried]:
     names, results = arguments.only.split(","), []
     roots = kernels_in(Path(arguments.roots), names) if arguments.roots else {}
     with tempfile.TemporaryDirectory(prefix="acceld-tuner-") as folder:
-        judge = Judge(EvaluateConfig(), Path(folder))
-        await judge.start()
+        evaluator = SimulatedEvaluator(EvaluateConfig(), Path(folder))
+        await evaluator.start()
         try:
             for name in names:
                 found = workload(name)
@@ -148,11 +148,11 @@ async def every(arguments: argparse.Namespace) -> list[Tried]:
                 )
                 for seed in range(arguments.seeds):
                     for strategy in arguments.strategies.split(","):
-                        one = await tried(judge, found, given, arguments.chip, strategy, seed, arguments.cpu_s)
+                        one = await tried(evaluator, found, given, arguments.chip, strategy, seed, arguments.cpu_s)
                         results.append(one)
                         print(_line(one), file=sys.stderr, flush=True)
         finally:
-            await judge.stop(0.0)
+            await evaluator.stop(0.0)
     return results
 
 

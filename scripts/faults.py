@@ -78,15 +78,21 @@ def kill_the_real_daemon(folder: Path, rounds: int) -> Result:
     repeated = _count(
         home.database, "SELECT count(*) FROM (SELECT 1 FROM evaluations GROUP BY key HAVING count(*) > 1)"
     )
-    told = {"kills": kills, "state": ended, "repeated": repeated, "survivors": survivors, "slowest_end_s": slowest_s}
-    return ended == "finished" and not repeated and not survivors and slowest_s < 2 and not report.problems, told
+    reported = {
+        "kills": kills,
+        "state": ended,
+        "repeated": repeated,
+        "survivors": survivors,
+        "slowest_end_s": slowest_s,
+    }
+    return ended == "finished" and not repeated and not survivors and slowest_s < 2 and not report.problems, reported
 
 
 def kill_jobs(folder: Path, rounds: int) -> Result:
-    """Zygotes, supervisors and workers killed at random while they judge."""
+    """Zygotes, supervisors and workers killed at random while they evaluate."""
     found = asyncio.run(jobs.kill_jobs(rounds))
-    told = vars(found) | {"ends": dict(found.ends)}
-    return not found.wrong and not found.left and found.descriptors <= 2, told
+    reported = vars(found) | {"ends": dict(found.ends)}
+    return not found.wrong and not found.left and found.descriptors <= 2, reported
 
 
 def end_trees(folder: Path, rounds: int) -> Result:
@@ -140,8 +146,8 @@ def stall_a_listener(folder: Path, rounds: int) -> Result:
         await store.close()
         return {"events": events, "bytes": events * size, "grown_bytes": grown, "missed": missed}
 
-    told = asyncio.run(go())
-    return told["grown_bytes"] < 32 << 20 and not told["missed"], told
+    reported = asyncio.run(go())
+    return reported["grown_bytes"] < 32 << 20 and not reported["missed"], reported
 
 
 def look_for_keys(folder: Path, rounds: int) -> Result:
@@ -168,8 +174,8 @@ def look_for_keys(folder: Path, rounds: int) -> Result:
     hits.update(
         str(path.relative_to(folder)) for path in files if any(one.encode() in path.read_bytes() for one in canaries)
     )
-    told = {"lives": lives, "files": len(files), "looks_at_children": looked, "hits": sorted(hits)}
-    return looked > 0 and not hits, told
+    reported = {"lives": lives, "files": len(files), "looks_at_children": looked, "hits": sorted(hits)}
+    return looked > 0 and not hits, reported
 
 
 def cut_the_power(folder: Path, rounds: int) -> Result:
@@ -261,9 +267,9 @@ def copy_under_load(folder: Path, rounds: int) -> Result:
         problems = [problem for number in range(3) for problem in check(folder / f"{number}.db").problems]
         return {"bytes": size, "slowest_copy_s": max(took), "writer_stall_s": slowest_s, "problems": problems}
 
-    told = asyncio.run(go())
-    per_200_mb = told["slowest_copy_s"] * (200 << 20) / told["bytes"]
-    return not told["problems"] and per_200_mb <= 2 and told["writer_stall_s"] <= 0.25, told
+    reported = asyncio.run(go())
+    per_200_mb = reported["slowest_copy_s"] * (200 << 20) / reported["bytes"]
+    return not reported["problems"] and per_200_mb <= 2 and reported["writer_stall_s"] <= 0.25, reported
 
 
 def soak(folder: Path, rounds: int, hours: float = 2.0) -> Result:
@@ -286,8 +292,8 @@ def soak(folder: Path, rounds: int, hours: float = 2.0) -> Result:
     half = samples[len(samples) // 2 :]
     slope = _slope([(at / 3600, rss / 2**20) for at, rss, _ in half])
     fds = half[-1][2] - half[0][2]
-    told = {"runs": runs, "hours": hours, "rss_mb_per_hour": slope, "descriptors": fds, "wal_bytes": wal_bytes}
-    return slope < 2 and fds <= 2 and wal_bytes < 64 << 20, told
+    reported = {"runs": runs, "hours": hours, "rss_mb_per_hour": slope, "descriptors": fds, "wal_bytes": wal_bytes}
+    return slope < 2 and fds <= 2 and wal_bytes < 64 << 20, reported
 
 
 FAULTS: dict[str, tuple[Callable[..., Result], ...]] = {
@@ -315,7 +321,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     logging.disable(logging.WARNING)  # that something is killed and done again is what is tested
-    missed, told = 0, []
+    missed, reported = 0, []
     for name in asked.only.split(","):
         for fault in FAULTS[name]:
             with tempfile.TemporaryDirectory(prefix="acceld-faults-") as folder:
@@ -324,11 +330,11 @@ def main() -> int:
                 good, found = fault(Path(folder), asked.rounds, **more)
             missed += not good
             took = round(time.monotonic() - began, 1)
-            told.append({"fault": name, "what": fault.__doc__, "held": good, "seconds": took, "found": found})
+            reported.append({"fault": name, "what": fault.__doc__, "held": good, "seconds": took, "found": found})
             if not asked.json:
                 print(f"{name}  {'held  ' if good else 'MISSED'}  {took:7.1f} s  {fault.__doc__}  {found}", flush=True)
     if asked.json:
-        print(json.dumps({"version": 1, "faults": told, "missed": missed}, indent=2))
+        print(json.dumps({"version": 1, "faults": reported, "missed": missed}, indent=2))
     return 1 if missed else 0
 
 

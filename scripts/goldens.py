@@ -4,7 +4,7 @@
 
 * ``programs``: of every NKI kernel of every workload, for each chip its API runs on, the program's hash, whether the
   verifier finds anything, and the whole profile.
-* ``verdicts``: of every attack and honest kernel of the self-test, for both of its judges, what became of it.
+* ``verdicts``: of every attack and honest kernel of the self-test, for both of its evaluators, what became of it.
 * ``stored``: the rows that short runs by rules leave in the history, and the daemon's answers about them.
 
 The record lies in tests/goldens/, one JSON object a file and one line an entry. Everything is asked of commands and of the
@@ -105,10 +105,10 @@ class Place:
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> list[Any]:
         """The daemon's answer to a request, line by line."""
-        told = json.loads((self.home / "daemon.json").read_text("utf-8"))
+        reported = json.loads((self.home / "daemon.json").read_text("utf-8"))
         connection = http.client.HTTPConnection("localhost", timeout=1800)
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.sock.connect(told["socket"])
+        connection.sock.connect(reported["socket"])
         headers = {
             "Authorization": f"Bearer {(self.home / 'token').read_text('utf-8').strip()}",
             "Content-Type": "application/json",
@@ -219,9 +219,9 @@ def verdict_entries(report: Mapping[str, Any], backend: str) -> Entries:
     fields = "workload guessed expect outcome status rule".split() + ["latency_us"] * (backend == "simulator")
     found: Entries = {f"not tried {one['id']}": {"message": one["message"]} for one in report["broken"]}
     for result in report["results"]:
-        name, told = f"{result['id']} {result['mode']}", {field: result[field] for field in fields}
-        known = found.setdefault(name, told)
-        found[name] = {field: value if told[field] == value else ANY for field, value in known.items()}
+        name, reported = f"{result['id']} {result['mode']}", {field: result[field] for field in fields}
+        known = found.setdefault(name, reported)
+        found[name] = {field: value if reported[field] == value else ANY for field, value in known.items()}
     return found | {"sandbox": {"level": report["level"]}}
 
 

@@ -144,16 +144,16 @@ class Trial:
             if not outcome.get("best_latency_us"):
                 return {"error": said}
         names = ("run", "state", "message", "baseline_latency_us", "baseline_interval_percent", "best_latency_us")
-        told = {name: outcome.get(name) for name in (*names, "interval_percent", "paired", "wins", "counts")}
+        reported = {name: outcome.get(name) for name in (*names, "interval_percent", "paired", "wins", "counts")}
         least = least_us(found, self._driver.peaks(self._chip))
         best = outcome.get("best_latency_us")
-        told["percent_of_peak"] = 100 * least / best if least and best else None
+        reported["percent_of_peak"] = 100 * least / best if least and best else None
         if not best:
-            return told | {"error": outcome.get("message") or "no kernel passed"}
+            return reported | {"error": outcome.get("message") or "no kernel passed"}
         again = self._acceld("verify", f"r{outcome['run']}", "--json", most_s=self._rest_s())
-        told["by_turns"] = next((one.get("by_turns") for one in again.get("cases", ())), None)
-        told["torch_us"] = self._torch_us(found.name)
-        return told
+        reported["interleaved"] = next((one.get("interleaved") for one in again.get("cases", ())), None)
+        reported["torch_us"] = self._torch_us(found.name)
+        return reported
 
     def _cancel_all(self) -> None:
         """End runs that a trial which was cut off left: they would go on beside what is timed."""
@@ -192,11 +192,11 @@ class Trial:
         except subprocess.TimeoutExpired:
             return {"error": f"acceld {words[0]} took longer than {most_s:.0f} s"}
         try:
-            told: dict[str, Any] = json.loads(done.stdout)
+            reported: dict[str, Any] = json.loads(done.stdout)
         except ValueError:
             said = done.stderr.strip().splitlines()
             return {"error": " ".join(said[-2:]) if said else f"exit {done.returncode}"}
-        return told
+        return reported
 
     def _write(self) -> None:
         """Everything that is sent back, whole or as it was."""
@@ -229,7 +229,7 @@ def tables(figures: Mapping[str, Any]) -> str:
 
 
 def _row(name: str, one: Mapping[str, Any]) -> str:
-    turns = one.get("by_turns")
+    turns = one.get("interleaved")
     gain = f"{turns['ratio']:.2f}x ({turns['low']:.2f} – {turns['high']:.2f})" if turns else "-"
     percent = f"{one['percent_of_peak']:.1f}" if one.get("percent_of_peak") else "-"
     torch = f"{one['torch_us']:.1f}" if one.get("torch_us") else "-"

@@ -217,7 +217,7 @@ class Writer:
                 item.events = transaction.events
             except (AcceldError, ValueError, KeyError, TypeError, sqlite3.IntegrityError) as error:
                 connection.execute("ROLLBACK TO change")
-                item.result, item.error, item.events = None, _told(error), []
+                item.result, item.error, item.events = None, _for_caller(error), []
             connection.execute("RELEASE change")
         if self.degraded:
             recovered = Transaction(connection, time.time(), None)
@@ -271,7 +271,7 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
-def _told(error: Exception) -> Exception:
+def _for_caller(error: Exception) -> Exception:
     if isinstance(error, sqlite3.IntegrityError):
         return StoreError(f"the database refused a change: {error}")
     return error

@@ -37,10 +37,10 @@ def test_the_simulator_can_be_used_alone(capsys: pytest.CaptureFixture[str]) -> 
     shared: dict[str, object] = {}
     for example in EXAMPLES[1:]:
         exec(compile(example, str(PAGE), "exec"), shared)  # noqa: S102  # our own page
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == "None there is no history in /no/such/history yet"
-    assert re.fullmatch(r"[\d.]+ us on trn1, simulated", told[2])
-    assert "partition" in told[3]
+    reported = capsys.readouterr().out.splitlines()
+    assert reported[0] == "None there is no history in /no/such/history yet"
+    assert re.fullmatch(r"[\d.]+ us on trn1, simulated", reported[2])
+    assert "partition" in reported[3]
 
 
 def test_a_value_that_is_no_choice_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_a_run_is_followed_to_its_end(tmp_path: Path) -> None:
         return done.stdout
 
     try:
-        told = run("-c", EXAMPLES[0]).splitlines()
-        state, source, speedup = told[-1].split()
+        reported = run("-c", EXAMPLES[0]).splitlines()
+        state, source, speedup = reported[-1].split()
         assert (state, source) == ("finished", "simulated") and float(speedup) >= 1
-        assert told[0].startswith("c1: ")
+        assert reported[0].startswith("c1: ")
     finally:
         run("-m", "acceld", "stop")

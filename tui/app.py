@@ -132,14 +132,14 @@ class ConsoleApp(App[None]):
                 self.refresh_screen()
                 tries = 0
                 async for batch in self.session.client.events(self.session.live.seq):
-                    self.tell(self.session.fold(batch))
+                    self.alert(self.session.fold(batch))
                 raise DaemonError("the daemon closed the connection")
             except Exception as error:  # noqa: BLE001  one bad answer must not leave a console that hears nothing
                 wait_s = RETRY_S[min(tries, len(RETRY_S) - 1)]
                 tries += 1
-                await self._wait(self._told(error), wait_s)
+                await self._wait(self._error_text(error), wait_s)
 
-    def _told(self, error: Exception) -> str:
+    def _error_text(self, error: Exception) -> str:
         """Return an error in words; one that nobody expected is logged and shown as well."""
         if isinstance(error, AcceldError):
             return error.message
@@ -152,7 +152,7 @@ class ConsoleApp(App[None]):
         try:
             await self._load()
         except Exception as error:  # noqa: BLE001
-            self.notify(self._told(error), title="Not loaded", severity="error", markup=False)
+            self.notify(self._error_text(error), title="Not loaded", severity="error", markup=False)
 
     async def _load(self) -> None:
         """Load the run in view from its rows."""
@@ -197,7 +197,7 @@ class ConsoleApp(App[None]):
 
     # -- help with the terminal ----------------------------------------------------------------------------------
 
-    def tell(self, alerts: Sequence[Alert]) -> None:
+    def alert(self, alerts: Sequence[Alert]) -> None:
         """Say what happened in the console, and to a person who looks elsewhere; several at once as one."""
         if not alerts:
             return

@@ -89,10 +89,10 @@ class CandidateView:
     iteration: int = 0
     sha256: str = ""
     phase: str = "written"
-    """written, queued, running or judged."""
+    """written, queued, running or evaluated."""
     device: str = ""
     status: Status | None = None
-    """None until it is judged."""
+    """None until it is evaluated."""
     latency_us: float | None = None
     speedup: float | None = None
     """Over the baseline."""
@@ -188,7 +188,7 @@ class RunView:
     iteration: int = 0
     candidates: dict[int, CandidateView] = field(default_factory=dict)
     under_way: dict[int, float] = field(default_factory=dict)
-    """When the evaluation of each candidate that is being judged began, seconds since the epoch."""
+    """When the evaluation of each candidate that is being evaluated began, seconds since the epoch."""
     children: dict[int, list[int]] = field(default_factory=dict)
     """Ids by parent, ascending; 0 holds the baselines."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -264,7 +264,7 @@ class RunView:
     def doing(self, now: float) -> str:
         """Return what a run that goes on waits for, and for how long; empty where nothing is known to be under way.
 
-        Such as ``judging 3 of 9, 40 s`` for first verdicts, ``checking c12 on data, 9 s`` for one that was only timed,
+        Such as ``evaluating 3 of 9, 40 s`` for first verdicts, ``checking c12 on data, 9 s`` for one that was only timed,
         ``verifying c12, 9 s`` for the strict gate, ``2 model calls``.
         """
         if self.state != RunState.RUNNING:
@@ -278,7 +278,9 @@ class RunView:
             newest = self._levels.get(self.iteration, [])
             done = sum(self.candidates[number].status is not None for number in newest)
             what = (
-                f"judging {min(done + 1, len(newest))} of {len(newest)}" if self.iteration else "judging the baseline"
+                f"evaluating {min(done + 1, len(newest))} of {len(newest)}"
+                if self.iteration
+                else "evaluating the baseline"
             )
         elif strict:
             what = f"verifying {_named(strict)}"
@@ -359,8 +361,8 @@ class RunView:
                     return False
                 self.under_way[candidate] = event.at
             case CandidateEvaluated() as data:
-                self._phase(data.candidate, "judged", "", seq)
-                return self._judged(data, seq)
+                self._phase(data.candidate, "evaluated", "", seq)
+                return self._evaluated(data, seq)
             case BeamSelected(iteration, beam):
                 return self._selected(iteration, beam, seq)
             case BestChanged() as data:
@@ -412,10 +414,10 @@ class RunView:
         """A candidate's row as it stood when event ``seq`` was the newest."""
         facts = {"candidate": row["id"]} | {name: value for name, value in row.items() if value is not None}
         self._written(convert(facts, CandidateWritten))
-        phase = {"done": "judged"}.get(row.get("state") or "", row.get("state") or "written")
+        phase = {"done": "evaluated"}.get(row.get("state") or "", row.get("state") or "written")
         self._phase(row["id"], phase, row.get("device") or "", seq)
         if row.get("status"):
-            self._judged(convert({**facts, "failure": _failure(row)}, CandidateEvaluated), seq)
+            self._evaluated(convert({**facts, "failure": _failure(row)}, CandidateEvaluated), seq)
 
     def load_plan(self, row: Mapping[str, Any]) -> None:
         """A plan's row."""
@@ -466,7 +468,7 @@ class RunView:
         self.under_way.pop(number, None)
         return True
 
-    def _judged(self, data: CandidateEvaluated, seq: int) -> bool:
+    def _evaluated(self, data: CandidateEvaluated, seq: int) -> bool:
         node = self._candidate(data.candidate)
         if seq <= node.verdict_seq:
             return False

@@ -65,8 +65,8 @@ class Steering:
         self._act_on_candidate("branch", "joins the next iteration's parents")
 
     def remeasure(self) -> None:
-        """Judge a candidate again."""
-        self._act_on_candidate("remeasure", "is judged again")
+        """Evaluate a candidate again."""
+        self._act_on_candidate("remeasure", "is evaluated again")
 
     def hint(self) -> None:
         """Tell the planner something."""
@@ -194,7 +194,7 @@ ACTIONS: Mapping[str, Action] = {
         "Branch from candidate", "a parent of the next iteration", Steering.branch, frozenset(["live", "candidate"])
     ),
     "remeasure": Action(
-        "Re-measure candidate", "judge it again, strictly", Steering.remeasure, frozenset(["live", "candidate"])
+        "Re-measure candidate", "evaluate it again, strictly", Steering.remeasure, frozenset(["live", "candidate"])
     ),
     "hint": Action("Hint", "tell the planner something", Steering.hint, frozenset(["live", "models"])),
     "budget": Action("Budget", "change the run's cap", Steering.budget, frozenset(["live", "models"])),

@@ -120,8 +120,8 @@ def sentence(event: Event) -> str:
             return f"c{candidate} queued"
         case CandidateStarted(candidate, device):
             return f"c{candidate} on {device or 'a device'}"
-        case CandidateEvaluated() as judged:
-            return _verdict(judged)
+        case CandidateEvaluated() as evaluated:
+            return _verdict(evaluated)
         case BeamSelected(iteration, beam, speedup=speedup):
             return f"iteration {iteration} keeps {_ids(beam)}, best {figures.speedup(speedup)}"
         case BestChanged() as best:
@@ -154,13 +154,13 @@ def sentence(event: Event) -> str:
             return f"daemon stopped: {reason}"
 
 
-def _verdict(judged: CandidateEvaluated) -> str:
-    text = f"c{judged.candidate} {figures.status(judged.status)}"
-    if judged.latency_us is not None:
-        text += f" {figures.duration(judged.latency_us)}"
-    if judged.speedup is not None:
-        text += f" {figures.speedup(judged.speedup)}"
-    return f"{text}: {judged.failure}" if judged.failure else text
+def _verdict(evaluated: CandidateEvaluated) -> str:
+    text = f"c{evaluated.candidate} {figures.status(evaluated.status)}"
+    if evaluated.latency_us is not None:
+        text += f" {figures.duration(evaluated.latency_us)}"
+    if evaluated.speedup is not None:
+        text += f" {figures.speedup(evaluated.speedup)}"
+    return f"{text}: {evaluated.failure}" if evaluated.failure else text
 
 
 def event_line(event: Event, palette: Palette) -> Text:

@@ -19,7 +19,7 @@ from acceld.resources import docs_folder
 from acceld.targets import APIS, CHIPS, TARGETS
 
 INSTRUCTIONS = """\
-acceld makes AWS Trainium (NKI) kernels faster and judges them. Its simulator answers in about a second and needs no chip.
+acceld makes AWS Trainium (NKI) kernels faster and evaluates them. Its simulator answers in about a second and needs no chip.
 Start with list_workloads and profile_kernel. check_kernel says if a kernel is right; strict=true is the gate that counts.
 suggest_rewrites shows safe changes as diffs; optimize searches for a faster kernel and apply_best writes it over its file.
 Latencies are in microseconds; "simulated" ones carry interval_percent, and ratios inside tie_band_percent are ties.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     BackendName: TypeAlias = str
 else:  # checked like any other Literal; plug-ins add to them
     ChipName, ApiName, BackendName = Literal[("", *CHIPS)], Literal[("", *APIS)], Literal[("", *TARGETS)]
-Chip = Annotated[ChipName, Field(description="Chip to judge for; default: as configured")]
+Chip = Annotated[ChipName, Field(description="Chip to evaluate for; default: as configured")]
 Api = Annotated[ApiName, Field(description="API the kernel is written in; default: by its imports")]
 RunId = Annotated[str, Field(description="A run, such as r12", pattern=r"^r?[0-9]{1,15}$")]
 WaitS = Annotated[float, Field(description="Seconds this call waits; the run itself goes on", ge=0, le=86_400)]
@@ -47,7 +47,7 @@ WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_worl
 
 
 class KernelItem(BaseModel):
-    """One of many kernels to judge."""
+    """One of many kernels to evaluate."""
 
     model_config = ConfigDict(extra="forbid")
     workload: WorkloadName
@@ -56,7 +56,7 @@ class KernelItem(BaseModel):
     api: Api = ""
 
 
-async def _told(work: Awaitable[Json]) -> Json:
+async def _answered(work: Awaitable[Json]) -> Json:
     """Return an answer; an expected failure becomes a tool's error, which says what to do."""
     try:
         return await work
@@ -103,7 +103,7 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         api: Api = "",
     ) -> Json:
         """Predict a kernel's latency (microseconds), what it is bound by and its hottest lines. It is not run on data."""
-        return await _told(
+        return await _answered(
             box.profile_kernel(source=source, path=path, workload=workload, arguments=arguments, chip=chip, api=api)
         )
 
@@ -118,11 +118,11 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         chip: Chip = "",
         api: Api = "",
     ) -> Json:
-        """Judge a kernel: run it on secret inputs against the workload's reference; its latency where it passes.
+        """Evaluate a kernel: run it on secret inputs against the workload's reference; its latency where it passes.
 
         status "passed" means right; else failure has rule, message, line and what to do.
         """
-        return await _told(
+        return await _answered(
             box.check_kernel(source=source, path=path, workload=workload, strict=strict, chip=chip, api=api)
         )
 
@@ -135,7 +135,7 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         api: Api = "",
     ) -> Json:
         """List rewrites that keep a kernel's results, best first, with diffs and expected gain in percent of its time."""
-        return await _told(box.suggest_rewrites(source=source, path=path, workload=workload, rule=rule, api=api))
+        return await _answered(box.suggest_rewrites(source=source, path=path, workload=workload, rule=rule, api=api))
 
     @server.tool(annotations=READS)
     async def compare_kernels(
@@ -147,8 +147,8 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         chip: Chip = "",
         api: Api = "",
     ) -> Json:
-        """Judge two kernels of one workload and compare them; ratio above 1 means that the first is faster."""
-        return await _told(
+        """Evaluate two kernels of one workload and compare them; ratio above 1 means that the first is faster."""
+        return await _answered(
             box.compare_kernels(
                 workload=workload,
                 first_source=first_source,
@@ -167,9 +167,9 @@ def _kernel_tools(server: MCPServer, box: Toolbox) -> None:
         strict: bool = False,
         chip: Chip = "",
     ) -> Json:
-        """Judge many kernels; short verdicts in their order, with progress."""
+        """Evaluate many kernels; short verdicts in their order, with progress."""
         items = [one.model_dump() for one in kernels]
-        return await _told(box.evaluate_kernels(kernels=items, strict=strict, chip=chip, report=_reporter(context)))
+        return await _answered(box.evaluate_kernels(kernels=items, strict=strict, chip=chip, report=_reporter(context)))
 
 
 def _run_tools(server: MCPServer, box: Toolbox) -> None:
@@ -197,7 +197,7 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
         Reports progress. Cancelling the call pauses the run; resume_run goes on with it. What becomes best has passed the
         strict gate.
         """
-        return await _told(
+        return await _answered(
             box.optimize(
                 workload=workload,
                 source=source,
@@ -218,29 +218,29 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
     @server.tool(annotations=READS)
     async def follow_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> Json:
         """Wait for a run's end, with progress; how it stands where it has not ended after wait_s seconds."""
-        return await _told(box.follow_run(run=run, wait_s=wait_s, report=_reporter(context)))
+        return await _answered(box.follow_run(run=run, wait_s=wait_s, report=_reporter(context)))
 
     @server.tool(annotations=WRITES)
     async def resume_run(run: RunId, context: Context, wait_s: WaitS = 600.0) -> Json:
-        """Go on with a run that is paused or has failed; nothing that was judged is judged again."""
-        return await _told(box.resume_run(run=run, wait_s=wait_s, report=_reporter(context)))
+        """Go on with a run that is paused or has failed; nothing that was evaluated is evaluated again."""
+        return await _answered(box.resume_run(run=run, wait_s=wait_s, report=_reporter(context)))
 
     @server.tool(annotations=WRITES)
     async def cancel_run(run: RunId) -> Json:
         """End a run for good after what runs now. Its results are kept."""
-        return await _told(box.cancel_run(run=run))
+        return await _answered(box.cancel_run(run=run))
 
     @server.tool(annotations=READS)
     async def list_runs(workload: WorkloadName = "", limit: Annotated[int, Field(ge=1, le=100)] = 20) -> Json:
         """List the newest runs."""
-        return await _told(box.list_runs(workload=workload, limit=limit))
+        return await _answered(box.list_runs(workload=workload, limit=limit))
 
     @server.tool(annotations=READS)
     async def best_kernel(
         run: Annotated[str, Field(pattern=r"^(r?[0-9]{1,15})?$")] = "", workload: WorkloadName = "", chip: Chip = ""
     ) -> Json:
         """Get the best kernel of a run, or of a workload's fastest run: text, latency and diff from the baseline."""
-        return await _told(box.best_kernel(run=run, workload=workload, chip=chip))
+        return await _answered(box.best_kernel(run=run, workload=workload, chip=chip))
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False))
     async def apply_best(run: RunId, path: Path) -> Json:
@@ -248,24 +248,24 @@ def _run_tools(server: MCPServer, box: Toolbox) -> None:
 
         Refused unless it passed the strict gate, is a drop-in for the file, and passes again now.
         """
-        return await _told(box.apply_best(run=run, path=path))
+        return await _answered(box.apply_best(run=run, path=path))
 
 
 def _reading_tools(server: MCPServer, box: Toolbox) -> None:
     @server.tool(annotations=READS)
     async def list_workloads(contains: Annotated[str, Field(max_length=200)] = "") -> Json:
         """List the operators there are references for, by name; contains: words of the name or description."""
-        return await _told(box.list_workloads(contains=contains))
+        return await _answered(box.list_workloads(contains=contains))
 
     @server.tool(annotations=READS)
     async def show_workload(workload: WorkloadName) -> Json:
         """Show a workload: shapes, dtypes, tolerance (relative L2), least times (microseconds) and numpy reference."""
-        return await _told(box.show_workload(workload=workload))
+        return await _answered(box.show_workload(workload=workload))
 
     @server.tool(annotations=READS)
     async def look_up(name: Annotated[str, Field(description="Such as nc_matmul or nl.load", max_length=200)]) -> Json:
         """Look up an NKI call: its parameters in each API, and if the simulator has it."""
-        return await _told(box.look_up(name=name))
+        return await _answered(box.look_up(name=name))
 
     @server.tool(annotations=READS)
     async def query_history(
@@ -275,7 +275,7 @@ def _reading_tools(server: MCPServer, box: Toolbox) -> None:
         limit: Annotated[int, Field(ge=1, le=200)] = 50,
     ) -> Json:
         """Query the history of all runs, read-only: give one of sql, saved and words."""
-        return await _told(box.query_history(sql=sql, saved=saved, words=words, limit=limit))
+        return await _answered(box.query_history(sql=sql, saved=saved, words=words, limit=limit))
 
     @server.tool(annotations=READS)
     async def details(
@@ -283,7 +283,7 @@ def _reading_tools(server: MCPServer, box: Toolbox) -> None:
         offset: Annotated[int, Field(ge=0, description="Characters to skip: next_offset of the part before")] = 0,
     ) -> Json:
         """Get the whole record behind a short answer, a part at a time."""
-        return await _told(box.details(id=id, offset=offset))
+        return await _answered(box.details(id=id, offset=offset))
 
 
 def _resources(server: MCPServer, box: Toolbox) -> None:
@@ -327,7 +327,7 @@ def _prompts(server: MCPServer) -> None:
     def make_faster(path: str, workload: str) -> str:
         """Make a kernel file faster and put the strictly gated winner in its place."""
         return (
-            f"Make the kernel in {path} faster; it is judged by workload {workload}. check_kernel it first with strict=true. "
+            f"Make the kernel in {path} faster; it is evaluated by workload {workload}. check_kernel it first with strict=true. "
             "Look at profile_kernel for what bounds it, then optimize with preset=quick. If improved is true, show the diff "
             "of best_kernel and apply_best it. Report latencies with their uncertainty and call simulated ones simulated."
         )

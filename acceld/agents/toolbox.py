@@ -1,6 +1,6 @@
 """The tools that agents are given, as calls of the daemon's API: short answers first, the rest by id.
 
-Kernels of an agent are judged as any candidate is, in the jail and under the policy. Paths lie below the folders that
+Kernels of an agent are evaluated as any candidate is, in the jail and under the policy. Paths lie below the folders that
 its user opened (:mod:`acceld.agents.places`). Every answer is JSON-able and fits a context.
 """
 
@@ -84,13 +84,13 @@ class Toolbox:
         """Return a kernel's predicted latency and what it is bound by; it is not run on data."""
         if arguments and not workload:
             return await self._profile_bare(source, path, arguments, chip, api)
-        return await self._judge(source, path, workload, Gate.TIMING, chip, api)
+        return await self._evaluate(source, path, workload, Gate.TIMING, chip, api)
 
     async def check_kernel(
         self, *, source: str = "", path: str = "", workload: str, strict: bool = False, chip: str = "", api: str = ""
     ) -> Json:
         """Return the verdict on a kernel against a workload's reference, with its latency where it passes."""
-        return await self._judge(source, path, workload, Gate.STRICT if strict else Gate.SEARCH, chip, api)
+        return await self._evaluate(source, path, workload, Gate.STRICT if strict else Gate.SEARCH, chip, api)
 
     async def suggest_rewrites(
         self, *, source: str = "", path: str = "", workload: str = "", rule: str = "", api: str = ""
@@ -153,7 +153,7 @@ class Toolbox:
         gate, done, results = Gate.STRICT if strict else Gate.SEARCH, 0, [Json()] * len(kernels)
         places = asyncio.Semaphore(4)
 
-        async def judge(place: int, item: Mapping[str, str]) -> None:
+        async def evaluator(place: int, item: Mapping[str, str]) -> None:
             nonlocal done
             async with places:
                 try:
@@ -165,11 +165,11 @@ class Toolbox:
                 except AcceldError as error:
                     results[place] = {"error": error.message, "hint": error.hint}
                 done += 1
-                await report(done, len(kernels), f"{done} of {len(kernels)} judged")
+                await report(done, len(kernels), f"{done} of {len(kernels)} evaluated")
 
         async with asyncio.TaskGroup() as tasks:
             for place, item in enumerate(kernels):
-                tasks.create_task(judge(place, item))
+                tasks.create_task(evaluator(place, item))
         return {"results": results, "passed": sum(one.get("status") == "passed" for one in results)}
 
     # Runs.
@@ -352,7 +352,7 @@ class Toolbox:
             )
         return await asyncio.to_thread(self.places.workload, name)
 
-    async def _judge(self, source: str, path: str, workload: str, gate: Gate, chip: str, api: str) -> Json:
+    async def _evaluate(self, source: str, path: str, workload: str, gate: Gate, chip: str, api: str) -> Json:
         found = await self._workload(workload)
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, found)
         answer = self._short(await self._evaluated(kernel, found, gate, chip), kernel.text)
@@ -379,15 +379,15 @@ class Toolbox:
     async def _profile_bare(self, source: str, path: str, arguments: Sequence[str], chip: str, api: str) -> Json:
         """Time a kernel from its arguments alone, in an evaluator that lives for this call."""
         from acceld.evaluate.interface import started
-        from acceld.evaluate.simulated.evaluator import Judge
+        from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
         kernel = await asyncio.to_thread(self.places.kernel, source, path, api, None)
         search = self.places.config.search
         where = choose(Choice(SIMULATOR, search.api, search.chip), backend=SIMULATOR, api=kernel.api, chip=chip or None)
         specs = tuple(_argument(text, place) for place, text in enumerate(arguments))
-        judge = Judge(self.places.config.evaluate, await asyncio.to_thread(self.home.prepare))
-        async with started(judge):
-            evaluation = await judge.time(kernel, specs, where.chip)
+        evaluator = SimulatedEvaluator(self.places.config.evaluate, await asyncio.to_thread(self.home.prepare))
+        async with started(evaluator):
+            evaluation = await evaluator.time(kernel, specs, where.chip)
         return self._short(
             asdict(evaluation) | {"chip": where.chip, "api": kernel.api, "backend": SIMULATOR}, kernel.text
         )
@@ -415,14 +415,14 @@ class Toolbox:
 
     async def _follow(self, run: int, wait_s: float, report: Report) -> Json:
         deadline = time.monotonic() + max(0.0, min(wait_s, 86_400.0))
-        seq, told = 0, ""
+        seq, reported = 0, ""
         try:
             while True:
                 row = await self._client.get(f"/v1/runs/{run}")
                 state = RunState(row["state"])
                 line = _standing(row)
-                if line != told:
-                    told = line
+                if line != reported:
+                    reported = line
                     await report(float(row["evaluated"]), None, line)
                 if state.ended or waits_for_budget(state, row["message"]) or state is RunState.PAUSED:
                     return await self._outcome(run, row)
@@ -506,10 +506,10 @@ class Toolbox:
         keys = ("rule", "line", "plan", "precondition", "reason", "gain_percent", "variants")
         return {**{key: one[key] for key in keys}, "diff": _cut(one["diff"], 2000)}
 
-    def _short(self, told: Mapping[str, Any], text: str) -> Json:
+    def _short(self, reported: Mapping[str, Any], text: str) -> Json:
         """Return what matters of an evaluation; the whole is kept under ``details``."""
-        profile, correctness, failure = told.get("profile"), told.get("correctness"), told.get("failure")
-        answer: Json = {"status": told["status"], "chip": told["chip"], "api": told["api"]}
+        profile, correctness, failure = reported.get("profile"), reported.get("correctness"), reported.get("failure")
+        answer: Json = {"status": reported["status"], "chip": reported["chip"], "api": reported["api"]}
         if failure is not None:
             answer["failure"] = {key: failure[key] for key in ("rule", "message", "line", "hint") if failure[key]}
             answer["failure"]["message"] = _cut(failure["message"], 2000)
@@ -520,12 +520,14 @@ class Toolbox:
             answer |= {key: correctness[key] for key in ("gate", "rel_l2", "tolerance")}
         if profile is not None:
             answer |= {key: profile[key] for key in ("latency_us", "source", "interval_percent", "bound")}
-            answer |= {key: told[key] for key in ("percent_of_peak", "percent_of_attainable") if told[key] is not None}
+            answer |= {
+                key: reported[key] for key in ("percent_of_peak", "percent_of_attainable") if reported[key] is not None
+            }
             busy = sorted(profile["engines_us"].items(), key=lambda item: -item[1])
             answer["engines_us"] = {name: round(us, 3) for name, us in busy if us}
             answer["hot_spots"] = _hot(profile["details"].get("hot_spots", ()), text)
             answer["notes"] = [_cut(note, 300) for note in profile["notes"][:5]]
-        return answer | {"details": self._keep(told)}
+        return answer | {"details": self._keep(reported)}
 
     def _keep(self, value: Any) -> str:
         self._made += 1
@@ -601,8 +603,8 @@ def _hot(lines: Sequence[Mapping[str, Any]], text: str) -> list[Json]:
     ]
 
 
-def _latency_us(told: Mapping[str, Any]) -> float:
-    return float((told["profile"] or {}).get("latency_us") or 0.0)
+def _latency_us(reported: Mapping[str, Any]) -> float:
+    return float((reported["profile"] or {}).get("latency_us") or 0.0)
 
 
 def _compared(ratio: float | None, band_percent: float | None) -> str:
@@ -616,7 +618,9 @@ def _compared(ratio: float | None, band_percent: float | None) -> str:
 
 def _standing(row: Mapping[str, Any]) -> str:
     """Return how a run stands in one line."""
-    text = f"r{row['id']} {row['state']}: iteration {row['iteration']}/{row['iterations']}, {row['evaluated']} judged"
+    text = (
+        f"r{row['id']} {row['state']}: iteration {row['iteration']}/{row['iterations']}, {row['evaluated']} evaluated"
+    )
     if row["best_latency_us"] is not None:
         text += f", best {figures.brief_latency(row['best_latency_us'], row['source'], row['chip'])}"
     if row["speedup"] is not None:

@@ -1,4 +1,4 @@
-"""Kernels that commands work with: read from files, found by workload, taken from the history, judged in this process."""
+"""Kernels that commands work with: read from files, found by workload, taken from the history, evaluated in this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def workload_folders(settings: config.Config) -> list[Path]:
 
 
 def workload_of(path: Path, name: str | None, settings: config.Config) -> Workload | None:
-    """Return the workload that a kernel file is judged by: the one named, or the one it lies beside."""
+    """Return the workload that a kernel file is evaluated by: the one named, or the one it lies beside."""
     if name:
         return workload(name, workload_folders(settings))
     return load_workload(path.parent) if (path.parent / "workload.toml").is_file() else None
@@ -74,25 +74,25 @@ def plain(kernel: Kernel) -> dict[str, Any]:
     }
 
 
-async def judged(
-    judge: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
+async def evaluated(
+    evaluator: Any, kernel: Kernel, gate: Gate, *, workload: str, folder: str, chip: str, **further: Any
 ) -> Evaluation:
     """Return the verdict of a judge that has been started; before what anybody else waits for."""
     from acceld.evaluate.interface import EvaluationRequest, Priority
 
     request = {"workload": workload, "workload_folder": folder, "chip": chip, "gate": gate}
-    found: Evaluation = await judge.evaluate(
+    found: Evaluation = await evaluator.evaluate(
         EvaluationRequest(kernel, **{"priority": Priority.PERSON, **request, **further})
     )
     return found
 
 
-async def judged_once(
+async def evaluated_once(
     kernel: Kernel, gate: Gate, settings: config.EvaluateConfig, state: Path, *, workload: str, folder: str, chip: str
 ) -> Evaluation:
     """Return the verdict of a simulator that is started for this kernel alone."""
     from acceld.evaluate.interface import started
-    from acceld.evaluate.simulated.evaluator import Judge
+    from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
-    async with started(Judge(settings, state)) as judge:
-        return await judged(judge, kernel, gate, workload=workload, folder=folder, chip=chip)
+    async with started(SimulatedEvaluator(settings, state)) as evaluator:
+        return await evaluated(evaluator, kernel, gate, workload=workload, folder=folder, chip=chip)

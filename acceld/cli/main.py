@@ -34,7 +34,7 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "optimize": Command("optimize", "search", "search for a faster version of a workload's kernel or of a file"),
     "profile": Command("profile", "search", "check and time one kernel on the simulator"),
-    "evaluate": Command("evaluate", "search", "judge many kernels from a JSON lines file, for other programs"),
+    "evaluate": Command("evaluate", "search", "evaluate many kernels from a JSON lines file, for other programs"),
     "suggest": Command(
         "suggest", "search", "what the rewrite rules would change in a kernel; edits nothing", paged=True
     ),
@@ -57,7 +57,7 @@ COMMANDS: dict[str, Command] = {
     "report": Command("report", "history", "a run as one HTML page, Markdown or pictures"),
     "export": Command("export", "history", "the history as data sets for training or other tools"),
     "import": Command("import_", "history", "workloads and results of other projects"),
-    "verify": Command("verify", "history", "judge stored winners again, strictly; 7 where one no longer holds"),
+    "verify": Command("verify", "history", "evaluate stored winners again, strictly; 7 where one no longer holds"),
     "ci": Command("ci", "history", "verify the kernels that a branch changed; 7 where one is wrong or too slow"),
     "calibrate": Command("calibrate", "history", "how far the simulator is off on this machine"),
     "query": Command("query", "history", "plain SQL over the history, read-only", paged=True),

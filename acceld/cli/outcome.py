@@ -54,7 +54,7 @@ def print_outcome(result: dict[str, Any], best_file: str | None, database: str) 
         ("candidates", counts),
         ("refused", _refused(result["refusals"])),
         ("what won", "\n".join(wins) or "nothing was faster"),
-        *([] if result["has_reference"] is not False else [("judged", f"{OWN_ORACLE}: it has no reference")]),
+        *([] if result["has_reference"] is not False else [("evaluated", f"{OWN_ORACLE}: it has no reference")]),
         *([("screened", screening(result["screened"]))] if result.get("screened") else []),
         ("elapsed", figures.elapsed(result["elapsed_s"])),
         ("best kernel", best_file or printed),

@@ -119,7 +119,7 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
     if spec.backend != SIMULATOR:
         return None
     from acceld.evaluate.interface import EvaluationRequest, Priority, started
-    from acceld.evaluate.simulated.evaluator import Judge
+    from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
     request = EvaluationRequest(
         kernel=kernel,
@@ -129,8 +129,8 @@ async def _verdict(kernel: Kernel, spec: RunSpec, settings: Config, home: Home) 
         gate=Gate.TIMING,
         priority=Priority.PERSON,
     )
-    async with started(Judge(settings.evaluate, home.path)) as judge:
-        return await judge.evaluate(request)
+    async with started(SimulatedEvaluator(settings.evaluate, home.path)) as evaluator:
+        return await evaluator.evaluate(request)
 
 
 def _insights(problem: Problem, spec: RunSpec, settings: Config, home: Home) -> tuple[Insight, ...]:

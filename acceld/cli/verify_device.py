@@ -12,8 +12,8 @@ from itertools import combinations
 from typing import Any
 
 from acceld import figures
-from acceld.cli.by_turns import Turns
 from acceld.cli.connect import connected
+from acceld.cli.interleaved import Interleaved
 from acceld.cli.kernels import NOT_PASSED, plain, stored_kernel
 from acceld.cli.output import print_json, print_table, say
 from acceld.client import Client
@@ -36,7 +36,7 @@ class Measured:
     source: str | None
     interval_percent: float | None
     speedup: float | None
-    by_turns: Turns | None
+    interleaved: Interleaved | None
     """Against the baseline; None of the baseline itself, and where they took none."""
     failure: str | None
 
@@ -115,7 +115,7 @@ def _measured(
     asked = {**place, "backend": backend, "gate": "strict", "kernel": plain(kernel), "against": against}
     found = client.send("POST", "/v1/evaluations", asked | {"details": False})
     profile, failure = found["profile"] or {}, found["failure"]
-    turns = Turns.from_plain(found["paired"][0]) if found["paired"] else None
+    turns = Interleaved.from_plain(found["paired"][0]) if found["paired"] else None
     return Measured(
         candidate=one["id"],
         baseline=is_baseline,
@@ -125,7 +125,7 @@ def _measured(
         source=profile.get("source"),
         interval_percent=profile.get("interval_percent"),
         speedup=turns.ratio if turns else None,
-        by_turns=turns,
+        interleaved=turns,
         failure=failure["message"] if failure else None,
     )
 
@@ -144,7 +144,7 @@ def _print(found: list[Measured], chip: str) -> None:
                 if one.latency_us and one.source
                 else "—",
                 f"{predicted:.2f}x" if predicted else "—",
-                one.by_turns.text if one.by_turns else "—",
+                one.interleaved.text if one.interleaved else "—",
                 (one.failure or "")[:60],
             )
         )

@@ -52,7 +52,7 @@ class WatchConsole:
         if step.stage == "disagrees":
             self._keep(step)
         if self._json:
-            told = {
+            reported = {
                 "version": JSON_VERSION,
                 "path": str(step.path),
                 "stage": step.stage,
@@ -62,7 +62,7 @@ class WatchConsole:
                 "generation": step.generation,
                 **step.data,
             }
-            line = json.dumps(told, ensure_ascii=False, default=str)
+            line = json.dumps(reported, ensure_ascii=False, default=str)
             print(line, file=self._stream, flush=True)
         else:
             self._in_block(step)

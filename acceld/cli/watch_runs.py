@@ -25,11 +25,11 @@ MEASURING_S = 1800.0
 class WatchRuns:
     """Searches by the daemon, and what comes of them; ``won`` hears of each file that has a faster kernel."""
 
-    def __init__(self, home: Home, settings: Config, where: Choice, tell: Callable[[Step], None]) -> None:
+    def __init__(self, home: Home, settings: Config, where: Choice, report: Callable[[Step], None]) -> None:
         self.won: Callable[[Watched], None] = lambda watched: None
         self._client = HttpClient.of(home)
         self._patient = HttpClient.of(home, timeout_s=MEASURING_S)
-        self._home, self._settings, self._where, self._tell = home, settings, where, tell
+        self._home, self._settings, self._where, self._report = home, settings, where, report
         self._following: dict[int, asyncio.Task[None]] = {}
 
     def reachable(self) -> bool:
@@ -88,13 +88,13 @@ class WatchRuns:
         row = await self._client.get(f"/v1/runs/{run}")
         improved = bool(row["best"]) and (await self._client.get(f"/v1/runs/{run}/outcome"))["improved"]
         if not improved:
-            self._tell(Step(watched.path, "optimized", f"r{run}: nothing faster beyond a tie ({row['message']})"))
+            self._report(Step(watched.path, "optimized", f"r{run}: nothing faster beyond a tie ({row['message']})"))
             return
         text = (await self._client.get(f"/v1/candidates/{row['best']}"))["text"]
         watched.best = (base, text)
         place = self._home.path / "best" / f"{watched.workload.replace('/', '_')}_{watched.path.name}"
         place.parent.mkdir(exist_ok=True)
         place.write_text(text, encoding="utf-8")
-        told = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
-        self._tell(Step(watched.path, "optimized", told, True, data={"run": run, "speedup": row["speedup"]}))
+        reported = f"r{run}: {row['speedup']:.2f}x, in {place}; d shows the diff, A writes it"
+        self._report(Step(watched.path, "optimized", reported, True, data={"run": run, "speedup": row["speedup"]}))
         self.won(watched)

@@ -58,8 +58,8 @@ class Served:
         return await _value(self._host.describe())
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Any:
-        """Judge a packed request."""
-        assert self._host is not None, "described before it judges"
+        """Evaluate a packed request."""
+        assert self._host is not None, "described before it evaluates"
         return await _value(self._host.evaluate(request, contents))
 
     async def health(self) -> Any:

@@ -1,4 +1,4 @@
-"""The evaluator that judges on many hosts.
+"""The evaluator of a fleet: each candidate goes to one of many hosts.
 
 An evaluation is placed by :mod:`acceld.cluster.schedule`. Before a host's first answer of a run counts, the run's baseline must
 have passed on that host: its canary. A verdict that a sick host could have made (a failure of the machine's kind, or a pass of
@@ -47,7 +47,7 @@ _DOUBTFUL = frozenset({Status.RUNTIME_ERROR, Status.INCORRECT_NUMERICAL, Status.
 """Verdicts that a sick host makes of a good kernel."""
 _REMEMBERED = 4096
 
-Told = Callable[[str, str, str], Awaitable[object]]
+OnHost = Callable[[str, str, str], Awaitable[object]]
 """Called when a host changes: its name, its state, and why."""
 Seen = Callable[[HostFacts], Awaitable[object]]
 """Called with each host that joins."""
@@ -75,7 +75,7 @@ class _Member:
 
 
 class Fleet:
-    """Judges on hosts. Implements :class:`acceld.evaluate.interface.Evaluator`."""
+    """Evaluates on hosts. Implements :class:`acceld.evaluate.interface.Evaluator`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Fleet:
         *,
         workload_folders: Iterable[Path | str] = (),
         on_start: Started | None = None,
-        on_host: Told | None = None,
+        on_host: OnHost | None = None,
         on_seen: Seen | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -151,10 +151,10 @@ class Fleet:
             "busy_share": self._occupancy.share,
             "oldest_waiting_s": max((now - self._since[number] for number in self._schedule.waiting), default=0.0),
             "sandbox_level": min(levels, default=""),
-            "hosts": [self._told(name, seat) for name, seat in sorted(seats.items())],
+            "hosts": [self._described(name, seat) for name, seat in sorted(seats.items())],
         }
 
-    def _told(self, name: str, seat: Seat) -> dict[str, object]:
+    def _described(self, name: str, seat: Seat) -> dict[str, object]:
         member, facts = self._members.get(name), seat.facts
         return {
             "host": name,
@@ -183,7 +183,7 @@ class Fleet:
         """Give a host nothing more. UsageError for one that is not there."""
         self._seat(name)
         self._schedule.drain(name)
-        await self._tell(name)
+        await self._report(name)
 
     async def undrain(self, name: str) -> None:
         """Give a host work again, one that was set aside too; its canaries are asked anew."""
@@ -197,7 +197,7 @@ class Fleet:
             votes.pop(name, None)
         seat.unfit.clear()
         self._schedule.resume(name)
-        await self._tell(name)
+        await self._report(name)
         self._pump()
 
     async def doctor(self, name: str) -> list[Finding]:
@@ -246,7 +246,7 @@ class Fleet:
             silent_s = self._clock() - member.answered_at
             if seat is not None and seat.standing not in (Standing.SILENT, Standing.ASIDE) and silent_s > SILENT_S:
                 self._schedule.silence(name, f"no answer for {silent_s:.0f} s")
-                await self._tell(name)
+                await self._report(name)
         self._pump()
         async with self._room:
             self._room.notify_all()
@@ -268,7 +268,7 @@ class Fleet:
             self._schedule.set_aside(name, wrong)
         if self._on_seen is not None:
             await self._on_seen(facts)
-        await self._tell(name)
+        await self._report(name)
         self._pump()
 
     async def _ask_health(self, name: str, member: _Member) -> None:
@@ -279,7 +279,7 @@ class Fleet:
             if seat is not None and seat.standing is Standing.SILENT and self._members.get(name) is member:
                 member.canaries.clear()
                 self._schedule.resume(name)
-                await self._tell(name)
+                await self._report(name)
                 self._pump()
 
     async def _leave(self, name: str, reason: str) -> None:
@@ -292,10 +292,10 @@ class Fleet:
     async def _set_aside(self, name: str, reason: str) -> None:
         if name in self._schedule.seats:
             self._schedule.set_aside(name, reason)
-            await self._tell(name)
+            await self._report(name)
             self._pump()
 
-    async def _tell(self, name: str) -> None:
+    async def _report(self, name: str) -> None:
         seat = self._schedule.seats.get(name)
         if seat is not None and self._on_host is not None:
             state = "idle" if seat.standing is Standing.ACTIVE else "sick"
@@ -521,8 +521,8 @@ def _differing(facts: HostFacts) -> str:
     """Return how a host's versions differ from the daemon's; empty where they do not."""
     here = dict(versions_here())
     wrong = [
-        f"{name} {told or 'none'} (here {here.get(name, 'none')})"
-        for name, told in facts.versions
-        if told != here.get(name)
+        f"{name} {reported or 'none'} (here {here.get(name, 'none')})"
+        for name, reported in facts.versions
+        if reported != here.get(name)
     ]
     return f"has {', '.join(wrong)}" if wrong else ""

@@ -56,14 +56,14 @@ class HostFacts:
 
 
 class Host(Protocol):
-    """One machine that judges. Each call raises :class:`HostLostError` where it does not answer."""
+    """One machine that evaluates. Each call raises :class:`HostLostError` where it does not answer."""
 
     async def describe(self) -> HostFacts:
         """Return what it is."""
         ...
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Judge a packed request (:func:`packed`); MissingError where neither host nor ``contents`` have a part of it."""
+        """Evaluate a packed request (:func:`packed`); MissingError where neither host nor ``contents`` have a part of it."""
         ...
 
     async def health(self) -> Mapping[str, object]:
@@ -110,7 +110,7 @@ class LocalHost:
         return facts_here(self._name, self._slots)
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Judge a packed request."""
+        """Evaluate a packed request."""
         for sha256, data in contents.items():
             self._keep(sha256, data)
         return await self._evaluator.evaluate(self._unpacked(request))
@@ -170,8 +170,8 @@ def facts_here(name: str, slots: int) -> HostFacts:
         slots,
         instance_type=instance_type,
         chip=family[:4] if family.startswith("trn") else "",
-        sdk=next((f"{name} {told}" for name in _COMPILERS if (told := _version(name))), ""),
-        driver=next((told for path in _DRIVERS if (told := _first_line(path))), ""),
+        sdk=next((f"{name} {reported}" for name in _COMPILERS if (reported := _version(name))), ""),
+        driver=next((reported for path in _DRIVERS if (reported := _first_line(path))), ""),
         versions=versions_here(),
     )
 

@@ -107,7 +107,7 @@ class RayHost:
         return found
 
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
-        """Judge a packed request."""
+        """Evaluate a packed request."""
         found: Evaluation = await self._bridge.call("ask", self._actor, "evaluate", request, contents)
         return found
 

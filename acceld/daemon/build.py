@@ -92,7 +92,7 @@ class Builder:
             daemon_usd=caps.daemon_usd,
             allow_unknown_price=caps.allow_unknown_price,
             spent_today_usd=await self._store.read(spent_usd, since=today, settled=True),
-            on_level=self._tell_level,
+            on_level=self._report_level,
         )
         fleet = self._fleet() if self._config.devices.cluster else None
         self._router = fleet or local(self._workplace)
@@ -112,9 +112,9 @@ class Builder:
             self._config.devices,
             self._home.path,
             tuple(self._config.paths.workloads),
-            on_start=self._tell_started,
+            on_start=self._report_started,
             on_notice=lambda run, level, text: self._store.change(write_notice, run, level, text),
-            on_device=self._tell_device,
+            on_device=self._report_device,
         )
 
     def _fleet(self) -> Fleet:
@@ -126,8 +126,8 @@ class Builder:
             RayHosts(config.devices.cluster, Setup(config.evaluate, replace(config.devices, cluster=""))),
             config.evaluate.queue_size,
             workload_folders=config.paths.workloads,
-            on_start=self._tell_started,
-            on_host=self._tell_device,
+            on_start=self._report_started,
+            on_host=self._report_device,
             on_seen=self._keep_host,
         )
 
@@ -351,20 +351,20 @@ class Builder:
             self._models = Calls(models, ledger=ledger, purse=self.budget, batchers=batchers)
         return self._models
 
-    async def _tell_started(self, request: EvaluationRequest, device: str) -> None:
+    async def _report_started(self, request: EvaluationRequest, device: str) -> None:
         if request.candidate:
             await self._store.change(mark_started, request.candidate, device)
 
-    async def _tell_device(self, device: str, state: str, reason: str) -> None:
+    async def _report_device(self, device: str, state: str, reason: str) -> None:
         await self._store.change(write_event, DeviceState(device, state, reason))
 
-    def _tell_level(self, level: BudgetLevel) -> None:
+    def _report_level(self, level: BudgetLevel) -> None:
         data = events.BudgetLevel(level.scope, level.spent_usd, level.cap_usd, level.percent)
         task = asyncio.get_running_loop().create_task(self._store.change(write_event, data, level.run))
         self._telling.add(task)
-        task.add_done_callback(self._told)
+        task.add_done_callback(self._reported)
 
-    def _told(self, task: asyncio.Task[int]) -> None:
+    def _reported(self, task: asyncio.Task[int]) -> None:
         self._telling.discard(task)
         if not task.cancelled() and isinstance(task.exception(), AcceldError):
             log.warning("a budget level could not be recorded: %s", task.exception())

@@ -55,14 +55,14 @@ async def run_hooks(store: Store, hooks: HooksConfig) -> None:
         run = await store.read(listing.run_row, event.run) if event.run else None
         alert = alert_of(event)
         text = f"{alert.title}: {alert.text}" if alert else ""
-        told = {
+        reported = {
             "version": 1,
             "hook": name,
             "text": text,
             "event": {"kind": event.kind, "data": to_json(event.data)},
             "run": run,
         }
-        code = await run_command(command, json.dumps(told).encode())
+        code = await run_command(command, json.dumps(reported).encode())
         await store.change(settle_effect, entry, {"exit_code": code})
         if code != 0:
             hint = "Change [hooks] in acceld.toml, then: acceld restart."

@@ -30,11 +30,11 @@ async def notice(base_url: str = METADATA, *, period_s: float = PERIOD_S) -> str
     async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
         while True:
             try:
-                told = await _ask(session, base_url)
+                reported = await _ask(session, base_url)
             except (aiohttp.ClientError, TimeoutError, ValueError):
-                told = None
-            if told:
-                return told
+                reported = None
+            if reported:
+                return reported
             await asyncio.sleep(period_s)
 
 
@@ -47,7 +47,7 @@ async def _ask(session: aiohttp.ClientSession, base_url: str) -> str | None:
     async with session.get(f"{base_url}/latest/meta-data/spot/instance-action", headers=headers) as answer:
         if answer.status != 200:
             return None
-        told = json.loads(await answer.text())
-    if not isinstance(told, dict) or "action" not in told:
+        reported = json.loads(await answer.text())
+    if not isinstance(reported, dict) or "action" not in reported:
         return None
-    return f"EC2 will {told['action']} this spot instance at {told.get('time', 'a time it does not tell')}"
+    return f"EC2 will {reported['action']} this spot instance at {reported.get('time', 'a time it does not tell')}"

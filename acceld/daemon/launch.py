@@ -39,20 +39,20 @@ def launch(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
             cwd=home.path.parent if home.path.parent.is_dir() else None,
         )
         os.close(writing)
-        told = _wait(reading, timeout_s)
+        reported = _wait(reading, timeout_s)
     finally:
         os.close(output)
         os.close(reading)
-    ended = _ended(process) if told is None else None
+    ended = _ended(process) if reported is None else None
     process.returncode = 0  # it lives on, or was waited for: no warning when this object goes
-    if told is None:
+    if reported is None:
         how = f"no word from it within {timeout_s:g} s" if ended is None else f"it ended with status {ended}"
         raise DaemonError(
             f"the daemon did not come up: {_last_words(home) or how}", hint=f"{home.log_file} may tell more."
         )
-    if "error" in told:
-        error = AcceldError(told["error"]["message"], hint=told["error"]["hint"])
-        error.exit_code = told["error"]["exit_code"]
+    if "error" in reported:
+        error = AcceldError(reported["error"]["message"], hint=reported["error"]["hint"])
+        error.exit_code = reported["error"]["exit_code"]
         raise error
     serving = home.daemon()
     if serving is None:
@@ -64,8 +64,8 @@ def ensure(home: Home, *, idle_exit_s: float | None = None, timeout_s: float = S
     """Return the self-description of the daemon of ``home``; start one where none runs."""
     deadline = time.monotonic() + timeout_s
     while True:
-        if (told := home.daemon()) is not None and _answers(home):
-            return told
+        if (reported := home.daemon()) is not None and _answers(home):
+            return reported
         if not home.is_served():
             try:
                 return launch(home, idle_exit_s=idle_exit_s, timeout_s=timeout_s)
@@ -100,8 +100,8 @@ def _wait(descriptor: int, timeout_s: float) -> dict[str, Any] | None:
         if not part:
             return None
         raw += part
-    told: dict[str, Any] = json.loads(raw)
-    return told
+    reported: dict[str, Any] = json.loads(raw)
+    return reported
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:

@@ -26,13 +26,13 @@ class JsonLines(logging.Formatter):
         text = record.getMessage()
         if record.exc_info and record.exc_info[0] is not None:
             text += "\n" + "".join(traceback.format_exception(*record.exc_info)).rstrip()
-        told = {
+        reported = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "text": printable(self._redact(text)),
         }
-        return json.dumps(told, ensure_ascii=True)
+        return json.dumps(reported, ensure_ascii=True)
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Kernels that people and other programs send to be judged: the device queue as a profiling service."""
+"""Kernels that people and other programs send to be evaluated: the device queue as a profiling service."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _list(against: Any) -> list[Any]:
 
 
 def _other(given: Any, asked: Mapping[str, Any], api: str, config: Config) -> Kernel | None:
-    """A kernel to hold the judged one against; None for the baseline of a workload that has none."""
+    """A kernel to hold the evaluated one against; None for the baseline of a workload that has none."""
     if given == BASELINE:
         found = _found(asked, config)
         return baseline_kernel(found, api) if api in found.baselines else None
@@ -89,10 +89,10 @@ def answer(asked: Mapping[str, Any], request: EvaluationRequest, evaluation: Eva
 
     ``paired`` has the ratio to each kernel of ``against`` that took turns with it, in their order.
     """
-    told = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
+    reported = asdict(evaluation) | {"backend": request.backend, "chip": request.chip, "api": request.kernel.api}
     found = evaluation.profile.details.get("paired", ()) if evaluation.profile is not None else ()
     turns = {one["against"]: one for one in found}
-    told["paired"] = [turns[other.sha256] for other in request.against if other.sha256 in turns]
-    if asked.get("details", True) is False and told["profile"] is not None:
-        told["profile"]["details"] = {}
-    return told | ({"id": asked["id"]} if "id" in asked else {})
+    reported["paired"] = [turns[other.sha256] for other in request.against if other.sha256 in turns]
+    if asked.get("details", True) is False and reported["profile"] is not None:
+        reported["profile"]["details"] = {}
+    return reported | ({"id": asked["id"]} if "id" in asked else {})

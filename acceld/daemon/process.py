@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None, make_parts: PartsMaker | None = Non
             make_parts=make_parts,
         )
     except AcceldError as error:
-        tell(asked.ready_fd, {"error": {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}})
+        report(asked.ready_fd, {"error": {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}})
         logging.getLogger(__name__).error("%s", error)
         sys.stderr.write(f"acceld: {error}\n")
         return error.exit_code
@@ -103,7 +103,7 @@ async def _serve(daemon: Daemon, ready_fd: int | None) -> None:
     await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
     if daemon.ready.is_set():
         log.info("serving %s as pid %d", daemon.home.path, os.getpid())
-        tell(ready_fd, {"ready": True})
+        report(ready_fd, {"ready": True})
     ready.cancel()
     try:
         await serving
@@ -116,12 +116,12 @@ async def _serve(daemon: Daemon, ready_fd: int | None) -> None:
         raise
 
 
-def tell(descriptor: int | None, told: dict[str, Any]) -> None:
+def report(descriptor: int | None, reported: dict[str, Any]) -> None:
     """Tell the process that started us how it went, once."""
     if descriptor is None:
         return
     with contextlib.suppress(OSError):  # it may have gone away, which is its own affair
-        os.write(descriptor, json.dumps(told).encode() + b"\n")
+        os.write(descriptor, json.dumps(reported).encode() + b"\n")
         os.close(descriptor)
 
 

@@ -22,7 +22,7 @@ async def follow_settings(folder: Path, config: Config, store: Store, take: Call
     files = await asyncio.to_thread(settings.files)
     saved = await asyncio.to_thread(SavedFiles, files, quiet_s=config.watch.debounce_ms / 1000)
     async for batch in saved.batches():
-        for found in await asyncio.to_thread(settings.judge, batch):
+        for found in await asyncio.to_thread(settings.check, batch):
             if found.good:
                 take(found)
             await store.change(write_event, Watch(str(found.path), STAGE, found.text, found.good))

@@ -250,10 +250,10 @@ class Daemon:
 
     async def _heed_interruption(self) -> None:
         """End in order, as for a restart, where EC2 takes a spot instance back; the next daemon goes on with the runs."""
-        told = await interruption.notice()
+        reported = await interruption.notice()
         hint = "Nothing is lost: start acceld on the next machine with this state folder, and its runs go on."
-        await self.store.change(write_notice, None, "warning", told, hint)
-        self.stop(None, told)
+        await self.store.change(write_notice, None, "warning", reported, hint)
+        self.stop(None, reported)
 
     def _storage_trouble(self) -> str:
         wal = self.home.database.with_name(self.home.database.name + "-wal")
@@ -449,7 +449,7 @@ class Daemon:
         return steering.shown(control) if control else {}
 
     async def evaluate(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Judge one kernel now, without storing a candidate."""
+        """Evaluate one kernel now, without storing a candidate."""
         self._touch()
         request = await asyncio.to_thread(outside.request_of, asked, self._config)
         evaluation = await self._parts.evaluator.evaluate(request)
@@ -515,7 +515,7 @@ async def _guarded(what: str, work: Callable[P, Awaitable[None]], *args: P.args,
 
 
 def _asked_by_a_person(candidate: Candidate, record: Run, gate: Gate) -> EvaluationRequest:
-    """A stored candidate's kernel, to be judged before everything else; on its own, so that its row stays as it is."""
+    """A stored candidate's kernel, to be evaluated before everything else; on its own, so that its row stays as it is."""
     return EvaluationRequest(
         kernel=candidate.kernel,
         workload=record.spec.workload,

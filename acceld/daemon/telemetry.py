@@ -36,7 +36,7 @@ NAME = "acceld"
 NANOSECONDS = 1_000_000_000
 QUEUE_GAUGES = {
     "acceld.queue.waiting": ("waiting", "evaluations that wait for a slot"),
-    "acceld.queue.slots_in_use": ("slots_in_use", "slots that judge something"),
+    "acceld.queue.slots_in_use": ("slots_in_use", "slots that evaluate something"),
     "acceld.queue.oldest_waiting": ("oldest_waiting_s", "seconds that the oldest one has waited"),
 }
 
@@ -53,8 +53,8 @@ class Telemetry:
         self._runs: dict[int, Span] = {}
         self._calls: dict[int, Span] = {}
         self._evaluations: dict[int, Span] = {}
-        self._judged = meter.create_counter("acceld.evaluations", unit="{evaluation}")
-        self._judging = meter.create_histogram("acceld.evaluation.duration", unit="s")
+        self._evaluation_count = meter.create_counter("acceld.evaluations", unit="{evaluation}")
+        self._durations = meter.create_histogram("acceld.evaluation.duration", unit="s")
         self._calling = meter.create_histogram("gen_ai.client.operation.duration", unit="s")
         self._tokens = meter.create_histogram("gen_ai.client.token.usage", unit="{token}")
         self._cost = meter.create_counter("acceld.llm.cost", unit="USD")
@@ -80,12 +80,12 @@ class Telemetry:
                 attributes = {"acceld.candidate": f"c{candidate}", "acceld.device": device}
                 self._evaluations[candidate] = self._child(event, "evaluate", attributes)
                 self._started_at[candidate] = event.at
-            case CandidateEvaluated() as judged:
-                self._evaluated(event, judged)
+            case CandidateEvaluated() as evaluated:
+                self._evaluated(event, evaluated)
             case BestChanged() as best if event.run in self._runs:
-                told: dict[str, str | float] = {"acceld.candidate": f"c{best.candidate}"}
-                told |= {"acceld.speedup": best.speedup} if best.speedup is not None else {}
-                self._runs[event.run].add_event("best", told, _ns(event.at))
+                reported: dict[str, str | float] = {"acceld.candidate": f"c{best.candidate}"}
+                reported |= {"acceld.speedup": best.speedup} if best.speedup is not None else {}
+                self._runs[event.run].add_event("best", reported, _ns(event.at))
             case _:
                 pass
 
@@ -100,8 +100,8 @@ class Telemetry:
         if event.run is None:
             return None
         if event.run not in self._runs:
-            told = {"acceld.run": f"r{event.run}", **attributes}
-            self._runs[event.run] = self._tracer.start_span("run", attributes=told, start_time=_ns(event.at))
+            reported = {"acceld.run": f"r{event.run}", **attributes}
+            self._runs[event.run] = self._tracer.start_span("run", attributes=reported, start_time=_ns(event.at))
         return self._runs[event.run]
 
     def _state(self, event: Event, state: RunState, message: str) -> None:
@@ -138,21 +138,21 @@ class Telemetry:
         if ended.cost_usd is not None:
             self._cost.add(ended.cost_usd, attributes)
 
-    def _evaluated(self, event: Event, judged: CandidateEvaluated) -> None:
-        span = self._evaluations.pop(judged.candidate, None)
-        attributes = {"acceld.status": str(judged.status), "acceld.gate": judged.gate or ""}
+    def _evaluated(self, event: Event, evaluated: CandidateEvaluated) -> None:
+        span = self._evaluations.pop(evaluated.candidate, None)
+        attributes = {"acceld.status": str(evaluated.status), "acceld.gate": evaluated.gate or ""}
         if span is not None:
             span.set_attributes(attributes)
-            if judged.latency_us is not None:
-                span.set_attribute("acceld.latency_us", judged.latency_us)
-                span.set_attribute("acceld.source", judged.source or "")
+            if evaluated.latency_us is not None:
+                span.set_attribute("acceld.latency_us", evaluated.latency_us)
+                span.set_attribute("acceld.source", evaluated.source or "")
             span.end(_ns(event.at))
-        started_at = self._started_at.pop(judged.candidate, None)
+        started_at = self._started_at.pop(evaluated.candidate, None)
         if started_at is not None:
-            self._judging.record(max(0.0, event.at - started_at), attributes)
-        self._judged.add(1, attributes)
-        if judged.speedup is not None:
-            self._speedup.record(judged.speedup, {"acceld.source": judged.source or ""})
+            self._durations.record(max(0.0, event.at - started_at), attributes)
+        self._evaluation_count.add(1, attributes)
+        if evaluated.speedup is not None:
+            self._speedup.record(evaluated.speedup, {"acceld.source": evaluated.source or ""})
 
     def _child(self, event: Event, name: str, attributes: Mapping[str, str]) -> Span:
         from opentelemetry.trace import set_span_in_context

@@ -1,1 +1,1 @@
-"""Judging candidates: three kinds of process, cheap checks first."""
+"""Evaluating candidates: three kinds of process, cheap checks first."""

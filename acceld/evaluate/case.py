@@ -86,7 +86,7 @@ class Case:
         """Record a variant that decides nothing for the workload."""
         self._add(Check(f"{name} (not tried: {reason})", True), trial)
 
-    def judged(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
+    def checked(self, result: TrialResult, gate: Gate, hint: str = "", trial: Trial | None = None) -> Failed | None:
         """Record the result on one data set; return the failure where it is beyond tolerance."""
         check = bounded(result.check)
         self._add(check, trial)

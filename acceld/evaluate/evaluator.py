@@ -117,7 +117,7 @@ class OrderedEvaluator(ABC, Generic[C]):
                 if self._on_start is not None:
                     await self._on_start(request, f"{self.backend}:{self.slot_name(slot)}")
                 loaded = await asyncio.to_thread(self._load, request)
-                return await self.judge(request, loaded, slot)
+                return await self.run_stages(request, loaded, slot)
         finally:
             self._running.discard(task)
 
@@ -128,7 +128,7 @@ class OrderedEvaluator(ABC, Generic[C]):
 
     # The order.
 
-    async def judge(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
+    async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
         """Evaluate one candidate, to the first stage that it does not pass."""
         case = await self.case(request, loaded, slot)
         try:

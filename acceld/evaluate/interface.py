@@ -28,7 +28,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRequest:
-    """One candidate to judge.
+    """One candidate to evaluate.
 
     ``gate`` is how far to go: ``TIMING`` stops at the simulated latency (``untested``), ``SEARCH`` runs one data
     set, ``STRICT`` five fresh seeds and all distributions.
@@ -54,9 +54,9 @@ class EvaluationRequest:
     against_us: tuple[float, ...] = ()
     """Latencies of ``against`` as the run knows them; on a fleet, the unit that another host's latencies are brought to."""
     canary: Kernel | None = None
-    """The run's baseline: on a fleet it must have passed on a host before that host judges the run's candidates."""
+    """The run's baseline: on a fleet it must have passed on a host before that host evaluates the run's candidates."""
     host: str = ""
-    """The only host of a fleet to judge on; empty: any."""
+    """The only host of a fleet to evaluate on; empty: any."""
     interleave: bool = False
     """Time interleaved with the competitors at the search gate too."""
     practice: bool = False
@@ -97,7 +97,7 @@ class Workplace:
 
 
 class Evaluator(Protocol):
-    """Judges candidates. A bad kernel is a value; an exception means that the harness broke."""
+    """Evaluates candidates. A bad kernel is a value; an exception means that the harness broke."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """Wait for a slot, evaluate, and return the verdict.
@@ -120,10 +120,10 @@ class Evaluator(Protocol):
 
 
 @asynccontextmanager
-async def started(judge: Evaluator) -> AsyncIterator[Evaluator]:
+async def started(evaluator: Evaluator) -> AsyncIterator[Evaluator]:
     """Start an evaluator for the duration of the block."""
-    await judge.start()
+    await evaluator.start()
     try:
-        yield judge
+        yield evaluator
     finally:
-        await judge.stop(0.0)
+        await evaluator.stop(0.0)

@@ -13,7 +13,7 @@ from acceld.device import Finding
 from acceld.errors import AcceldError
 from acceld.evaluate.interface import Evaluator, Workplace
 from acceld.evaluate.router import Router
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR
 
 
@@ -25,7 +25,9 @@ def local(workplace: Callable[[], Workplace]) -> Router:
 
     def simulator() -> Evaluator:
         place = workplace()
-        return Judge(place.config, place.state_folder, workload_folders=place.workload_folders, on_start=place.on_start)
+        return SimulatedEvaluator(
+            place.config, place.state_folder, workload_folders=place.workload_folders, on_start=place.on_start
+        )
 
     def on_device(backend: str) -> Evaluator:
         place = replace(workplace(), simulator=partial(router.ready, SIMULATOR))

@@ -35,13 +35,13 @@ def answer(value: Any, status: int = 200) -> web.Response:
 
 def refusal(error: AcceldError, status: int, kind: str = "") -> web.Response:
     """An error as JSON."""
-    told = {
+    reported = {
         "kind": kind or _public_kind(error),
         "message": error.message,
         "hint": error.hint,
         "exit_code": error.exit_code,
     }
-    return answer({"error": told}, status)
+    return answer({"error": reported}, status)
 
 
 def _public_kind(error: AcceldError) -> str:
@@ -78,8 +78,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         if error.status < 400:
             raise
         hints = {404: "docs/protocol.md lists the routes.", 405: "docs/protocol.md lists the methods of each route."}
-        told = AcceldError(f"{request.method} {request.path}: {error.reason}", hint=hints.get(error.status, ""))
-        return refusal(told, error.status, "UsageError")
+        reported = AcceldError(f"{request.method} {request.path}: {error.reason}", hint=hints.get(error.status, ""))
+        return refusal(reported, error.status, "UsageError")
     except (asyncio.CancelledError, ConnectionError):
         raise
     except sqlite3.OperationalError as error:

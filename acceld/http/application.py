@@ -37,8 +37,8 @@ def application(
     app[LOG_FILE] = log_file
 
     async def hello() -> dict[str, Any]:
-        told = control.hello() if control else {"version": VERSION, "pid": None, "started_at": None, "home": None}
-        return told | {
+        reported = control.hello() if control else {"version": VERSION, "pid": None, "started_at": None, "home": None}
+        return reported | {
             "name": "acceld",
             "api": API_VERSION,
             "schema": SCHEMA_VERSION,

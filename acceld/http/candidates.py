@@ -77,7 +77,7 @@ async def get_evaluation(request: web.Request) -> web.Response:
 
 
 async def post_evaluation(request: web.Request) -> web.StreamResponse:
-    """Judge one kernel now; of ``{"items": [...]}`` each, in their order, one JSON object a line as it is done."""
+    """Evaluate one kernel now; of ``{"items": [...]}`` each, in their order, one JSON object a line as it is done."""
     control, asked = control_of(request), await body(request)
     if "items" not in asked:
         device = DEVICE_OF.get(str(asked.get("backend")))
@@ -92,7 +92,7 @@ async def post_evaluation(request: web.Request) -> web.StreamResponse:
     async with asyncio.TaskGroup() as tasks:
         places = asyncio.Semaphore(ITEMS_AT_ONCE)
         running = [
-            tasks.create_task(_judged({"id": number} | one, control, places)) for number, one in enumerate(items)
+            tasks.create_task(_evaluated({"id": number} | one, control, places)) for number, one in enumerate(items)
         ]
         for task in running:
             await response.write(dump(await task).encode() + b"\n")
@@ -112,8 +112,8 @@ async def _while_awaited(request: web.Request, work: Coroutine[Any, Any, dict[st
     return await task
 
 
-async def _judged(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
-    """One of many: what can not be judged tells why, and does not end the others."""
+async def _evaluated(asked: dict[str, Any], control: Control, places: asyncio.Semaphore) -> dict[str, Any]:
+    """One of many: what can not be evaluated tells why, and does not end the others."""
     async with places:
         try:
             return await control.evaluate(asked)

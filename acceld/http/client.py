@@ -76,9 +76,9 @@ class HttpClient:
 
     def _serving(self) -> Address:
         """Return where requests go now: a daemon that was started again has a new token. DaemonError for nowhere."""
-        told = self._home.daemon() if self._home else None
-        if self._home is not None and told is not None:
-            return Address(self._home.token(), Path(told["socket"]), where=str(self._home.path))
+        reported = self._home.daemon() if self._home else None
+        if self._home is not None and reported is not None:
+            return Address(self._home.token(), Path(reported["socket"]), where=str(self._home.path))
         if self._fixed is None:
             assert self._home is not None
             raise not_running(self._home)
@@ -97,10 +97,10 @@ class HttpClient:
 
     async def hello(self) -> dict[str, Any]:
         """Who answers. DaemonError for another version of the protocol."""
-        told: dict[str, Any] = await self.get("/v1/hello")
-        check_version(told)
-        self.read_only = told["read_only"]
-        return told
+        reported: dict[str, Any] = await self.get("/v1/hello")
+        check_version(reported)
+        self.read_only = reported["read_only"]
+        return reported
 
     async def get(self, path: str, **parameters: Any) -> Any:
         """The JSON answer to GET; parameters that are None are left out."""
@@ -149,11 +149,11 @@ class HttpClient:
                         continue
                     if message.type is not aiohttp.WSMsgType.TEXT:
                         break
-                    told = json.loads(message.data)
-                    if "hello" in told:
-                        check_version(told["hello"])
-                        self.read_only = told["hello"]["read_only"]
-                    elif batch := [event_of(event) for event in told.get("events", ()) if event["kind"] in KINDS]:
+                    reported = json.loads(message.data)
+                    if "hello" in reported:
+                        check_version(reported["hello"])
+                        self.read_only = reported["hello"]["read_only"]
+                    elif batch := [event_of(event) for event in reported.get("events", ()) if event["kind"] in KINDS]:
                         yield batch
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise DaemonError(f"{self.where}: the connection was lost ({_said(error)})") from error

@@ -70,7 +70,7 @@ class Control(Protocol):
         ...
 
     async def evaluate(self, asked: Mapping[str, Any]) -> Json:
-        """Judge one kernel now."""
+        """Evaluate one kernel now."""
         ...
 
     async def change_insight(self, insight: int, changes: Mapping[str, Any]) -> None:

@@ -46,7 +46,7 @@ class Price:
         ) / MILLION
 
     def worst_cost_usd(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """USD if the whole prompt were billed at its dearest rate and the answer used all it may."""
+        """USD if the whole prompt were billed at its highest rate and the answer used all it may."""
         return (input_tokens * max(self.input, self.cache_write, self.cached) + output_tokens * self.output) / MILLION
 
     def batched(self) -> Price:

@@ -45,8 +45,8 @@ class BothProposer:
         if request.plan.rule:
             return await self.rules.attempt(request)
         plan = request.plan
-        told = "\n".join((plan.text, *await self._notes(request)))
-        return await self.models.attempt(replace(request, plan=replace(plan, text=told)))
+        reported = "\n".join((plan.text, *await self._notes(request)))
+        return await self.models.attempt(replace(request, plan=replace(plan, text=reported)))
 
     async def fix(self, request: FixRequest) -> Attempt | None:
         """A repair by models."""

@@ -1,7 +1,7 @@
 """A person's own program as proposer: it is run in a fresh folder and edits the kernel there.
 
 Each attempt is written down as a call before the program starts, with its cap reserved in the budget, and its result before
-it is used. What the program leaves is judged like any other source. The program itself runs with its owner's rights.
+it is used. What the program leaves is evaluated like any other source. The program itself runs with its owner's rights.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CommandProposer:
     async def plan(self, request: PlanRequest) -> Plan | None:
         """A plan without content of its own, which carries what the program is told."""
         evaluation = request.parent.evaluation
-        told = {
+        reported = {
             "profile": f"{standing(evaluation)}\n\n"
             + profile_lines(evaluation.profile if evaluation else None, request.seed, request.parent.kernel.text),
             "insights": insight_lines(request.insights, request.seed),
@@ -125,7 +125,14 @@ class CommandProposer:
         )
         insights = tuple(insight.id for insight in request.insights)
         return Plan(
-            request.run, request.iteration, request.parent.id, request.index, text, TITLE, insights=insights, data=told
+            request.run,
+            request.iteration,
+            request.parent.id,
+            request.index,
+            text,
+            TITLE,
+            insights=insights,
+            data=reported,
         )
 
     async def attempt(self, request: AttemptRequest) -> Attempt | None:
@@ -195,11 +202,11 @@ class CommandProposer:
                     outcome = CallOutcome("cancelled", Usage(estimated=True), self._settings.usd, latency_s=latency_s)
                     await asyncio.shield(asyncio.ensure_future(self._ledger.settle(call, outcome)))
                     raise
-                told = reported_usd(ended.output)
-                cost = cap if told is None else told
+                reported = reported_usd(ended.output)
+                cost = cap if reported is None else reported
                 outcome = CallOutcome(
                     "answered",
-                    Usage(estimated=told is None),
+                    Usage(estimated=reported is None),
                     None if cost is None else float(cost),
                     text=text,
                     reasoning=ended.output[-20_000:],
@@ -249,7 +256,7 @@ class CommandProposer:
             "",
             f"You have {self._settings.time_s:g} seconds"
             + ("" if self._settings.usd is None else f" and {self._settings.usd:g} USD")
-            + ". What stands in the file when you end is judged.",
+            + ". What stands in the file when you end is evaluated.",
             "",
             "| file | has |",
             "|---|---|",
@@ -313,12 +320,12 @@ def reported_usd(output: str) -> Decimal | None:
     """Return what a program says that it cost: of the last JSON object it printed; None where it says nothing."""
     for line in reversed(output.strip().splitlines()[-200:]):
         try:
-            told = json.loads(line)
+            reported = json.loads(line)
         except ValueError:
             continue
-        if isinstance(told, dict):
+        if isinstance(reported, dict):
             for key in COSTS:
-                value = told.get(key)
+                value = reported.get(key)
                 if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
                     return Decimal(str(value))
     return None

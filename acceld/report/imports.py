@@ -1,7 +1,7 @@
 """Reading what other projects wrote: NKIBench's summary, flashinfer-bench's solutions and traces.
 
 What was measured elsewhere is recorded as a finished run that says so; its latencies are ``measured`` on the hardware
-named there, and its kernels have not been judged here.
+named there, and its kernels have not been evaluated here.
 """
 
 from __future__ import annotations

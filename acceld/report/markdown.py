@@ -36,7 +36,7 @@ def markdown(runs: Sequence[RunFacts]) -> str:
             "",
         ]
         if o["has_reference"] is False:
-            parts += [f"No reference: results are judged {OWN_ORACLE}.", ""]
+            parts += [f"No reference: results are evaluated {OWN_ORACLE}.", ""]
         if o["wins"]:
             parts += [
                 f"- {w['title'] or w['rule']}: {figures.speedup(w['speedup'])} over its parent" for w in o["wins"]

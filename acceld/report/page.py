@@ -109,7 +109,7 @@ def _one(facts: RunFacts) -> Iterable[str]:
     label = "Simulated: no chip ran this." if o["source"] == "simulated" else "Measured on the device."
     yield f'<p class="faint">{label} Method {escape(o["method"] or "unknown")}, API {escape(o["api"])}, proposals by {escape(o["proposer"])}.</p>'
     if o["has_reference"] is False:
-        yield f'<p class="faint">No reference: results are judged {escape(OWN_ORACLE)}.</p>'
+        yield f'<p class="faint">No reference: results are evaluated {escape(OWN_ORACLE)}.</p>'
     cards = [
         (figures.speedup(o["speedup"]), "speed-up"),
         (

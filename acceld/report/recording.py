@@ -26,7 +26,7 @@ async def record_results(store: Store, found: imports.Imported, origin: str) -> 
     first = None
     for kernel, evaluation in (*passed, *others):
         made = await store.change(write_candidate, Candidate(run.id, 0 if first is None else 1, kernel, first))
-        made = await _judge(store, made, evaluation, spec, imports.METHOD)
+        made = await _write_evaluation(store, made, evaluation, spec, imports.METHOD)
         first = first or made.id
         if evaluation.status is Status.PASSED:
             await store.change(set_best, run.id, made.id)
@@ -49,7 +49,7 @@ async def record_checkpoint(store: Store, case: checkpoints.Checkpoint, chip: st
         "workload": case.name,
         "candidates": writer.candidates,
         "iterations": len(case.iterations),
-        "insights": len(writer.told),
+        "insights": len(writer.reported),
     }
 
 
@@ -60,7 +60,7 @@ class _CheckpointWriter:
         self._store, self._run, self._spec = store, run, spec
         self._by_text: dict[str, Candidate] = {}
         self._best: Candidate | None = None
-        self.told: set[tuple[str, str]] = set()
+        self.reported: set[tuple[str, str]] = set()
         self.candidates = 0
 
     async def write_baseline(self, case: checkpoints.Checkpoint) -> None:
@@ -89,7 +89,7 @@ class _CheckpointWriter:
                 candidate = Candidate(self._run, number, kernel, parent.id, plan.id, attempt.id, order)
                 made.append(await self._write(candidate, answer.evaluation))
         for rewrite in iteration.rewrites:
-            await self._tell(number, rewrite)
+            await self._write_insight(number, rewrite)
         kept = sorted(
             (one for one in (*parents.values(), *made) if one.evaluation and one.evaluation.latency_us),
             key=lambda one: (one.evaluation.latency_us or 0.0) if one.evaluation else 0.0,
@@ -109,7 +109,7 @@ class _CheckpointWriter:
 
     async def _write(self, candidate: Candidate, evaluation: Evaluation) -> Candidate:
         made = await self._store.change(write_candidate, candidate)
-        made = await _judge(self._store, made, evaluation, self._spec, checkpoints.METHOD)
+        made = await _write_evaluation(self._store, made, evaluation, self._spec, checkpoints.METHOD)
         self._by_text.setdefault(candidate.kernel.sha256, made)
         self.candidates += 1
         latency_us = evaluation.latency_us
@@ -119,11 +119,11 @@ class _CheckpointWriter:
             await self._store.change(set_best, self._run, made.id)
         return made
 
-    async def _tell(self, number: int, rewrite: checkpoints.Rewrite) -> None:
+    async def _write_insight(self, number: int, rewrite: checkpoints.Rewrite) -> None:
         """An entry of the memory, once: every iteration repeats those before it."""
-        if (rewrite.title, rewrite.fast) in self.told:
+        if (rewrite.title, rewrite.fast) in self.reported:
             return
-        self.told.add((rewrite.title, rewrite.fast))
+        self.reported.add((rewrite.title, rewrite.fast))
         slow, fast = (checkpoints.kernel_of(text) for text in (rewrite.slow, rewrite.fast))
         known = [self._by_text.get(kernel.sha256) for kernel in (slow, fast)]
         await self._store.change(
@@ -146,7 +146,9 @@ class _CheckpointWriter:
         )
 
 
-async def _judge(store: Store, made: Candidate, evaluation: Evaluation, spec: RunSpec, method: str) -> Candidate:
+async def _write_evaluation(
+    store: Store, made: Candidate, evaluation: Evaluation, spec: RunSpec, method: str
+) -> Candidate:
     key = f"{method}/{spec.workload}/{spec.chip}/{made.kernel.sha256}"
     return await store.change(
         write_evaluation, made, evaluation, workload=spec.workload, backend=spec.backend, chip=spec.chip, key=key

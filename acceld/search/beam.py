@@ -86,7 +86,7 @@ def is_untested(candidate: Candidate) -> bool:
 
 
 def first_distinct(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
-    """The first ``count`` of them (all judged) with different programs."""
+    """The first ``count`` of them (all evaluated) with different programs."""
     seen: dict[str, Candidate] = {}
     for candidate in candidates:
         assert candidate.evaluation is not None

@@ -45,7 +45,7 @@ class Account:
     spent: int = 0
     reserved: int = 0
     unpriced_calls: int = 0
-    told: set[int] = field(default_factory=set)
+    reported: set[int] = field(default_factory=set)
 
     def fits(self, amount: int) -> bool:
         """Return whether a call with this worst case may be made now."""
@@ -103,7 +103,7 @@ class Budget:
         self._day_cap = self._day().cap = _cap(day_usd)
         self._daemon.cap = _cap(daemon_usd)
         for account in (self._day(), self._daemon):
-            account.told = {level for level in account.told if _used(account, level)}
+            account.reported = {level for level in account.reported if _used(account, level)}
         self._wake()
 
     def open_run(self, run: int, cap_usd: float | None, spent_usd: float = 0.0) -> None:
@@ -112,7 +112,7 @@ class Budget:
         if account is None:
             account = self._runs[run] = Account(f"run r{run}", run=run, spent=micro_usd(spent_usd))
         account.cap = _cap(cap_usd)
-        account.told = {level for level in account.told if _used(account, level)}
+        account.reported = {level for level in account.reported if _used(account, level)}
         self._wake()
 
     def open_role(self, run: int, role: str, cap_usd: float | None, spent_usd: float = 0.0) -> None:
@@ -162,7 +162,7 @@ class Budget:
         amount = micro_usd(worst_usd)
         for account in accounts:
             if not account.could_fit(amount):
-                self._tell(account, 100)
+                self._report(account, 100)
                 raise account.refusal(
                     f"{account.scope}: {account.spent / MICRO:.4f} of {(account.cap or 0) / MICRO:.4f} USD spent, "
                     f"and the next call could cost {amount / MICRO:.4f}",
@@ -184,7 +184,7 @@ class Budget:
                 account.spent += micro_usd(cost_usd)
             for level in LEVELS:
                 if _used(account, level):
-                    self._tell(account, level)
+                    self._report(account, level)
         self._wake()
 
     def _accounts(self, run: int | None, role: str) -> tuple[Account, ...]:
@@ -202,10 +202,10 @@ class Budget:
             self._days[day] = Account(f"day {day}", self._day_cap)
         return self._days[day]
 
-    def _tell(self, account: Account, level: int) -> None:
-        if account.cap is None or level in account.told:
+    def _report(self, account: Account, level: int) -> None:
+        if account.cap is None or level in account.reported:
             return
-        account.told.add(level)
+        account.reported.add(level)
         if self._on_level is not None:
             spent, cap = account.spent / MICRO, account.cap / MICRO
             self._on_level(BudgetLevel(account.scope, spent, cap, level, account.run))

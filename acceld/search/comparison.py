@@ -37,7 +37,7 @@ class Compared:
     """Of that, for repairs."""
     unpriced_calls: int
     device_hours: float
-    """Time candidates spent being judged, summed over devices."""
+    """Time candidates spent being evaluated, summed over devices."""
     redundancy: float
     unruled_wins: float | None
     """Share of the steps to the best kernel whose change class no rewrite rule has; None without steps."""
@@ -71,7 +71,7 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
     costs: dict[str, Any] = listing.costs(connection, run)
     events = [event.data for event in records.load_events(connection, 0, run, EVENTS)]
     beams = [data.beam for data in events if isinstance(data, BeamSelected)]
-    judged_s = connection.execute(
+    evaluation_s = connection.execute(
         "SELECT sum(ended_at - started_at) FROM candidates WHERE run = ? AND ended_at IS NOT NULL", (run,)
     ).fetchone()[0]
     summary = outcome(record, candidates, {plan.id: plan for plan in plans}, [a for a in attempts if a.text is None])
@@ -86,7 +86,7 @@ def compared(connection: sqlite3.Connection, run: int) -> Compared:
         cost_usd=costs["cost_usd"] if costs["calls"] else 0.0,
         fixer_usd=spent_by_role(connection, run).get("fixer", 0.0),
         unpriced_calls=costs["unpriced_calls"],
-        device_hours=(judged_s or 0.0) / 3600.0,
+        device_hours=(evaluation_s or 0.0) / 3600.0,
         redundancy=redundancy(insights),
         unruled_wins=_unruled(summary.wins),
         progress=progress(candidates),

@@ -148,8 +148,8 @@ def forecast(
                 counts[role],
                 counts[role] * prompts[role],
                 counts[role] * min(answer, longest),
-                _cost(roles, role, price, counts[role], prompts[role], min(answer, longest), dearest=False),
-                _cost(roles, role, price, most[role], prompts[role], longest, dearest=True),
+                _cost(roles, role, price, counts[role], prompts[role], min(answer, longest), highest=False),
+                _cost(roles, role, price, most[role], prompts[role], longest, highest=True),
             )
         )
     candidates = most["executor"] + counts["fixer"]
@@ -174,9 +174,9 @@ def _cost(
     input_tokens: int,
     output_tokens: int,
     *,
-    dearest: bool,
+    highest: bool,
 ) -> float | None:
-    """USD of a role's calls: by the models' weights, or all by the dearest of them; None where a price is unknown."""
+    """USD of a role's calls: by the models' weights, or all by the most expensive of them; None where a price is unknown."""
     models = roles.of(role).models
     total_weight = sum(weight for _, weight in models)
     mean, worst = Decimal(0), Decimal(0)
@@ -188,7 +188,7 @@ def _cost(
         one = found.worst_cost_usd(input_tokens, output_tokens)
         mean += one * Decimal(weight / total_weight)
         worst = max(worst, one)
-    return float((worst if dearest else mean) * calls)
+    return float((worst if highest else mean) * calls)
 
 
 def next_percent_usd(iterations: Sequence[Spent], device_usd_per_hour: float | None = None) -> float | None:
@@ -205,7 +205,7 @@ def next_percent_usd(iterations: Sequence[Spent], device_usd_per_hour: float | N
     for one in recent:
         if one.cost_usd is None:
             return None
-        cost_usd += one.cost_usd + one.judged_s / 3600.0 * (device_usd_per_hour or 0.0)
+        cost_usd += one.cost_usd + one.evaluation_s / 3600.0 * (device_usd_per_hour or 0.0)
     if cost_usd <= 0:
         return None
     percent = 100.0 * (recent[-1].speedup / before - 1.0)

@@ -44,7 +44,7 @@ def _outcome(plan: Plan, made: Sequence[Candidate], candidates: Mapping[int, Can
         return "no kernel came of it"
     evaluation = made[-1].evaluation
     if evaluation is None:
-        return "not judged"
+        return "not evaluated"
     rule = evaluation.failure.rule if evaluation.failure else ""
     return f"failed: {evaluation.status}" + (f" ({rule})" if rule else "")
 

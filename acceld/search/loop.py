@@ -20,8 +20,8 @@ from acceld.model import Attempt, Candidate, Evaluation, Gate, Insight, Kernel, 
 from acceld.proposers.interface import AttemptRequest, FirstRequest, FixRequest, PlanRequest, Problem, Proposer, Step
 from acceld.search.beam import beats, could_enter, first_distinct, is_selectable, is_untested, rank, select
 from acceld.search.control import RunControl, RunEnded, end_of
+from acceld.search.evaluations import CandidateEvaluations
 from acceld.search.forecast import next_percent_usd
-from acceld.search.judging import Judging
 from acceld.search.lineage import lineage, outcomes
 from acceld.search.strategies import Allowance, derived_seed, strategy
 from acceld.search.teacher import MemoryTeacher
@@ -88,7 +88,7 @@ class Search:
         self.baseline: Candidate | None = None
         self.best: Candidate | None = None
         self.beam: tuple[Candidate, ...] = ()
-        self._judging = Judging(run, parts.store, parts.evaluator, parts.context)
+        self._evaluations = CandidateEvaluations(run, parts.store, parts.evaluator, parts.context)
         self._plans: dict[tuple[int, int, int], Plan] = {}
         self._attempts: dict[tuple[int, int, int | None], Attempt] = {}
         self._candidates: dict[int | None, Candidate] = {}
@@ -113,7 +113,7 @@ class Search:
         self._plans = {(plan.iteration, plan.parent, plan.index): plan for plan in resumed.plans}
         self._attempts = {(one.plan, one.index, one.fix_of): one for one in resumed.attempts}
         self._candidates = {one.attempt: one for one in resumed.candidates}
-        self._device_s_before = sum(one.judged_s for one in await store.read(spending, run.id))
+        self._device_s_before = sum(one.evaluation_s for one in await store.read(spending, run.id))
         state, message = RunState.FINISHED, ""
         try:
             await self._start(resumed)
@@ -159,7 +159,7 @@ class Search:
         return RunEnded(RunState.FINISHED, min(limits, key=limits.__getitem__))
 
     async def _start(self, resumed: ResumeState) -> None:
-        """Judge the baseline, or take up what an earlier daemon left."""
+        """Evaluate the baseline, or take up what an earlier daemon left."""
         if self.parameters.from_reference and not (resumed.baseline and is_selectable(resumed.baseline)):
             self.baseline = await self._first()
         elif resumed.baseline is None:
@@ -168,8 +168,8 @@ class Search:
         else:
             self.baseline = resumed.baseline
         if self.baseline.evaluation is None:
-            self.baseline = await self._judging.judge(self.baseline, Gate.SEARCH, Priority.BASELINE)
-        self._judging.baseline = self.baseline
+            self.baseline = await self._evaluations.evaluate(self.baseline, Gate.SEARCH, Priority.BASELINE)
+        self._evaluations.baseline = self.baseline
         evaluation = self.baseline.evaluation
         assert evaluation is not None
         if not is_selectable(self.baseline):
@@ -206,7 +206,7 @@ class Search:
                     made = Candidate(run.id, 0, replace(parts.root, text=text), None, order=(0, 0, attempt, step))
                     candidate = await parts.store.change(write_candidate, made)
                 if candidate.evaluation is None:
-                    candidate = await self._judging.judge(candidate, Gate.SEARCH, Priority.BASELINE)
+                    candidate = await self._evaluations.evaluate(candidate, Gate.SEARCH, Priority.BASELINE)
                 evaluation = candidate.evaluation
                 assert evaluation is not None
                 if evaluation.status is Status.PASSED:
@@ -237,7 +237,7 @@ class Search:
                             name=f"r{run.id} iteration {self.iteration} parent {place} plan {index}",
                         )
         except TimeoutError:
-            # What was judged in time is chosen from; only then does the run end.
+            # What was evaluated in time is chosen from; only then does the run end.
             await self.control.checkpoint()
             await self._select(parents, sorted(children, key=lambda child: child.order))
             raise self._out_of_time() from None
@@ -247,7 +247,7 @@ class Search:
         if not children and self.parts.proposer.abilities.exhaustible:
             raise RunEnded(RunState.FINISHED, "the rules have nothing more to propose")
         if self.parts.teacher:
-            await self.parts.teacher.learn(self.iteration, [*parents, *children], self._judging.certify)
+            await self.parts.teacher.learn(self.iteration, [*parents, *children], self._evaluations.certify)
 
     async def _pasts(self, parents: Iterable[Candidate]) -> dict[int, Past]:
         """Return the history for each parent's planner. Only models read more than the plans."""
@@ -267,7 +267,7 @@ class Search:
         """Return how many of the run's remaining candidates each place of this iteration may create."""
         limit, plan = self.parameters.candidates, self.strategy
         if limit is not None and self._made >= limit:
-            raise RunEnded(RunState.FINISHED, f"{limit} candidates were judged")
+            raise RunEnded(RunState.FINISHED, f"{limit} candidates were evaluated")
         more = self.parameters.fixer_steps if self.parts.proposer.abilities.repairs else 0
         more += self.parts.polisher is not None
         return Allowance(None if limit is None else limit - self._made, parents * plan.plans * plan.attempts, more)
@@ -300,7 +300,7 @@ class Search:
         insights: tuple[Insight, ...],
         children: list[Candidate],
     ) -> None:
-        """One plan and everything that comes of it; children are appended as they are judged."""
+        """One plan and everything that comes of it; children are appended as they are evaluated."""
         await self.control.checkpoint()
         first = (place * self.strategy.plans + index) * self.strategy.attempts
         if not self._allowance.of(first):
@@ -333,7 +333,7 @@ class Search:
                 tasks.create_task(self._attempt(parent, place, plan, attempt, children))
 
     async def _attempt(self, parent: Candidate, place: int, plan: Plan, index: int, children: list[Candidate]) -> None:
-        """One attempt at a plan, judged and, where the proposer repairs, repaired."""
+        """One attempt at a plan, evaluated and, where the proposer repairs, repaired."""
         await self.control.checkpoint()
         allowed = self._allowance.of((place * self.strategy.plans + plan.index) * self.strategy.attempts + index)
         if not allowed:
@@ -351,7 +351,7 @@ class Search:
                 if attempt is not None:
                     self._codeless[(attempt.reason or "no code").splitlines()[0]] += 1
                 return
-            child = await self._judge(parent, plan, attempt, (place, plan.index, index, step))
+            child = await self._evaluate(parent, plan, attempt, (place, plan.index, index, step))
             evaluation = child.evaluation
             assert evaluation is not None
             if evaluation.status not in FIXABLE or plan.rule or not self.parts.proposer.abilities.repairs:
@@ -396,7 +396,7 @@ class Search:
         return await self.parts.store.change(write_attempt, replace(made, fix_of=attempt.id))
 
     async def _polish(self, model: Candidate, children: list[Candidate]) -> None:
-        """Judge what rules make of a model's kernel that passed: a step of their own, below that kernel."""
+        """Evaluate what rules make of a model's kernel that passed: a step of their own, below that kernel."""
         polisher, store = self.parts.polisher, self.parts.store
         if polisher is None:
             return
@@ -418,9 +418,9 @@ class Search:
                 return
             attempt = await store.change(write_attempt, made)
         if attempt.text is not None:
-            children.append(await self._judge(model, plan, attempt, (place, index, number, step + 1)))
+            children.append(await self._evaluate(model, plan, attempt, (place, index, number, step + 1)))
 
-    async def _judge(
+    async def _evaluate(
         self, parent: Candidate, plan: Plan, attempt: Attempt, order: tuple[int, int, int, int]
     ) -> Candidate:
         """Write the candidate (once) and evaluate it. What a rule makes of a kernel is trusted as that kernel is."""
@@ -445,7 +445,7 @@ class Search:
         is_final = bool(plan.rule) or not self.parts.proposer.abilities.repairs
         lazy = is_final and self.spec.backend == SIMULATOR
         gate = Gate.TIMING if lazy else Gate.SEARCH
-        return await self._judging.judge(child, gate, Priority.SEARCH, self._useful_below_us)
+        return await self._evaluations.evaluate(child, gate, Priority.SEARCH, self._useful_below_us)
 
     async def _select(self, parents: tuple[Candidate, ...], children: list[Candidate]) -> list[Candidate]:
         """Choose the next beam; try on data what could enter it, and strictly what would be best."""
@@ -458,7 +458,7 @@ class Search:
             if waiting:
                 async with asyncio.TaskGroup() as tasks:
                     checks = [
-                        tasks.create_task(self._judging.judge(c, Gate.SEARCH, Priority.SEARCH))
+                        tasks.create_task(self._evaluations.evaluate(c, Gate.SEARCH, Priority.SEARCH))
                         for c in first_distinct(waiting, width)
                     ]
                 pool |= {c.result().id: c.result() for c in checks}
@@ -466,7 +466,7 @@ class Search:
             head = beam[0]
             is_certain = head.parent is None or (head.evaluation is not None and head.evaluation.gate is Gate.STRICT)
             if not is_certain:
-                head = await self._judging.certify(head)
+                head = await self._evaluations.certify(head)
                 pool[head.id] = head
                 continue
             break
@@ -498,10 +498,10 @@ class Search:
             spent = await self.parts.store.read(spending, self.run_record.id)
             next_usd = next_percent_usd(spent, self.parts.device_usd_per_hour)
             if next_usd is not None and next_usd > p.max_usd_per_percent:
-                told = "more than was spent so far" if next_usd == float("inf") else f"{next_usd:.2f} USD"
-                raise RunEnded(RunState.FINISHED, f"the next percent would cost {told}")
+                reported = "more than was spent so far" if next_usd == float("inf") else f"{next_usd:.2f} USD"
+                raise RunEnded(RunState.FINISHED, f"the next percent would cost {reported}")
 
     @staticmethod
     def _need(candidate: Candidate | None) -> Candidate:
-        assert candidate is not None, "the baseline is judged before the first iteration"
+        assert candidate is not None, "the baseline is evaluated before the first iteration"
         return candidate

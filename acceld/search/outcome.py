@@ -14,7 +14,7 @@ from acceld.model import Attempt, Candidate, Plan, Run, Source, Status
 WIN_CLASS = "mixed"
 """Change class of a chain of rewrites of different classes."""
 
-TELLING_STEP = 1.02
+NOTABLE_STEP = 1.02
 """Speed-up over its parent from which a step decides how uncertain the whole is."""
 
 
@@ -98,7 +98,7 @@ class Outcome:
     best: int | None
     elapsed_s: float
     has_reference: bool | None
-    """Whether a reference judged; False: the float64 execution of the workload's own kernel did. None: nothing was."""
+    """Whether a reference evaluated; False: the float64 execution of the workload's own kernel did. None: nothing was."""
     screened: Mapping[str, int] | None = None
     """Candidates the simulator found clearly slower than their parent: dropped, measured all the same, and of these
     faster than their parent (wrong). None where nothing was screened."""
@@ -125,7 +125,7 @@ def outcome(
     wins = _chain(best, by_id, plans)
     band = tie_band(best, wins)
     profile = (after.profile if after else None) or (before.profile if before else None)
-    judged = next((e.correctness for e in (after, before) if e and e.correctness), None)
+    evaluated = next((e.correctness for e in (after, before) if e and e.correctness), None)
     turns = paired_speedup(best, by_id)
     end = run.ended_at or time.time()
     return Outcome(
@@ -161,7 +161,7 @@ def outcome(
         baseline=baseline.id if baseline else None,
         best=best.id if best else None,
         elapsed_s=max(0.0, end - (run.started_at or run.created_at)),
-        has_reference=judged.has_reference if judged else None,
+        has_reference=evaluated.has_reference if evaluated else None,
         screened=_screened(candidates),
     )
 
@@ -217,7 +217,7 @@ def tie_band(best: Candidate | None, wins: Sequence[Win]) -> float | None:
     if best is None or best.evaluation is None or best.evaluation.profile is None:
         return None
     bands = best.evaluation.profile.details.get("prediction", {}).get("paired_band", {})
-    telling = [win for win in wins if win.speedup is None or win.speedup > TELLING_STEP]
+    telling = [win for win in wins if win.speedup is None or win.speedup > NOTABLE_STEP]
     classes = {win.change_class for win in telling or wins}
     chosen = next(iter(classes)) if len(classes) == 1 else WIN_CLASS
     value = bands.get(chosen, bands.get(WIN_CLASS))

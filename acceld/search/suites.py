@@ -110,7 +110,7 @@ class Row:
     elapsed_s: float
     runs: tuple[int, ...]
     competitor_us: float | None = None
-    """Somebody else's kernel, judged by the same gate."""
+    """Somebody else's kernel, evaluated by the same gate."""
     note: str = ""
 
     @property

@@ -28,7 +28,7 @@ class Hashes:
 
 
 def hashes(text: str, closure: Mapping[str, str], entry: str, contract: str, *, python: bool = True) -> Hashes:
-    """The hashes of a kernel with its import closure; ``contract`` is the text it is judged by.
+    """The hashes of a kernel with its import closure; ``contract`` is the text it is evaluated by.
 
     Of a kernel in C (not ``python``) only comments and spacing are left out.
     SyntaxError where ``text`` is no Python; a module of the closure that is none counts by its bytes.

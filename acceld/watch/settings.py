@@ -60,7 +60,7 @@ class SettingsFiles:
         }
         return {path for path in (*places, *prompts, *self._workloads) if path.parent.is_dir()}
 
-    def judge(self, saved: Iterable[Path]) -> list[Finding]:
+    def check(self, saved: Iterable[Path]) -> list[Finding]:
         """Validate files of :meth:`files` that were saved."""
         found: dict[object, Finding] = {}
         for path in sorted(saved):
@@ -88,9 +88,9 @@ class SettingsFiles:
         for key in keys:
             when = "in force" if key.startswith(AT_ONCE) else "for what begins from now on"
             groups.setdefault("after acceld restart" if key.startswith(RESTART) else when, []).append(key)
-        told = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
+        reported = "; ".join(f"{when}: {', '.join(names)}" for when, names in groups.items())
         return Finding(
-            path, told or "valid, and nothing changed", True, config=new, configured=frozenset(resolved.origins)
+            path, reported or "valid, and nothing changed", True, config=new, configured=frozenset(resolved.origins)
         )
 
     def _prompts(self, path: Path) -> Finding:
@@ -106,7 +106,7 @@ def _workload(path: Path, folder: Path) -> Finding:
         name = load_workload(folder).name
     except AcceldError as error:
         return Finding(path, f"rejected, no run can begin with it: {error.message}", False)
-    return Finding(path, f"workload {name} is valid: it is judged anew from now on", True)
+    return Finding(path, f"workload {name} is valid: it is evaluated anew from now on", True)
 
 
 def changed_keys(old: config.Config, new: config.Config) -> list[str]:

@@ -36,8 +36,8 @@ class Step:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Judge(Protocol):
-    """Judges a version of a watched kernel before everything else; a bad kernel is a value."""
+class Evaluate(Protocol):
+    """Evaluates a version of a watched kernel before everything else; a bad kernel is a value."""
 
     async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation: ...
 
@@ -69,47 +69,47 @@ class Watched:
     """Verdicts by canonical and interface hash, so that going back costs nothing."""
 
 
-Tell = Callable[..., None]
+Report = Callable[..., None]
 """``tell(stage, text, good=None, **figures)``."""
 
 
 class Tiers:
-    """Judges one save, tier by tier.
+    """Evaluates one save, tier by tier.
 
-    ``device`` judges where latencies are measured; without ``simulated`` nothing is predicted before it.
+    ``device`` evaluates where latencies are measured; without ``simulated`` nothing is predicted before it.
     """
 
-    def __init__(self, judge: Judge, device: Judge | None = None, *, simulated: bool = True) -> None:
-        self._judge, self._device, self._simulated = judge, device, simulated
+    def __init__(self, predict: Evaluate, device: Evaluate | None = None, *, simulated: bool = True) -> None:
+        self._predictor, self._device, self._simulated = predict, device, simulated
 
-    async def judged(self, watched: Watched, kernel: Kernel, tell: Tell) -> Evaluation | None:
-        """The last verdict that was come to; None where it is not legal, or nothing could judge it."""
-        found = await self._predict(watched, kernel, tell) if self._simulated else None
+    async def evaluated(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
+        """The last verdict that was come to; None where it is not legal, or nothing could evaluate it."""
+        found = await self._predict(watched, kernel, report) if self._simulated else None
         if self._device is None or (self._simulated and found is None):
             return found
-        return await self._measure(watched, kernel, found, tell)
+        return await self._measure(watched, kernel, found, report)
 
     async def verdict(self, watched: Watched, kernel: Kernel) -> Evaluation:
         """Return the verdict of the judge that has the last word. AcceldError without one."""
-        return await (self._device or self._judge)(watched, kernel, Gate.SEARCH)
+        return await (self._device or self._predictor)(watched, kernel, Gate.SEARCH)
 
-    async def _predict(self, watched: Watched, kernel: Kernel, tell: Tell) -> Evaluation | None:
+    async def _predict(self, watched: Watched, kernel: Kernel, report: Report) -> Evaluation | None:
         """The tiers that need no chip: legality, changes, prediction, correctness. None where it is not legal."""
-        timed = await self._judge(watched, kernel, Gate.TIMING)
+        timed = await self._predictor(watched, kernel, Gate.TIMING)
         if timed.profile is None:
-            _tell_failure(timed, tell)
+            _report_failure(timed, report)
             return None
-        await self._compare(watched, timed, tell)
-        judged = await self._judge(watched, kernel, Gate.SEARCH)
-        if judged.correctness is None or judged.status is not Status.PASSED:
-            _tell_failure(judged, tell)
+        await self._compare(watched, timed, report)
+        evaluated = await self._predictor(watched, kernel, Gate.SEARCH)
+        if evaluated.correctness is None or evaluated.status is not Status.PASSED:
+            _report_failure(evaluated, report)
         else:
-            error, limit = judged.correctness.rel_l2, judged.correctness.tolerance
-            tell("correct", f"correct: error {error:.1e} of {limit:.1e}", True)
-        return judged
+            error, limit = evaluated.correctness.rel_l2, evaluated.correctness.tolerance
+            report("correct", f"correct: error {error:.1e} of {limit:.1e}", True)
+        return evaluated
 
     async def _measure(
-        self, watched: Watched, kernel: Kernel, predicted: Evaluation | None, tell: Tell
+        self, watched: Watched, kernel: Kernel, predicted: Evaluation | None, report: Report
     ) -> Evaluation | None:
         """The tiers on the chip: compiled, right there, measured. None where the device can not be used."""
         assert self._device is not None
@@ -118,17 +118,17 @@ class Tiers:
         try:
             compiled = await self._device(watched, kernel, Gate.TIMING)
             if compiled.profile is None:
-                _tell_failure(compiled, tell)
+                _report_failure(compiled, report)
                 return compiled
-            tell("compiled", "compiles for the device")
+            report("compiled", "compiles for the device")
             measured = await self._device(watched, kernel, Gate.SEARCH)
         except AcceldError as error:
-            tell("no_device", f"not measured: {error.message}", None)
+            report("no_device", f"not measured: {error.message}", None)
             return predicted
         if measured.status is not Status.PASSED or measured.correctness is None:
-            _tell_failure(measured, tell)
+            _report_failure(measured, report)
             return measured
-        tell("correct_on_device", f"correct on the device: error {measured.correctness.rel_l2:.1e}", True)
+        report("correct_on_device", f"correct on the device: error {measured.correctness.rel_l2:.1e}", True)
         text, good = latency_text(measured), None
         earlier = watched.measured
         before = earlier.latency_us if earlier else None
@@ -137,31 +137,40 @@ class Tiers:
             noise = sum(one.profile.interval_percent or 0.0 for one in (earlier, measured) if one.profile) / 100
             good = figures.news(ratio, Source.MEASURED, 100 * max(SAME, noise))
             text = f"{figures.duration(before)} -> {text}, {figures.speedup(ratio)}"
-        tell("measured", text, good, latency_us=measured.latency_us)
+        report("measured", text, good, latency_us=measured.latency_us)
         watched.measured = measured
         beyond = disagreement(predicted, measured)
         if beyond and predicted is not None:
-            told = {"predicted_us": predicted.latency_us, "measured_us": measured.latency_us, "text_of": kernel.text}
-            tell("disagrees", f"the model is {beyond:+.0f} % off, beyond its band: kept to calibrate by", False, **told)
+            reported = {
+                "predicted_us": predicted.latency_us,
+                "measured_us": measured.latency_us,
+                "text_of": kernel.text,
+            }
+            report(
+                "disagrees",
+                f"the model is {beyond:+.0f} % off, beyond its band: kept to calibrate by",
+                False,
+                **reported,
+            )
         return measured
 
-    async def _compare(self, watched: Watched, timed: Evaluation, tell: Tell) -> None:
+    async def _compare(self, watched: Watched, timed: Evaluation, report: Report) -> None:
         assert timed.profile is not None
-        tell("legal", "parses and is legal", None)
+        report("legal", "parses and is legal", None)
         committed = await self._committed(watched)
         against = {"the last save": watched.last, "git HEAD": committed}
-        told: dict[tuple[Delta, ...], list[str]] = {}
+        reported: dict[tuple[Delta, ...], list[str]] = {}
         for name, other in against.items():
             if other is not None and other.profile is not None:
-                told.setdefault(deltas(other.profile, timed.profile), []).append(name)
-        for found, names in told.items():
+                reported.setdefault(deltas(other.profile, timed.profile), []).append(name)
+        for found, names in reported.items():
             name = " and ".join(names)
             for one in found[:SHOWN_DELTAS]:
                 data = {"name": one.name, "before": one.before, "after": one.after, "exact": one.exact}
-                tell("delta", f"{one.text} against {name}", None, against=name, **data)
+                report("delta", f"{one.text} against {name}", None, against=name, **data)
         known = watched.last or committed
         for note in new_notes(known.profile if known else None, timed.profile):
-            tell("warning", note, False)
+            report("warning", note, False)
         base = watched.last or committed
         text, good = latency_text(timed), None
         if base is not None and base.latency_us and timed.latency_us:
@@ -169,7 +178,7 @@ class Tiers:
             good = figures.news(ratio, Source.SIMULATED)
             text = f"{figures.duration(base.latency_us)} -> {text}, {figures.speedup(ratio)}"
         figures_of = {"latency_us": timed.latency_us, "interval_percent": timed.profile.interval_percent}
-        tell("predicted", text, good, **figures_of, memory=memory_text(timed.profile))
+        report("predicted", text, good, **figures_of, memory=memory_text(timed.profile))
         watched.last = timed
 
     async def _committed(self, watched: Watched) -> Evaluation | None:
@@ -189,7 +198,7 @@ class Tiers:
         if watched.head is None or watched.head[0] != kernel.sha256:
             if text == watched.kernel.text:
                 return None
-            watched.head = (kernel.sha256, await self._judge(watched, kernel, Gate.TIMING))
+            watched.head = (kernel.sha256, await self._predictor(watched, kernel, Gate.TIMING))
         return watched.head[1]
 
 
@@ -211,14 +220,14 @@ def disagreement(predicted: Evaluation | None, measured: Evaluation) -> float:
     return off if band is not None and abs(off) > band else 0.0
 
 
-def _tell_failure(found: Evaluation, tell: Tell) -> None:
+def _report_failure(found: Evaluation, report: Report) -> None:
     failure = found.failure
     if failure is None:
-        tell(found.status.value, found.status.value, False)
+        report(found.status.value, found.status.value, False)
         return
     line = f"line {failure.line}: " if failure.line else ""
     hint = f" ({failure.hint})" if failure.hint else ""
-    tell(found.status.value, f"{line}{failure.message}{hint}", False, line=failure.line or 0)
+    report(found.status.value, f"{line}{failure.message}{hint}", False, line=failure.line or 0)
 
 
 def memory_text(profile: Profile) -> str:

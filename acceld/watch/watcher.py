@@ -19,7 +19,7 @@ from acceld.watch.hashes import Hashes, hashes
 from acceld.watch.policy import Policy
 from acceld.watch.rebase import rebased
 from acceld.watch.settings import SettingsFiles
-from acceld.watch.tiers import Judge, Step, Tiers, Watched, gain, latency_text
+from acceld.watch.tiers import Evaluate, Step, Tiers, Watched, gain, latency_text
 
 
 class Optimizer(Protocol):
@@ -44,21 +44,21 @@ class Watcher:
     def __init__(
         self,
         files: list[Watched],
-        judge: Judge,
-        tell: Callable[[Step], None],
+        predict: Evaluate,
+        report: Callable[[Step], None],
         *,
         policy: Policy | None = None,
         optimizer: Optimizer | None = None,
         quiet_s: float = 0.3,
         settings: SettingsFiles | None = None,
-        device: Judge | None = None,
+        device: Evaluate | None = None,
         simulated: bool = True,
     ) -> None:
-        """``device`` judges where latencies are measured; without ``simulated`` nothing is predicted before it."""
+        """``device`` evaluates where latencies are measured; without ``simulated`` nothing is predicted before it."""
         self.files = {watched.path.resolve(): watched for watched in files}
         self.paused = False
-        self._tell = tell
-        self._ladder = Tiers(judge, device, simulated=simulated)
+        self._report = report
+        self._ladder = Tiers(predict, device, simulated=simulated)
         self._policy, self._optimizer = policy or Policy(), optimizer
         self._settings = settings
         self._settings_files: set[Path] = set()
@@ -69,7 +69,7 @@ class Watcher:
         self._saved = SavedFiles(self._all_files(), quiet_s=quiet_s)
 
     async def run(self) -> None:
-        """Judge what is there, then follow saves until cancelled."""
+        """Evaluate what is there, then follow saves until cancelled."""
         try:
             self.start()
             async for batch in self._saved.batches():
@@ -80,7 +80,7 @@ class Watcher:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def start(self) -> None:
-        """Judge every file as it is."""
+        """Evaluate every file as it is."""
         for watched in self.files.values():
             self._start(watched)
 
@@ -98,7 +98,7 @@ class Watcher:
         if self._optimizer is None or watched.kernel is None:
             refusal = refusal or "no daemon to search with"
         if refusal:
-            self._tell(Step(watched.path, "not_optimized", refusal, generation=watched.generation))
+            self._report(Step(watched.path, "not_optimized", refusal, generation=watched.generation))
             return
         assert self._optimizer is not None and watched.kernel is not None
         try:
@@ -106,11 +106,11 @@ class Watcher:
                 await self._optimizer.cancel(watched.run)
             watched.run = await self._optimizer.start(watched, watched.kernel, self._policy.usd_per_save)
         except AcceldError as error:
-            self._tell(Step(watched.path, "not_optimized", error.message, False, generation=watched.generation))
+            self._report(Step(watched.path, "not_optimized", error.message, False, generation=watched.generation))
             return
         self._policy.started(time.monotonic())
         data = {"run": watched.run}
-        self._tell(Step(watched.path, "optimizing", f"r{watched.run} searches", None, 0.0, watched.generation, data))
+        self._report(Step(watched.path, "optimizing", f"r{watched.run} searches", None, 0.0, watched.generation, data))
 
     def _all_files(self) -> set[Path]:
         if self._settings is not None:
@@ -136,13 +136,13 @@ class Watcher:
             self.paused = self._by_many = True
             first = next(iter(self.files.values()))
             text = f"{len(batch)} files changed at once: paused until the next save, or p"
-            self._tell(Step(first.path, "paused", text, None))
+            self._report(Step(first.path, "paused", text, None))
             return
         if self._by_many:
             self.paused = self._by_many = False
         if self._settings is not None:
-            for found in self._settings.judge(batch & self._settings_files):
-                self._tell(Step(found.path, "settings", found.text, None if found.good else False))
+            for found in self._settings.check(batch & self._settings_files):
+                self._report(Step(found.path, "settings", found.text, None if found.good else False))
         if self.paused:
             return
         self._saved.watch(self._all_files())
@@ -152,7 +152,7 @@ class Watcher:
                 self._start(watched)
 
     def _start(self, watched: Watched) -> None:
-        """Judge the newest state; what an older one was waiting for is dropped."""
+        """Evaluate the newest state; what an older one was waiting for is dropped."""
         running = self._tasks.get(watched.path)
         if running is not None and not running.done():
             running.cancel()
@@ -164,73 +164,73 @@ class Watcher:
     async def _follow(self, watched: Watched, generation: int) -> None:
         started = time.monotonic()
 
-        def tell(stage: str, text: str, good: bool | None = None, **data: Any) -> None:
-            self._tell(Step(watched.path, stage, text, good, time.monotonic() - started, generation, data))
+        def report(stage: str, text: str, good: bool | None = None, **data: Any) -> None:
+            self._report(Step(watched.path, stage, text, good, time.monotonic() - started, generation, data))
 
         try:
             kernel = load_kernel(watched.path, api=watched.api, entry=watched.entry)
             contract = "\0".join(path.read_text("utf-8", "replace") for path in watched.contract if path.is_file())
             now = hashes(kernel.text, kernel.closure, kernel.entry, contract, python=watched.api != "c")
         except SyntaxError as error:
-            tell("syntax", f"line {error.lineno}: {error.msg}", False, line=error.lineno)
+            report("syntax", f"line {error.lineno}: {error.msg}", False, line=error.lineno)
             return
         except UsageError as error:
-            tell("unreadable", error.message, False)
+            report("unreadable", error.message, False)
             return
         before, watched.hashes = watched.hashes, now
         if before is not None and (before.canonical, before.interface) == (now.canonical, now.interface):
-            tell("unchanged", "same meaning: nothing to do")
+            report("unchanged", "same meaning: nothing to do")
             return
         if before is not None and before.interface != now.interface:
-            tell("interface", "the interface changed: earlier timings no longer compare")
+            report("interface", "the interface changed: earlier timings no longer compare")
             watched.last = watched.measured = watched.best = None
         watched.kernel = kernel
         known = watched.seen.get(now.canonical + now.interface)
         if known is not None:
-            tell("seen", f"seen before: {latency_text(known)}", known.status is Status.PASSED)
+            report("seen", f"seen before: {latency_text(known)}", known.status is Status.PASSED)
             if known.profile is not None and known.profile.source is Source.MEASURED:
                 watched.measured = known
             else:
                 watched.last = known
             return
         try:
-            await self._tiers(watched, kernel, now, tell)
+            await self._tiers(watched, kernel, now, report)
         except UsageError as error:
-            tell("unusable", error.message, False)
+            report("unusable", error.message, False)
 
-    async def _tiers(self, watched: Watched, kernel: Kernel, now: Hashes, tell: Callable[..., None]) -> None:
-        judged = await self._ladder.judged(watched, kernel, tell)
-        if judged is None:
+    async def _tiers(self, watched: Watched, kernel: Kernel, now: Hashes, report: Callable[..., None]) -> None:
+        evaluated = await self._ladder.evaluated(watched, kernel, report)
+        if evaluated is None:
             return
-        watched.seen[now.canonical + now.interface] = judged
-        if judged.status is not Status.PASSED:
+        watched.seen[now.canonical + now.interface] = evaluated
+        if evaluated.status is not Status.PASSED:
             return
-        await self._carry_over(watched, kernel, judged, tell)
+        await self._carry_over(watched, kernel, evaluated, report)
         if self._policy.mode == "auto":
             await self.optimize(watched)
         elif self._policy.mode == "ask" and self._optimizer is not None and self._optimizer.reachable():
-            tell("ask", "press enter to optimize from here")
+            report("ask", "press enter to optimize from here")
 
     async def _carry_over(
-        self, watched: Watched, kernel: Kernel, judged: Evaluation, tell: Callable[..., None]
+        self, watched: Watched, kernel: Kernel, evaluated: Evaluation, report: Callable[..., None]
     ) -> None:
         """Try the earlier win on the edited file before anything is spent."""
         if watched.best is None:
             return
         text = rebased(*watched.best, kernel.text)
         if text is None or text == kernel.text:
-            tell("carried", "the earlier win touches the edited lines; it can not be carried over")
+            report("carried", "the earlier win touches the edited lines; it can not be carried over")
             return
         try:
             again = await self._ladder.verdict(watched, replace(kernel, text=text))
         except AcceldError as error:
-            tell("carried", f"the earlier win could not be judged: {error.message}")
+            report("carried", f"the earlier win could not be evaluated: {error.message}")
             return
-        ratio = gain(judged, again)
+        ratio = gain(evaluated, again)
         if figures.is_win(ratio, again.profile.source if again.profile else None):
             diff = "".join(difflib.unified_diff(kernel.text.splitlines(True), text.splitlines(True), "yours", "best"))
-            tell("carried", f"the earlier win still holds on your edit: {figures.speedup(ratio)}", True, diff=diff)
+            report("carried", f"the earlier win still holds on your edit: {figures.speedup(ratio)}", True, diff=diff)
             watched.best = (kernel.text, text)
         else:
             why = "it is a tie, or slower" if again.status is Status.PASSED else again.status.value
-            tell("carried", f"the earlier win no longer holds: {why}")
+            report("carried", f"the earlier win no longer holds: {why}")

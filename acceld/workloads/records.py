@@ -197,7 +197,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An operator with fixed shapes and everything needed to judge a kernel for it."""
+    """An operator with fixed shapes and everything needed to evaluate a kernel for it."""
 
     name: str
     family: str

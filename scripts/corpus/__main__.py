@@ -9,7 +9,7 @@ students' checkouts of stanford-cs149/asst4-trainium(2), ``ACCELD_MEASURED`` the
 extracted kernels. References of nki-library and autocomp need torch.
 
 Outcomes are kept in ``--results``; what differs from those of ``--against`` (by default the former ones there) is
-printed. ``--write`` puts the table into docs/simulator.md. Exits 1 where the simulator itself failed.
+printed. ``--write`` puts the table into docs/simulator-measured.md. Exits 1 where the simulator itself failed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = rows(table(every))
     print(text)
     if options.write:
-        document = ROOT / "docs" / "simulator.md"
+        document = ROOT / "docs" / "simulator-measured.md"
         head, _, rest = document.read_text().partition(BEGIN)
         document.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
     return 1 if any(one.state is State.CRASH for one in found) else 0

@@ -1,4 +1,4 @@
-"""Tables, and the part of docs/simulator.md that they fill."""
+"""Tables, and the part of docs/simulator-measured.md that they fill."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from scripts.simbench.kernels import ROOT
 
-DOCUMENT = ROOT / "docs" / "simulator.md"
+DOCUMENT = ROOT / "docs" / "simulator-measured.md"
 BEGIN, END = "<!-- bench-sim: begin -->", "<!-- bench-sim: end -->"
 
 Table = list[dict[str, Any]]

@@ -225,7 +225,7 @@ class Spent:
 
     cost_usd: float | None
     """Models' calls; None where a price is unknown."""
-    judged_s: float
+    evaluation_s: float
     """Seconds that candidates were on devices."""
     speedup: float
     """Of the best so far, over the baseline."""
@@ -237,12 +237,12 @@ def spending(connection: sqlite3.Connection, run: int) -> list[Spent]:
         "SELECT i.speedup, "
         "(SELECT sum(cost_usd) FROM llm_calls WHERE run = i.run AND iteration = i.iteration) AS cost_usd, "
         "(SELECT count(*) FROM llm_calls WHERE run = i.run AND iteration = i.iteration AND cost_usd IS NULL) AS unpriced, "
-        "(SELECT sum(ended_at - started_at) FROM candidates WHERE run = i.run AND iteration = i.iteration) AS judged_s "
+        "(SELECT sum(ended_at - started_at) FROM candidates WHERE run = i.run AND iteration = i.iteration) AS evaluation_s "
         "FROM iterations i WHERE i.run = ? AND i.ended_at IS NOT NULL ORDER BY i.iteration",
         (run,),
     )
     return [
-        Spent(None if row["unpriced"] else row["cost_usd"] or 0.0, row["judged_s"] or 0.0, row["speedup"] or 1.0)
+        Spent(None if row["unpriced"] else row["cost_usd"] or 0.0, row["evaluation_s"] or 0.0, row["speedup"] or 1.0)
         for row in rows
     ]
 

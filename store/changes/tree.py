@@ -126,7 +126,7 @@ def write_attempt(tx: Transaction, attempt: Attempt) -> Attempt:
 
 
 def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
-    """The candidate with its id, waiting to be judged; the one of the same attempt is returned as it is."""
+    """The candidate with its id, waiting to be evaluated; the one of the same attempt is returned as it is."""
     if candidate.attempt is not None:
         row = tx.one("SELECT id FROM candidates WHERE attempt = ?", (candidate.attempt,))
         if row is not None:
@@ -171,7 +171,7 @@ def write_candidate(tx: Transaction, candidate: Candidate) -> Candidate:
 
 
 def mark_started(tx: Transaction, candidate: int, device: str) -> None:
-    """A candidate is being judged on ``device``."""
+    """A candidate is being evaluated on ``device``."""
     row = tx.one("SELECT run FROM candidates WHERE id = ?", (candidate,))
     if row is None:
         raise unknown("candidate", candidate)
@@ -184,7 +184,7 @@ def write_evaluation(
 ) -> Candidate:
     """The candidate with this as its evaluation.
 
-    A verdict that was only looked up (``reused``) is linked where the same key has been judged, not stored again.
+    A verdict that was only looked up (``reused``) is linked where the same key has been evaluated, not stored again.
     """
     old = tx.one("SELECT * FROM candidates WHERE id = ?", (candidate.id,))
     if old is None:
@@ -245,7 +245,7 @@ def write_evaluation(
 
 
 def _compare_again(tx: Transaction, run: int, baseline_us: float | None) -> None:
-    """Hold everything in a run against a baseline that was judged once more."""
+    """Hold everything in a run against a baseline that was evaluated once more."""
     for table, column, key in (
         ("candidates", "latency_us", "run"),
         ("iterations", "best_latency_us", "run"),

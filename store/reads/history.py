@@ -62,7 +62,7 @@ SAVED: dict[str, tuple[str, str]] = {
           pinned, muted FROM insights WHERE NOT withdrawn ORDER BY win_rate DESC NULLS LAST, uses DESC, id""",
     ),
     "flaky": (
-        "work that was judged more than once and came out differently",
+        "work that was evaluated more than once and came out differently",
         """
         SELECT workload, chip, key, evaluations, passed, least_latency_us, greatest_latency_us,
           'e' || last_evaluation AS last_evaluation FROM evaluation_keys

@@ -84,16 +84,16 @@ def test_cleaning_leaves_the_history_and_what_is_in_use(environment: dict[str, s
 
 
 def test_a_state_folder_that_can_not_be_written_is_refused(environment: dict[str, str]) -> None:
-    told = acceld(environment, "start", "--home", "/proc/acceld", code=2)
-    assert "can not use /proc/acceld as state folder" in told
-    assert "--home DIR" in told
+    reported = acceld(environment, "start", "--home", "/proc/acceld", code=2)
+    assert "can not use /proc/acceld as state folder" in reported
+    assert "--home DIR" in reported
 
 
 def test_a_misspelt_key_is_refused_with_the_nearest(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "acceld.toml").write_text("[search]\npresett = 'quick'\n")
-    told = acceld(environment, "start", code=2)
-    assert "search.presett" in told
-    assert "Did you mean 'search.preset'?" in told
+    reported = acceld(environment, "start", code=2)
+    assert "search.presett" in reported
+    assert "Did you mean 'search.preset'?" in reported
 
 
 def test_status_is_light(environment: dict[str, str]) -> None:

@@ -58,8 +58,8 @@ def test_cores_of_each_backend_are_told_with_their_utilization_and_who_holds_wha
     assert figures.core_use({"backends": {"neuron": {"devices": busy}}}) == ["37 % of neuron cores"]
     assert figures.cores({"slots": 1, "devices": [], "backends": {}}) == []
     assert figures.cores({"devices": quiet}) == ["0 % of all cores' time since it started, 0 of 4 leased"]
-    (told,) = figures.cores({"backends": {"neuron": {"devices": busy}, "cpu": {"devices": ["core 0"]}}})
-    assert told == (
+    (reported,) = figures.cores({"backends": {"neuron": {"devices": busy}, "cpu": {"devices": ["core 0"]}}})
+    assert reported == (
         "neuron: 37 % of all cores' time since it started, 2 of 4 leased (1 timing), 3 waiting; out of service: 3"
         "; chip 1 held by 7 train.py"
     )

@@ -238,7 +238,7 @@ def test_an_exported_file_checks_itself(home: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="relative L2"):
         module.acceld_self_check(lambda kernel, x: 3 * x)
     target.write_text(target.read_text(encoding="utf-8").replace("operand0=2.0", "operand0=2.5"), encoding="utf-8")
-    with pytest.raises(ValueError, match="not the one that was judged"):
+    with pytest.raises(ValueError, match="not the one that was evaluated"):
         loaded(target).acceld_self_check()
 
 

@@ -111,11 +111,11 @@ def test_an_episode_of_edits_earns_what_its_end_is_faster(silu: str) -> None:
         assert (ended, cut) == (False, False)
         assert first.latency_us is not None and seen.latency_us is not None
         assert gained == pytest.approx(math.log2(first.latency_us / seen.latency_us))
-        after, lost, _, _, told = world.step(Edit("operand0=1.0", "operand0=1.5"))
-        assert (told["status"], after.text) == ("incorrect_numerical", seen.text)
+        after, lost, _, _, reported = world.step(Edit("operand0=1.0", "operand0=1.5"))
+        assert (reported["status"], after.text) == ("incorrect_numerical", seen.text)
         assert lost < 0
-        _, none, _, _, told = world.step(Edit("p", "q"))
-        assert (told["status"], none) == ("no_code", NO_CODE)
+        _, none, _, _, reported = world.step(Edit("p", "q"))
+        assert (reported["status"], none) == ("no_code", NO_CODE)
         assert world.step(first.text)[3]
 
 

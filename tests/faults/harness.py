@@ -51,8 +51,8 @@ def kill_writers(folder: Path, rounds: int, seed: int = 0) -> Storage:
         started = time.monotonic()
         report = check(path)
         result.reopen_s = max(result.reopen_s, time.monotonic() - started)
-        told = _rows(path, "SELECT seq, data ->> '$.text' AS text FROM events WHERE text IS NOT NULL")
-        stored = {seq: text.split()[0] for seq, text in told}
+        reported = _rows(path, "SELECT seq, data ->> '$.text' AS text FROM events WHERE text IS NOT NULL")
+        stored = {seq: text.split()[0] for seq, text in reported}
         result.rounds += 1
         result.acknowledged += len(acknowledged)
         result.lost += sum(stored.get(seq) != text for seq, text in acknowledged.items())
@@ -91,7 +91,7 @@ class Resumed:
     state: str = ""
     repeated: int = 0
     """Keys with more than one evaluation row."""
-    judged_again: int = 0
+    evaluated_again: int = 0
     """Evaluations that were done a second time because the first was not yet written."""
     problems: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ class Resumed:
 def kill_daemons(folder: Path, kills: int, seed: int = 0) -> Resumed:
     """Kill a daemon again and again while a run goes on; let the last one end it."""
     rng, home = random.Random(seed), folder / ".acceld"
-    log = folder / "judged.log"
+    log = folder / "evaluated.log"
     environment = os.environ | {
         "XDG_RUNTIME_DIR": str(folder),
         "XDG_CONFIG_HOME": str(folder / "config"),
@@ -139,7 +139,7 @@ def kill_daemons(folder: Path, kills: int, seed: int = 0) -> Resumed:
         "SELECT count(*) FROM (SELECT key FROM evaluations GROUP BY key HAVING count(*) > 1)"
     ).fetchone()[0]
     connection.close()
-    result.judged_again = sum(count - 1 for count in Counter(log.read_text().split("\n")[:-1]).values())
+    result.evaluated_again = sum(count - 1 for count in Counter(log.read_text().split("\n")[:-1]).values())
     result.problems = check(path).problems
     return result
 

@@ -1,4 +1,4 @@
-"""Faults of judged processes as functions with a number of rounds: killed workers, trees that escape, bombs."""
+"""Faults of evaluated processes as functions with a number of rounds: killed workers, trees that escape, bombs."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def cut_power(folder: Path, rounds: int, seed: int = 0) -> dict[str, Any] | None
         apsw = importlib.import_module("apsw")
     except ImportError:
         return None
-    told: dict[str, Any] = {"rounds": rounds, "sqlite": apsw.sqlite_lib_version()}
+    reported: dict[str, Any] = {"rounds": rounds, "sqlite": apsw.sqlite_lib_version()}
     for mode in ("FULL", "NORMAL"):
         lost = corrupt = 0
         for number in range(rounds):
@@ -69,8 +69,8 @@ def cut_power(folder: Path, rounds: int, seed: int = 0) -> dict[str, Any] | None
             stored, sound = _reboot(folder, images)
             lost += stored < acknowledged
             corrupt += not sound
-        told |= {f"{mode.lower()}_lost": lost, f"{mode.lower()}_corrupt": corrupt}
-    return told
+        reported |= {f"{mode.lower()}_lost": lost, f"{mode.lower()}_corrupt": corrupt}
+    return reported
 
 
 def _write_until_cut(apsw: Any, path: Path, mode: str, rng: random.Random) -> tuple[int, dict[str, bytes]]:

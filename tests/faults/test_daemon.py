@@ -93,13 +93,13 @@ def test_a_key_is_nowhere_even_where_somebody_writes_it(tmp_path: Path) -> None:
     daemon = start("tests.acceld.daemon.scripted", "--home", str(home.path), environment=environment)
     client = client_of(home)
     run = client.send("POST", "/v1/runs", {"workload": "silu", "preset": "quick", "name": f"with {canary}"})["id"]
-    told = [client.get(f"/v1/runs/{run}"), Path(f"/proc/{daemon.pid}/cmdline").read_bytes()]
-    assert "[key " in str(told)
+    reported = [client.get(f"/v1/runs/{run}"), Path(f"/proc/{daemon.pid}/cmdline").read_bytes()]
+    assert "[key " in str(reported)
     daemon.kill()
     daemon.communicate(timeout=30)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert home.database in files
-    assert not any(canary in str(one) for one in (*told, *(path.read_bytes() for path in files)))
+    assert not any(canary in str(one) for one in (*reported, *(path.read_bytes() for path in files)))
 
 
 @pytest.mark.parametrize(

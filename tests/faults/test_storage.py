@@ -81,8 +81,8 @@ async def test_a_failure_at_any_statement_is_survived(
                 await store.change(write_notice, run.id, "info", f"{at} more")
         assert failing.failures == 2
         store.writer._connection = real
-        told = [e.data.text for e in await store.read(load_events, limit=5000) if isinstance(e.data, Notice)]
-        assert sorted(text for text in told if text in texts) == sorted(texts)
+        reported = [e.data.text for e in await store.read(load_events, limit=5000) if isinstance(e.data, Notice)]
+        assert sorted(text for text in reported if text in texts) == sorted(texts)
     assert store.writer.degraded == ""
     await store.close()
     assert check(store.path).problems == ()

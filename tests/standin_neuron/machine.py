@@ -49,9 +49,9 @@ def machine_in(folder: Path) -> StandInMachine:
 
 def _chip(number: int, processes: Sequence[dict[str, object]] = (), lnc: int = 1) -> dict[str, object]:
     """A chip of two logical cores as neuron-ls tells of it."""
-    told = {"neuron_device": number, "nc_count": 2, "memory_size": 1 << 35, "neuron_processes": list(processes)}
+    reported = {"neuron_device": number, "nc_count": 2, "memory_size": 1 << 35, "neuron_processes": list(processes)}
     ids = [2 * number, 2 * number + 1]
-    return told | {"neuroncore_ids": ids} | ({"logical_neuroncore_config": lnc} if lnc > 1 else {})
+    return reported | {"neuroncore_ids": ids} | ({"logical_neuroncore_config": lnc} if lnc > 1 else {})
 
 
 def stand_in_machine(

@@ -29,8 +29,8 @@ def pack(inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], *, lnc: 
     elif names == "missing":
         outputs = outputs[:-1]
     lnc = int(os.environ.get("STANDIN_LNC", lnc))
-    told = [(name, size, "input") for name, size in inputs] + [(name, size, "output") for name, size in outputs]
-    variables = {name: {"type": kind, "var_id": n, "size": size} for n, (name, size, kind) in enumerate(told)}
+    reported = [(name, size, "input") for name, size in inputs] + [(name, size, "output") for name, size in outputs]
+    variables = {name: {"type": kind, "var_id": n, "size": size} for n, (name, size, kind) in enumerate(reported)}
     record = {"standin": 1, "inputs": [n for n, _ in inputs], "outputs": [n for n, _ in outputs], "lnc": lnc, **more}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:

@@ -140,7 +140,7 @@ def key_of(candidate: Candidate, gate: Gate = Gate.SEARCH) -> str:
     return f"nkibench/silu/trn1/{gate}/{candidate.kernel.sha256}"
 
 
-async def judge(store: Store, candidate: Candidate, evaluation: Evaluation, gate: Gate = Gate.SEARCH) -> Candidate:
+async def evaluate(store: Store, candidate: Candidate, evaluation: Evaluation, gate: Gate = Gate.SEARCH) -> Candidate:
     """Store a verdict."""
     return await store.change(
         write_evaluation,
@@ -158,7 +158,7 @@ async def begin(store: Store, spec: RunSpec = SPEC) -> tuple[Run, Candidate]:
     run = await store.change(create_run, spec)
     await store.change(set_run_state, run.id, RunState.RUNNING)
     baseline = await store.change(write_candidate, Candidate(run.id, 0, kernel(), None))
-    baseline = await judge(store, baseline, passed(100.0, Gate.STRICT), Gate.STRICT)
+    baseline = await evaluate(store, baseline, passed(100.0, Gate.STRICT), Gate.STRICT)
     await store.change(set_best, run.id, baseline.id)
     return await store.read(load_run, run.id), baseline
 
@@ -166,7 +166,7 @@ async def begin(store: Store, spec: RunSpec = SPEC) -> tuple[Run, Candidate]:
 async def child_of(
     store: Store, parent: Candidate, number: int, iteration: int = 1, rule: str = "widen_tiles"
 ) -> Candidate:
-    """A candidate of plan ``number`` for ``parent``, not judged."""
+    """A candidate of plan ``number`` for ``parent``, not evaluated."""
     plan = await store.change(
         write_plan,
         Plan(parent.run, iteration, parent.id, number, f"Widen the tiles, way {number}.", title="Widen", rule=rule),
@@ -195,11 +195,11 @@ async def small_run(store: Store, spec: RunSpec = SPEC) -> Run:
     number = await store.change(begin_call, call(run.id))
     await store.change(end_call, number, ANSWER)
     await store.change(start_iteration, run.id, 1, [baseline.id])
-    fast = await judge(store, await child_of(store, baseline, 0), passed(80.0))
-    await judge(store, await child_of(store, baseline, 1), failed())
+    fast = await evaluate(store, await child_of(store, baseline, 0), passed(80.0))
+    await evaluate(store, await child_of(store, baseline, 1), failed())
     silent = await store.change(write_plan, Plan(run.id, 1, baseline.id, 2, "Say nothing.", insights=(lesson.id,)))
     await store.change(write_attempt, Attempt(silent.id, 0, None, reason="no fenced block"))
-    fast = await judge(store, fast, passed(80.0, Gate.STRICT), Gate.STRICT)
+    fast = await evaluate(store, fast, passed(80.0, Gate.STRICT), Gate.STRICT)
     await store.change(set_best, run.id, fast.id)
     await store.change(select_beam, run.id, 1, [fast.id, baseline.id], fast.id)
     await store.change(set_run_state, run.id, RunState.FINISHED, "1 iterations done")

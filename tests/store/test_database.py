@@ -43,7 +43,7 @@ async def test_a_run_reads_back_as_it_was_asked_for(store: Store) -> None:
 
 async def test_a_candidate_reads_back_with_its_whole_evaluation(store: Store) -> None:
     _, baseline = await records.begin(store)
-    child = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
+    child = await records.evaluate(store, await records.child_of(store, baseline, 0), records.passed(80.0))
     assert await store.read(load_candidate, child.id) == child
     assert (await store.read(load_candidate, child.id)).evaluation == child.evaluation
 
@@ -88,12 +88,12 @@ async def test_writing_a_step_twice_changes_nothing(store: Store) -> None:
 
 async def test_a_verdict_is_found_by_its_key_and_linked_not_copied(store: Store) -> None:
     _, baseline = await records.begin(store)
-    child = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
+    child = await records.evaluate(store, await records.child_of(store, baseline, 0), records.passed(80.0))
     known = await store.read(find_evaluation, records.key_of(child))
     assert known is not None
     assert known == child.evaluation
     twin = replace(await records.child_of(store, baseline, 1), kernel=child.kernel)
-    twin = await records.judge(store, twin, replace(known, id=0, reused=True))
+    twin = await records.evaluate(store, twin, replace(known, id=0, reused=True))
     assert twin.evaluation is not None
     assert twin.evaluation.id == known.id
     assert await store.read(find_evaluation, "something else") is None
@@ -102,7 +102,7 @@ async def test_a_verdict_is_found_by_its_key_and_linked_not_copied(store: Store)
 async def test_resume_finds_the_open_iteration(store: Store) -> None:
     run, baseline = await records.begin(store)
     await store.change(start_iteration, run.id, 1, [baseline.id])
-    done = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
+    done = await records.evaluate(store, await records.child_of(store, baseline, 0), records.passed(80.0))
     await store.change(select_beam, run.id, 1, [done.id, baseline.id], done.id)
     await store.change(start_iteration, run.id, 2, [done.id, baseline.id])
     open_child = await records.child_of(store, done, 0, iteration=2)
@@ -292,10 +292,10 @@ async def test_full_text_search_finds_plans_insights_and_failures(store: Store) 
 async def test_a_baseline_that_is_judged_again_changes_every_speed_up_it_is_part_of(store: Store) -> None:
     run, baseline = await records.begin(store)
     await store.change(start_iteration, run.id, 1, [baseline.id])
-    fast = await records.judge(store, await records.child_of(store, baseline, 0), records.passed(80.0))
+    fast = await records.evaluate(store, await records.child_of(store, baseline, 0), records.passed(80.0))
     await store.change(set_best, run.id, fast.id)
     await store.change(select_beam, run.id, 1, [fast.id], fast.id)
-    await records.judge(store, baseline, records.passed(120.0, Gate.STRICT), Gate.STRICT)
+    await records.evaluate(store, baseline, records.passed(120.0, Gate.STRICT), Gate.STRICT)
     row = await store.read(listing.run_row, run.id)
     assert row["speedup"] == row["baseline_latency_us"] / row["best_latency_us"] == 1.5
     assert (await store.read(listing.candidate_row, fast.id))["speedup"] == 1.5

@@ -207,8 +207,8 @@ async def test_saved_queries_tell_of_a_finished_run(store: Store) -> None:
 async def test_flaky_work_is_told(store: Store) -> None:
     _, baseline = await records.begin(store)
     child = await records.child_of(store, baseline, 0)
-    await records.judge(store, child, records.passed(80.0))
-    await records.judge(store, child, records.failed())
+    await records.evaluate(store, child, records.passed(80.0))
+    await records.evaluate(store, child, records.failed())
     flaky = await store.read(history.saved, "flaky")
     assert [(row[3], row[4]) for row in flaky.rows] == [(2, 1)]
     assert await store.read(compare_totals) == []

@@ -153,7 +153,7 @@ def test_candidates_and_evaluations(
         written = await store.change(
             write_candidate, Candidate(baseline.run, 1, kernel, baseline.id, order=(1, 2, 0, 0))
         )
-        judged = await store.change(
+        evaluated = await store.change(
             write_evaluation,
             written,
             evaluation,
@@ -162,8 +162,8 @@ def test_candidates_and_evaluations(
             chip="trn1",
             key=f"key {written.id}",
         )
-        assert await store.read(load_candidate, judged.id) == judged
-        assert await store.read(find_evaluation, f"key {written.id}") == judged.evaluation
+        assert await store.read(load_candidate, evaluated.id) == evaluated
+        assert await store.read(find_evaluation, f"key {written.id}") == evaluated.evaluation
 
     runner.run(there_and_back())
 
@@ -208,7 +208,7 @@ def test_a_rel_l2_that_is_no_number_reads_back_as_none(kept: tuple[Store, asynci
     store, runner, baseline = kept
     wrong = records.failed(Status.INCORRECT_NUMERICAL)
     wrong = replace(wrong, correctness=Correctness(Gate.SEARCH, math.nan, 1e-6))
-    child = runner.run(records.judge(store, runner.run(records.child_of(store, baseline, 0, iteration=7)), wrong))
+    child = runner.run(records.evaluate(store, runner.run(records.child_of(store, baseline, 0, iteration=7)), wrong))
     back = runner.run(store.read(load_candidate, child.id)).evaluation
     assert back is not None
     assert back.correctness is not None

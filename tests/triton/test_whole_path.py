@@ -1,4 +1,4 @@
-"""A Triton kernel through the real judge: a real builder in a real jail, and the interpreter in place of a GPU."""
+"""A Triton kernel through the real evaluator: a real builder in a real jail, and the interpreter in place of a GPU."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from pathlib import Path
 from standin_gpu import StandinDriver
 from acceld.config import EvaluateConfig
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.evaluate.hosted.evaluator import HostedJudge
+from acceld.evaluate.hosted.evaluator import HostedEvaluator
 from acceld.model import Gate, Kernel
 from acceld.workloads import workload
 
@@ -34,8 +34,8 @@ async def main():
     shutil.copytree(found.folder, small)
     text = (small / "workload.toml").read_text().replace("ROWS = 131072", "ROWS = 24")
     (small / "workload.toml").write_text(text)
-    judge = HostedJudge(EvaluateConfig(build_s=240), state, StandinDriver())
-    await judge.start()
+    evaluator = HostedEvaluator(EvaluateConfig(build_s=240), state, StandinDriver())
+    await evaluator.start()
     source = found.baselines["triton"].read_text()
     wrong = source.replace("/ width + eps", "/ width * 2 + eps")
     library = source.replace("torch.empty_like(hidden_states)", "torch.nn.functional.rms_norm(hidden_states)")
@@ -45,13 +45,13 @@ async def main():
         kernel = Kernel(one, "triton", entry="run", filename="kernel_triton.py")
         request = EvaluationRequest(kernel, "small", "h100", backend="cuda", workload_folder=str(small),
                                     gate=Gate.STRICT if one in (source, fixed) else Gate.SEARCH)
-        got = await judge.evaluate(request)
+        got = await evaluator.evaluate(request)
         failure = got.failure
         verdicts.append([got.status, failure.rule if failure else "", failure.line if failure else 0,
                          got.profile.details["device"] if got.profile else "",
                          failure.message if failure else "",
                          [check.name for check in got.correctness.checks] if got.correctness else []])
-    await judge.stop(5)
+    await evaluator.stop(5)
     print(json.dumps(verdicts))
 
 asyncio.run(main())

@@ -85,7 +85,7 @@ def test_rows_loaded_late_do_not_undo_newer_events() -> None:
     row: dict[str, Any] = {"id": 3, "parent": 1, "plan": 1, "iteration": 1, "sha256": "ab", "state": "queued"}
     view.apply(Event(CandidateEvaluated(3, 3, Status.PASSED, 2.0), 1, 9))
     view.load_candidate(row, seq=5)
-    assert view.candidates[3].phase == "judged" and view.candidates[3].latency_us == 2.0
+    assert view.candidates[3].phase == "evaluated" and view.candidates[3].latency_us == 2.0
     assert view.candidates[3].parent == 1
     view.load_candidate(row | {"status": "rejected", "evaluation": 4}, seq=12)
     assert dict(view.counts) == {"rejected": 1}
@@ -135,12 +135,12 @@ def test_memory_is_bounded_by_what_is_kept_for_each_candidate() -> None:
 def test_a_latency_is_measured_only_where_its_evaluation_says_so() -> None:
     view = RunView(1)
     view.apply(Event(RunCreated("silu", "trn1", "nki_legacy", "neuron", "rules"), 1, 1))
-    judged = CandidateEvaluated(1, 1, Status.PASSED, 2.0)
-    view.apply(Event(replace(judged, source="simulated"), 1, 3))
+    evaluated = CandidateEvaluated(1, 1, Status.PASSED, 2.0)
+    view.apply(Event(replace(evaluated, source="simulated"), 1, 3))
     assert view.source == "simulated"
-    view.apply(Event(replace(judged, source="measured"), 1, 2))
+    view.apply(Event(replace(evaluated, source="measured"), 1, 2))
     assert view.source == "simulated", "an older event changes nothing"
-    view.apply(Event(replace(judged, source="measured"), 1, 4))
+    view.apply(Event(replace(evaluated, source="measured"), 1, 4))
     assert view.source == "measured"
 
 
@@ -175,7 +175,7 @@ def test_what_is_judged_now_is_counted_with_its_time_and_a_leader_is_unconfirmed
     ]
     for seq, data in enumerate(happened, 1):
         run.apply(Event(data, 1, seq, at=100.0 + seq))
-    assert run.doing(151.0) == "judging 2 of 3, 40 s"
+    assert run.doing(151.0) == "evaluating 2 of 3, 40 s"
     assert run.unconfirmed(run.candidates[2]) and not run.unconfirmed(run.candidates[1])
     run.apply(Event(CandidateEvaluated(2, 3, Status.PASSED, 600.0, gate="strict"), 1, 20))
     run.apply(Event(CandidateEvaluated(3, 4, Status.TIMEOUT), 1, 21))
@@ -186,7 +186,7 @@ def test_a_run_says_what_it_waits_for() -> None:
     run = RunView(1)
     seq = iter(range(1, 100))
 
-    def told(*happened: EventData) -> str:
+    def reported(*happened: EventData) -> str:
         for data in happened:
             run.apply(Event(data, 1, number := next(seq), at=100.0 + number))
         return run.doing(120.0).partition(",")[0]
@@ -194,19 +194,21 @@ def test_a_run_says_what_it_waits_for() -> None:
     def leads() -> int | None:
         return run.leader.id if run.leader else None
 
-    assert told(RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules")) == ""
-    assert told(RunStateChanged(RunState.RUNNING), CandidateWritten(1), CandidateStarted(1, "sim0")) == (
-        "judging the baseline"
+    assert reported(RunCreated("silu", "trn1", "nki_legacy", "simulator", "rules")) == ""
+    assert reported(RunStateChanged(RunState.RUNNING), CandidateWritten(1), CandidateStarted(1, "sim0")) == (
+        "evaluating the baseline"
     )
-    told(CandidateEvaluated(1, 1, Status.PASSED, 1000.0, gate="strict"), BestChanged(1, 1000.0), IterationStarted(1))
-    assert told(LlmCallStarted(1, "planner", "m"), LlmCallStarted(2, "planner", "m")) == "2 model calls"
+    reported(
+        CandidateEvaluated(1, 1, Status.PASSED, 1000.0, gate="strict"), BestChanged(1, 1000.0), IterationStarted(1)
+    )
+    assert reported(LlmCallStarted(1, "planner", "m"), LlmCallStarted(2, "planner", "m")) == "2 model calls"
     two = (CandidateWritten(2, 1, iteration=1), CandidateWritten(3, 1, iteration=1))
-    assert told(*two, CandidateStarted(2, "sim0")) == "judging 1 of 2"
+    assert reported(*two, CandidateStarted(2, "sim0")) == "evaluating 1 of 2"
     timed = (CandidateEvaluated(2, 2, Status.UNTESTED, 700.0), CandidateEvaluated(3, 3, Status.UNTESTED, 800.0))
-    assert told(*timed, CandidateStarted(3, "sim1"), CandidateStarted(2, "sim0")) == "checking c2"
+    assert reported(*timed, CandidateStarted(3, "sim1"), CandidateStarted(2, "sim0")) == "checking c2"
     assert run.doing(120.0).startswith("checking c2, c3 on data, ") and leads() is None
     passed = (CandidateEvaluated(2, 4, Status.PASSED, 700.0, gate="search"), CandidateEvaluated(3, 5, Status.TIMEOUT))
-    assert told(*passed, CandidateStarted(2, "sim0")) == "verifying c2"
+    assert reported(*passed, CandidateStarted(2, "sim0")) == "verifying c2"
     assert leads() == 2
-    told(CandidateEvaluated(2, 6, Status.PASSED, 700.0, gate="strict"), BestChanged(2, 700.0))
+    reported(CandidateEvaluated(2, 6, Status.PASSED, 700.0, gate="strict"), BestChanged(2, 700.0))
     assert leads() is None

@@ -128,7 +128,7 @@ class BeamScreen(ConsoleScreen):
             return "No candidate is like that."
         if self._folding.only_failed:
             return "No candidate failed."
-        return self.nothing("No candidate yet: the baseline is judged first." if self.run_view else "No run yet.")
+        return self.nothing("No candidate yet: the baseline is evaluated first." if self.run_view else "No run yet.")
 
     def _header(self, width: int) -> Text:
         peak = f"{'% peak':>6} " if width >= NARROW else ""
@@ -193,11 +193,11 @@ class BeamScreen(ConsoleScreen):
         if run is None:
             return Text("")
         passed = run.counts["passed"] + run.counts["untested"]
-        judged = run.counts.total()
+        evaluated = run.counts.total()
         text = Text(" ")
         text.append(best_line(run, max(8, width // 4)), palette.good)
         text.append("  best so far" if run.bests else "", palette.muted)
-        share = f"{100 * passed // judged} % usable" if judged else ""
+        share = f"{100 * passed // evaluated} % usable" if evaluated else ""
         right = f"{len(run.candidates)} candidates  {share}  {run.waiting} waiting"
         text.append(" " * max(2, width - text.cell_len - len(right) - 1)).append(right, palette.muted)
         return text

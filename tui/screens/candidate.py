@@ -163,7 +163,7 @@ class CandidateScreen(CandidateInView):
             lines.append(styled(f"{stage:<12} {seconds:8.2f} s", palette.muted))
         if record.get("log"):
             lines += [Text(""), *self._prose(record["log"])]
-        return lines or [styled("Not judged yet.", palette.muted)]
+        return lines or [styled("Not evaluated yet.", palette.muted)]
 
     def _calls_lines(self) -> list[Text]:
         lines = []

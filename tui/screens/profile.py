@@ -49,7 +49,7 @@ class ProfileScreen(CandidateInView):
         if not self.facts:
             return self.unknown
         if not self.evaluation:
-            return "Not judged yet."
+            return "Not evaluated yet."
         return "Nothing was counted." if self.profile else "No profile: the candidate failed before it was timed."
 
     def take(self, facts: Mapping[str, Any]) -> None:

@@ -171,7 +171,7 @@ def bottleneck(calls: int, busy: int, slots: int, waiting: int) -> str:
     if waiting:
         return "dispatch: candidates wait although a device is free"
     if calls and not busy:
-        return "models: no candidate to judge until they answer"
+        return "models: no candidate to evaluate until they answer"
     if calls:
         return "models"
     return "nothing waits" + (": the candidates under way decide what comes next" if busy else "")

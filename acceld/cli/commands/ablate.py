@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--proposer", choices=tuple(PROPOSERS), help="rewrite rules, language models, both, or a program of yours"
     )
     parser.add_argument("--preset", choices=tuple(PRESETS), help="beam width, plans, attempts and iterations")
-    add_target(parser, backend=f"what judges them {CONFIGURED}")
+    add_target(parser, backend=f"what evaluates them {CONFIGURED}")
     add_option(parser, "seed", natural, "N")
     parser.add_argument("-o", "--output", metavar="FILE.html|.svg", help="write the plot there too")
     add_json(parser)
@@ -174,7 +174,7 @@ def _print(results: Sequence[Result], curves: dict[str, tuple[float, ...]]) -> N
     headers = ("variant", "speed-up", "range", "candidates", "calls", "USD", "device h", "insights alike")
     print_table(rows, (*headers, "wins no rule has", "runs"), right=frozenset(range(1, 9)))
     print()
-    print(text_plot(curves, x_title="candidates judged: best so far over the baseline"))
+    print(text_plot(curves, x_title="candidates evaluated: best so far over the baseline"))
     spent = [one.candidates for one in results]
     if min(spent) < 0.9 * max(spent):
         say(
@@ -191,7 +191,7 @@ def _write_plot(place: Path, workload: str, curves: dict[str, tuple[float, ...]]
     from acceld.report import svg
     from acceld.report.page import STYLE
 
-    drawing = svg.curves(curves, "candidates judged", "best so far over the baseline")
+    drawing = svg.curves(curves, "candidates evaluated", "best so far over the baseline")
     if place.suffix == ".html":
         rows = "".join(
             f"<tr><td>{escape(one.name)}</td><td class='n'>{figures.speedup(one.speedup)}</td>"

@@ -13,7 +13,7 @@ from typing import Any
 from acceld import config, figures
 from acceld.cli.arguments import add_json
 from acceld.cli.connect import connected, reading
-from acceld.cli.kernels import judged_once, stored_kernel
+from acceld.cli.kernels import evaluated_once, stored_kernel
 from acceld.cli.output import print_json, say, write_file
 from acceld.client import Client
 from acceld.errors import UsageError
@@ -112,15 +112,15 @@ def _applied(path: Path, candidate: Mapping[str, Any], found: Mapping[str, Any],
         return f"wrote {path}; what was there is in {backup}"
     place, _ = connected(home)
     asked = {"action": "apply", "path": str(path.absolute()), "expected_sha256": expected}
-    told = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
-    return str(told["result"])
+    reported = Client(place, timeout_s=TRYING_S).send("POST", f"/v1/runs/{found['id']}/actions", asked)
+    return str(reported["result"])
 
 
 def _smoke_test(candidate: Mapping[str, Any], found: Mapping[str, Any], home: str | None) -> None:
     """Raise UsageError where the text does not trace and verify today."""
     settings, state = config.load().config.evaluate, find_home(home).path
     place = {"workload": found["workload"], "folder": found["workload_folder"], "chip": found["chip"]}
-    verdict = asyncio.run(judged_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
+    verdict = asyncio.run(evaluated_once(_untrusted(candidate), Gate.TIMING, settings, state, **place))
     if verdict.profile is None:
         why = verdict.failure.message if verdict.failure else verdict.status.value
         raise UsageError(f"c{candidate['id']} does not pass today: {why}", hint=f"acceld verify r{found['id']}")

@@ -53,7 +53,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A kernel file that the branch changed, and its budget. ``broken`` says why it can not be judged."""
+    """A kernel file that the branch changed, and its budget. ``broken`` says why it can not be evaluated."""
 
     path: PurePosixPath
     case: Case | None
@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     if any(case.backend != SIMULATOR for case in cases):
         client = Client(connected(arguments.home)[0], timeout_s=ANSWER_S)
     state = find_home(arguments.home).prepare()
-    judged = iter(asyncio.run(verdicts_on(cases, settings.evaluate, state, None, client)) if cases else ())
-    found = [(one, next(judged) if one.case is not None else None) for one in changed]
+    evaluated = iter(asyncio.run(verdicts_on(cases, settings.evaluate, state, None, client)) if cases else ())
+    found = [(one, next(evaluated) if one.case is not None else None) for one in changed]
     if arguments.annotate:
         for one, verdict in found:
             for line in annotated(one, verdict):
@@ -176,7 +176,7 @@ def annotated(one: Changed, verdict: Verdict | None) -> Iterator[str]:
     """Yield GitHub's workflow commands: what is wrong at its line, or the lines whose cost grew."""
     file = str(one.path)
     if verdict is None:
-        yield command("error", one.broken, file=file, title="can not be judged")
+        yield command("error", one.broken, file=file, title="can not be evaluated")
         return
     failure = verdict.evaluation.failure
     if failure is not None:
@@ -226,8 +226,8 @@ def _costs(evaluation: Evaluation, source: str) -> Iterator[tuple[int, str, str,
 def command(kind: str, text: str, *, file: str, line: int = 0, title: str = "") -> str:
     """Return a workflow command whose values can not begin another."""
     values = {"file": file} | ({"line": str(line)} if line else {}) | ({"title": title} if title else {})
-    told = ",".join(f"{name}={_escaped(value, property=True)}" for name, value in values.items())
-    return f"::{kind} {told}::{_escaped(text)}"
+    reported = ",".join(f"{name}={_escaped(value, property=True)}" for name, value in values.items())
+    return f"::{kind} {reported}::{_escaped(text)}"
 
 
 def _escaped(text: str, *, property: bool = False) -> str:
@@ -240,7 +240,7 @@ HEADERS = ("kernel", "status", "before", "now", "change", "allowed", "")
 
 def _row(one: Changed, verdict: Verdict | None) -> tuple[str, ...]:
     if verdict is None:
-        return str(one.path), "not judged", "—", "—", "—", "—", one.broken.splitlines()[0]
+        return str(one.path), "not evaluated", "—", "—", "—", "—", one.broken.splitlines()[0]
     failure = verdict.evaluation.failure
     why = f"{failure.rule}: {failure.message}".splitlines()[0] if failure else verdict.reason
     profile = verdict.evaluation.profile

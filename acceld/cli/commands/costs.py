@@ -132,7 +132,7 @@ BY_CANDIDATE = (
     "AND ifnull(json_extract(l.parameters, '$.tags.step'), 0) = c.fix_number "
     "WHERE c.run = ? GROUP BY c.id ORDER BY sum(l.cost_usd) DESC, c.id"
 )
-"""The executor's and fixer's calls of each candidate's attempt, dearest first."""
+"""The executor's and fixer's calls of each candidate's attempt, most expensive first."""
 
 BY_FAILURE = (
     "WITH failed AS (SELECT c.id, c.run, c.plan, c.attempt, c.attempt_number, c.fix_number, "

@@ -86,8 +86,10 @@ def _try_neuron(arguments: argparse.Namespace) -> list[Finding]:
             )
         )
     arguments.out.write_text(scrubbed(report), encoding="utf-8")
-    told = Finding("report", "ok", str(arguments.out), "send it with an issue: it holds no key, no kernel and no name")
-    return [*advice(report), told]
+    reported = Finding(
+        "report", "ok", str(arguments.out), "send it with an issue: it holds no key, no kernel and no name"
+    )
+    return [*advice(report), reported]
 
 
 def _read(path: Path) -> list[Finding]:
@@ -148,9 +150,11 @@ def _state(arguments: argparse.Namespace) -> Iterator[Finding]:
     from acceld.nki.timing import calibration
 
     home = find_home(arguments.home)
-    told = home.daemon()
+    reported = home.daemon()
     yield Finding(
-        "daemon", "ok" if told else "note", f"pid {told['pid']}" if told else "none runs; optimize starts one"
+        "daemon",
+        "ok" if reported else "note",
+        f"pid {reported['pid']}" if reported else "none runs; optimize starts one",
     )
     folder = home.path if home.path.exists() else home.path.parent
     if not os.access(folder, os.W_OK):
@@ -242,9 +246,9 @@ def _hosts(arguments: argparse.Namespace) -> Iterator[Finding]:
     client = Client(home)
     for host in client.get("/v1/hosts")["hosts"]:
         name, standing = host["host"], host["standing"]
-        told = f"{standing}: {host['reason']}".rstrip(": ")
+        reported = f"{standing}: {host['reason']}".rstrip(": ")
         todo = f"acceld hosts undrain {name}" if standing == "aside" else ""
-        yield Finding(f"host {name}", "ok" if standing == "active" else "note", told, todo)
+        yield Finding(f"host {name}", "ok" if standing == "active" else "note", reported, todo)
         for backend, why in host["unfit"].items():
             yield Finding(f"host {name}", "note", f"{backend}: {why}")
         if standing != "silent":

@@ -1,4 +1,4 @@
-"""``acceld evaluate``: many kernels from outside, judged by the daemon in the order they come.
+"""``acceld evaluate``: many kernels from outside, evaluated by the daemon in the order they come.
 
 The input has one JSON object a line: ``workload`` and ``kernel`` (its text) or ``file`` (a path beside the input), and
 where they differ from the flags ``id``, ``api``, ``chip``, ``backend``, ``gate`` and ``workload_folder``. The output has one line for
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--jsonl", required=True, metavar="IN", help="one JSON object a line: workload, kernel or file")
     parser.add_argument("--out", required=True, metavar="OUT", help="where results go; continued where it exists")
-    add_target(parser, backend=f"what judges them {CONFIGURED}")
+    add_target(parser, backend=f"what evaluates them {CONFIGURED}")
     parser.add_argument("--gate", choices=("search", "strict"), default="strict", help="default: strict")
     parser.add_argument("--trusted", action="store_true", help="the kernels are your own: no import policy")
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="requests at the same time (default 8)")
@@ -64,7 +64,7 @@ class Item:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judge what is not judged yet; the exit code says whether that worked, not what the kernels are worth."""
+    """Evaluate what is not evaluated yet; the exit code says whether that worked, not what the kernels are worth."""
     if arguments.best_of < 1 or arguments.jobs < 1:
         raise UsageError("--best-of and --jobs are at least 1")
     items = list(_items(Path(arguments.jsonl), arguments))
@@ -76,11 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
     if len(earlier) < len(items):
         home, _ = connected(arguments.home)
         with out.open("a", encoding="utf-8") as stream:
-            for record in _judged(home, items[len(earlier) :], arguments.jobs):
+            for record in _evaluated(home, items[len(earlier) :], arguments.jobs):
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
                 stream.flush()
                 records.append(record)
-                say(f"{len(records)}/{len(items)} {record['id']}: {_told(record)}")
+                say(f"{len(records)}/{len(items)} {record['id']}: {_summary(record)}")
     if arguments.table or arguments.json:
         _print(summaries(records, arguments.best_of), arguments)
     return 0
@@ -152,7 +152,7 @@ def _earlier(out: Path, items: Sequence[Item]) -> list[dict[str, Any]]:
     return records
 
 
-def _judged(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[str, Any]]:
+def _evaluated(home: Home, items: Sequence[Item], jobs: int) -> Iterator[dict[str, Any]]:
     """Results in the items' order, some requests ahead."""
     baselines = _Baselines(home)
     waiting: deque[Future[dict[str, Any]]] = deque()
@@ -190,11 +190,11 @@ class _Baselines:
     def _ask(self, item: Item) -> float | None:
         body = {name: item.body[name] for name in PLACES if name in item.body}
         try:
-            told = _ask(self._home, body | {"id": "baseline", "gate": "search", "details": False})
+            reported = _ask(self._home, body | {"id": "baseline", "gate": "search", "details": False})
         except AcceldError as error:
             say(f"the baseline of {item.body['workload']} has no latency: {error.message}")
             return None
-        return told["profile"]["latency_us"] if told["status"] == "passed" else None
+        return reported["profile"]["latency_us"] if reported["status"] == "passed" else None
 
 
 def _ask(home: Home, body: dict[str, Any]) -> dict[str, Any]:
@@ -206,15 +206,15 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
     """One result. DaemonError where the daemon is lost: nothing is written then, so that the next command goes on."""
     record: dict[str, Any] = {"id": item.id, "workload": item.body["workload"]}
     try:
-        told = _ask(home, item.body)
+        reported = _ask(home, item.body)
     except UsageError as error:
         return record | {"status": None, "error": error.message}
-    profile, correctness, failure = told["profile"] or {}, told["correctness"] or {}, told["failure"]
-    passed, latency_us = told["status"] == "passed", profile.get("latency_us")
+    profile, correctness, failure = reported["profile"] or {}, reported["correctness"] or {}, reported["failure"]
+    passed, latency_us = reported["status"] == "passed", profile.get("latency_us")
     baseline_us = baselines.latency_us(item) if passed else None
-    turns = told["paired"][0] if passed and told["paired"] else None
+    turns = reported["paired"][0] if passed and reported["paired"] else None
     return record | {
-        "status": told["status"],
+        "status": reported["status"],
         "gate": correctness.get("gate"),
         "latency_us": latency_us,
         "baseline_latency_us": baseline_us,
@@ -224,15 +224,15 @@ def _one(home: Home, item: Item, baselines: _Baselines) -> dict[str, Any]:
         "source": profile.get("source"),
         "method": profile.get("method"),
         "interval_percent": profile.get("interval_percent"),
-        "backend": told["backend"],
-        "api": told["api"],
-        "chip": told["chip"],
+        "backend": reported["backend"],
+        "api": reported["api"],
+        "chip": reported["chip"],
         "rel_l2": correctness.get("rel_l2"),
         "tolerance": correctness.get("tolerance"),
-        "percent_of_peak": told["percent_of_peak"],
+        "percent_of_peak": reported["percent_of_peak"],
         "failure": failure and {key: failure[key] for key in ("rule", "message", "line", "hint")},
-        "source_sha256": told["source_sha256"],
-        "program_sha256": told["program_sha256"],
+        "source_sha256": reported["source_sha256"],
+        "program_sha256": reported["program_sha256"],
     }
 
 
@@ -240,7 +240,7 @@ def _ratio(baseline_us: float | None, latency_us: float | None) -> float | None:
     return baseline_us / latency_us if baseline_us and latency_us else None
 
 
-def _told(record: dict[str, Any]) -> str:
+def _summary(record: dict[str, Any]) -> str:
     if record.get("error"):
         return str(record["error"])
     text = str(record["status"])

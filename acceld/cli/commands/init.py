@@ -10,7 +10,7 @@ from pathlib import Path
 from acceld import config, drafts, plugins
 from acceld.cli.arguments import add_json, add_launch, add_target
 from acceld.cli.commands.profile import FINE, Subject, print_evaluation, record
-from acceld.cli.kernels import NOT_PASSED, default_target, judged, parsed_kernel
+from acceld.cli.kernels import NOT_PASSED, default_target, evaluated, parsed_kernel
 from acceld.cli.output import print_json, say
 from acceld.drafts import DraftArgument, DraftOutput
 from acceld.errors import UsageError
@@ -158,14 +158,16 @@ async def _verdict(
 ) -> Evaluation:
     from acceld.evaluate.interface import Evaluator, Priority, Workplace, started
 
-    judge: Evaluator
+    evaluator: Evaluator
     if where.backend == SIMULATOR:
-        from acceld.evaluate.simulated.evaluator import Judge
+        from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
-        judge = Judge(settings, state)
+        evaluator = SimulatedEvaluator(settings, state)
     else:
         workplace = Workplace(settings, config.DevicesConfig(), state)
-        judge = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
+        evaluator = plugins.named(DEVICE_OF[where.backend].evaluator)(workplace, where.backend)
     place = {"workload": name, "folder": str(folder), "chip": where.chip}
-    async with started(judge):
-        return await judged(judge, kernel, Gate.SEARCH, backend=where.backend, priority=Priority.BASELINE, **place)
+    async with started(evaluator):
+        return await evaluated(
+            evaluator, kernel, Gate.SEARCH, backend=where.backend, priority=Priority.BASELINE, **place
+        )

@@ -20,7 +20,7 @@ from acceld.cli.kernels import (
     NOT_PASSED,
     baseline_of,
     default_target,
-    judged,
+    evaluated,
     parsed_kernel,
     workload_folders,
     workload_of,
@@ -167,15 +167,15 @@ async def _evaluate(
     subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path, arguments: argparse.Namespace
 ) -> Evaluation:
     from acceld.evaluate.interface import Priority, started
-    from acceld.evaluate.simulated.evaluator import Judge
+    from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
-    judge = Judge(settings, state)
-    async with started(judge):
+    evaluator = SimulatedEvaluator(settings, state)
+    async with started(evaluator):
         if subject.workload is None:
-            return await judge.time(subject.kernel, subject.arguments, chip)
+            return await evaluator.time(subject.kernel, subject.arguments, chip)
         gate = Gate.TIMING if arguments.latency_only else Gate.STRICT if arguments.strict else Gate.SEARCH
         place = {"workload": subject.workload.name, "folder": str(subject.folder), "chip": chip}
-        return await judged(judge, subject.kernel, gate, priority=Priority.BASELINE, **place)
+        return await evaluated(evaluator, subject.kernel, gate, priority=Priority.BASELINE, **place)
 
 
 def _traced(subject: Subject, chip: str, settings: config.EvaluateConfig, state: Path) -> Program:

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.load().config
     done, last = 0, time.monotonic()
 
-    def told(result: Result) -> None:
+    def reported(result: Result) -> None:
         nonlocal done, last
         done += 1
         bad = result.outcome in FAILURES
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             repeats=arguments.repeats,
             only=arguments.only,
             backend=arguments.backend,
-            on_result=told,
+            on_result=reported,
         )
     )
     data = report.plain()
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_table(rows, ("attack", "as", "on", "expected", "became", "why"))
     data["not_tried"] = len(report.broken)
     names = (
-        "level attacks honest fooled rejected caught_by_another_rule truthful unlabeled false_rejects judge_deaths "
+        "level attacks honest fooled rejected caught_by_another_rule truthful unlabeled false_rejects harness_errors "
         "not_tried seconds"
     ).split()
     print_table([(name.replace("_", " "), str(data[name])) for name in names], ("what", "value"))

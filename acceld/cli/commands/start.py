@@ -25,8 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         words = ["--home", str(home.path), "--foreground"]
         return main(words if arguments.idle_exit is None else [*words, "--idle-exit", str(arguments.idle_exit)])
-    told = launch(home, idle_exit_s=arguments.idle_exit)
+    reported = launch(home, idle_exit_s=arguments.idle_exit)
     if not arguments.json:
         say(f"log: {home.log_file}")
-    serves = f"acceld {told['version']} serves {home.path} as pid {told['pid']}"
-    return answer(arguments, told | {"home": str(home.path)}, serves)
+    serves = f"acceld {reported['version']} serves {home.path} as pid {reported['pid']}"
+    return answer(arguments, reported | {"home": str(home.path)}, serves)

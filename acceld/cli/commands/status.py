@@ -43,7 +43,7 @@ def lines(status: dict[str, Any]) -> list[str]:
         gain = f"{run['speedup']:.2f}x" if run["speedup"] else "-"
         shown.append(
             f"  r{run['id']:<4} {run['state']:<8} {plain(run['workload']):<28} iteration {run['iteration']}/{run['iterations']}"
-            f"  {run['evaluated']}/{run['candidates']} judged  best {best} {gain}"
+            f"  {run['evaluated']}/{run['candidates']} evaluated  best {best} {gain}"
         )
     busy = f"{queue['slots_in_use']}/{queue['slots']} slots busy" if "slots" in queue else "-"
     if queue.get("busy_share") is not None:
@@ -51,7 +51,7 @@ def lines(status: dict[str, Any]) -> list[str]:
     waiting = queue.get("waiting", 0)
     shown += [
         f"queue     {busy}, {waiting} waiting, sandbox {queue.get('sandbox_level') or '-'}",
-        *(f"cores     {plain(told)}" for told in figures.cores(queue)),
+        *(f"cores     {plain(reported)}" for reported in figures.cores(queue)),
         f"storage   {size(storage['bytes'])}, {size(storage['free_bytes'])} free"
         + (f"  DEGRADED: {storage['degraded']}" if storage["degraded"] else ""),
         f"data sets {size(storage['data_bytes'])} of {size(storage['data_cap_bytes'])}",

@@ -32,14 +32,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def stop(home: Home, *, grace_s: float | None, timeout_s: float) -> int:
     """Stop the daemon of ``home``; the pid it had. DaemonError where none runs or it does not end."""
-    told = home.daemon()
-    if told is None:
+    reported = home.daemon()
+    if reported is None:
         raise not_running(home)
-    pid: int = told["pid"]
+    pid: int = reported["pid"]
     try:
         Client(home).send("POST", "/v1/stop", {} if grace_s is None else {"grace_s": grace_s})
     except DaemonError:
-        if process_start(pid) == told["process_started"]:
+        if process_start(pid) == reported["process_started"]:
             os.kill(pid, signal.SIGTERM)  # it does not answer, or speaks another protocol; signals it understands
     deadline = time.monotonic() + timeout_s
     while home.is_served():

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--roots", metavar="FOLDER", help="kernels to start from, named WORKLOAD.py or WORKLOAD_*.py")
     parser.add_argument(
-        "--rivals", metavar="FOLDER", help="competitors' kernels, judged strictly and shown beside ours"
+        "--competitors", metavar="FOLDER", help="competitors' kernels, evaluated strictly and shown beside ours"
     )
     parser.add_argument(
         "--hours", type=float, default=1.0, metavar="Y", help="time for all kernels together (default 1)"
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", choices=tuple(PRESETS), default="quick", help="of each slice (default: quick)")
     parser.add_argument("--strategy", help="of each slice (default: tune with rules on the simulator)")
     parser.add_argument("-o", "--output", metavar="FILE.svg", help="write percent of peak before and after as bars")
-    add_target(parser, backend=f"what judges them {CONFIGURED}")
+    add_target(parser, backend=f"what evaluates them {CONFIGURED}")
     add_json(parser)
 
 
@@ -96,7 +96,7 @@ def _run(arguments: argparse.Namespace) -> int:
             say(f"{label}: {figures.speedup(last.gain)} in {last.elapsed_s:.0f} s (r{last.run})")
     except KeyboardInterrupt:
         say("detached; the same command goes on")
-    competitors = _competitors(client, suite, arguments) if arguments.rivals else {}
+    competitors = _competitors(client, suite, arguments) if arguments.competitors else {}
     found = [_row(label, rows.get(label, []), competitors.get(label), notes.get(label, "")) for label in entries]
     record = figures_of(suite.name, found)
     if arguments.output:
@@ -202,7 +202,7 @@ def _competitors(client: Client, suite: Suite, arguments: argparse.Namespace) ->
 
     labels = {_label(entry): entry for entry in suite.entries}
     found: dict[str, tuple[float | None, str]] = {}
-    for label, path in kernels_in(Path(arguments.rivals), list(labels)).items():
+    for label, path in kernels_in(Path(arguments.competitors), list(labels)).items():
         kernel = {"text": path.read_text("utf-8"), "filename": path.name}
         body: dict[str, Any] = {"workload": label, "kernel": kernel, "gate": "strict"}
         if labels[label].workload != label:
@@ -226,9 +226,9 @@ def _row(
     from acceld.search.suites import Row
 
     theirs, problem = competitor or (None, "")
-    told = "; ".join(filter(None, (note, f"competitor: {problem}" if problem else "")))
+    reported = "; ".join(filter(None, (note, f"competitor: {problem}" if problem else "")))
     if not outcomes:
-        return Row(label, None, None, None, None, 0.0, (), theirs, told or "not begun")
+        return Row(label, None, None, None, None, 0.0, (), theirs, reported or "not begun")
     first, last = outcomes[0], outcomes[-1]
     return Row(
         label,
@@ -239,7 +239,7 @@ def _row(
         sum(one["elapsed_s"] for one in outcomes),
         tuple(one["run"] for one in outcomes),
         theirs,
-        told,
+        reported,
     )
 
 

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             counts = Counter(node["status"] for node in nodes if node["status"])
             best = f", best c{found['best']}" if found["best"] else ""
-            say(f"r{number}: {len(nodes)} candidates{best}; {figures.counted(counts) or 'none judged yet'}")
+            say(f"r{number}: {len(nodes)} candidates{best}; {figures.counted(counts) or 'none evaluated yet'}")
         children = _families(nodes)
         kept = {found["best"], *found["beam"]}
         folded = _print(children, kept, found["best"], found["source"], every=arguments.all)

@@ -1,4 +1,4 @@
-"""``acceld verify``: judge stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
+"""``acceld verify``: evaluate stored winners, or a kernel against another revision, again and strictly; 7 where one fails.
 
 Made for a kernel repository's CI: what once won must still be right, and no slower than allowed, under today's model,
 gates and rules. What a device measured is measured again interleaved with what it once beat, in one session: latencies of two
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from acceld import config, figures
-from acceld.cli import by_turns
+from acceld.cli import interleaved
 from acceld.cli.arguments import add_json, add_target
-from acceld.cli.by_turns import Turns
 from acceld.cli.connect import connected, reading
-from acceld.cli.kernels import NOT_PASSED, default_target, judged, stored_kernel, workload_of
+from acceld.cli.interleaved import Interleaved
+from acceld.cli.kernels import NOT_PASSED, default_target, evaluated, stored_kernel, workload_of
 from acceld.cli.output import print_json, print_table
 from acceld.client import Client
 from acceld.errors import AcceldError, UsageError
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel to judge, and what it is held against: a stored latency where it is simulated, else ``other`` interleaved."""
+    """One kernel to evaluate, and what it is held against: a stored latency where it is simulated, else ``other`` interleaved."""
 
     name: str
     kernel: Kernel
@@ -96,7 +96,7 @@ class Verdict:
     evaluation: Evaluation
     before_us: float | None
     holds: bool
-    turns: Turns | None = None
+    turns: Interleaved | None = None
     reason: str = ""
     before: Evaluation | None = None
     """The evaluation of the kernel it is compared with; None where both were measured in one session."""
@@ -112,7 +112,7 @@ class Verdict:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Judge and print; 7 where anything does not hold."""
+    """Evaluate and print; 7 where anything does not hold."""
     if arguments.on == "device":
         from acceld.cli.verify_device import run as on_device
 
@@ -267,19 +267,19 @@ async def verdicts_on(
     *,
     marks: bool = False,
 ) -> list[Verdict]:
-    """Judge cases one after another; ``client`` reaches the daemon, which measured ones need.
+    """Evaluate cases one after another; ``client`` reaches the daemon, which measured ones need.
 
     With ``marks`` the daemon writes each verdict down at once, and a case that can not be tried is one among the others.
     """
     from acceld.evaluate.interface import started
-    from acceld.evaluate.simulated.evaluator import Judge
+    from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 
     verdicts = []
-    async with started(Judge(settings, state)) as judge:
+    async with started(SimulatedEvaluator(settings, state)) as evaluator:
         for case in cases:
             most = most_percent if case.most_percent is None else case.most_percent
             try:
-                verdict = await _verdict(judge, case, most, client)
+                verdict = await _verdict(evaluator, case, most, client)
             except AcceldError as error:
                 if not marks:
                     raise
@@ -293,16 +293,16 @@ async def verdicts_on(
     return verdicts
 
 
-async def _verdict(judge: Any, case: Case, most: float | None, client: Client | None) -> Verdict:
+async def _verdict(evaluator: Any, case: Case, most: float | None, client: Client | None) -> Verdict:
     if case.backend != SIMULATOR:
         assert client is not None, "made where a case needs it"
         return await asyncio.to_thread(_on_device, client, case, most)
     before, earlier = case.stored_us, None
     place = {"workload": case.workload, "folder": case.folder, "chip": case.chip}
     if case.other is not None:
-        earlier = await judged(judge, case.other, Gate.TIMING, **place)
+        earlier = await evaluated(evaluator, case.other, Gate.TIMING, **place)
         before = earlier.latency_us
-    found = await judged(judge, case.kernel, Gate.STRICT, **place)
+    found = await evaluated(evaluator, case.kernel, Gate.STRICT, **place)
     now = found.latency_us
     allowed = 1 + (MOST_PERCENT if most is None else most) / 100
     slower = before is not None and now is not None and now > before * allowed
@@ -317,12 +317,12 @@ def _on_device(client: Client, case: Case, most_percent: float | None) -> Verdic
         "backend": case.backend,
         "chip": case.chip,
     }
-    found, turns = by_turns.measured(client, place, case.kernel, case.other)
+    found, turns = interleaved.measured(client, place, case.kernel, case.other)
     reason = "" if found.status is not Status.PASSED else broken_by(case, turns, most_percent)
     return Verdict(case, found, case.stored_us, found.status is Status.PASSED and not reason, turns, reason)
 
 
-def broken_by(case: Case, turns: Turns | None, most_percent: float | None) -> str:
+def broken_by(case: Case, turns: Interleaved | None, most_percent: float | None) -> str:
     """Return why a kernel that passes does not hold; empty for one that does.
 
     A winner has to win again, beyond interval and twice the resolution. By how much is another day's figure, and moves with
@@ -356,7 +356,7 @@ def _record(verdict: Verdict) -> dict[str, Any]:
         "before_us": verdict.before_us,
         "latency_us": verdict.evaluation.latency_us,
         "change_percent": verdict.change_percent,
-        "by_turns": None if verdict.turns is None else asdict(verdict.turns),
+        "interleaved": None if verdict.turns is None else asdict(verdict.turns),
         "stored_ratio": verdict.case.stored_ratio,
         "holds": verdict.holds,
         "reason": verdict.reason or None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from acceld import config
 from acceld.cli.arguments import add_target, amount
 from acceld.cli.kernels import baseline_of, default_target, workload_of
-from acceld.cli.kernels import judged as judged_by
+from acceld.cli.kernels import evaluated as evaluated_by
 from acceld.cli.output import say
 from acceld.errors import DaemonError, UsageError
 from acceld.home import Home, find_home
@@ -30,7 +30,7 @@ HELP = "enter or o: optimize   d: diff of the best   A: apply it   u: undo that 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("paths", nargs="+", metavar="KERNEL.py", help="kernel files, or folders with a workload.toml")
-    parser.add_argument("--workload", help="judge them by this workload (default: the workload.toml beside each)")
+    parser.add_argument("--workload", help="evaluate them by this workload (default: the workload.toml beside each)")
     parser.add_argument("--entry", default="", help="name of the kernel function")
     add_target(parser, backend="where the daemon measures what passes")
     parser.add_argument("--mode", choices=("ask", "auto", "off"), help="what a save that passes may start")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--usd-per-hour", type=amount, default=5.0, metavar="USD", help="cap of an hour (default 5.00)")
     parser.add_argument("--apply", action="store_true", help="write a better kernel over the file, keeping a backup")
-    parser.add_argument("--once", action="store_true", help="judge what is there and end")
+    parser.add_argument("--once", action="store_true", help="evaluate what is there and end")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
 
 
@@ -54,7 +54,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
     from acceld.cli.watch_console import WatchConsole, short_names
     from acceld.cli.watch_runs import WatchRuns
     from acceld.evaluate.interface import started
-    from acceld.evaluate.simulated.evaluator import Judge
+    from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
     from acceld.watch.policy import Policy
     from acceld.watch.settings import SettingsFiles
     from acceld.watch.watcher import Watcher
@@ -73,21 +73,21 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
         raise DaemonError("devices are lent by the daemon, and none runs", hint="acceld start, then again")
     bad = 0
 
-    def tell(step: Step) -> None:
+    def report(step: Step) -> None:
         nonlocal bad
         bad += step.good is False
         console.step(step)
 
-    async with started(Judge(settings.evaluate, home.path)) as judge:
+    async with started(SimulatedEvaluator(settings.evaluate, home.path)) as evaluator:
 
-        async def judged(watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
+        async def evaluated(watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
             place = {"workload": watched.workload, "folder": watched.workload_folder, "chip": where.chip}
-            return await judged_by(judge, kernel, gate, **place)
+            return await evaluated_by(evaluator, kernel, gate, **place)
 
         watcher = Watcher(
             files,
-            judged,
-            tell,
+            evaluated,
+            report,
             policy=Policy(
                 settings.watch.mode, settings.watch.runs_per_hour, arguments.usd_per_save, arguments.usd_per_hour
             ),
@@ -106,7 +106,7 @@ async def _watch(arguments: argparse.Namespace, settings: config.Config, where: 
                 return 7 if bad else 0
             names = ", ".join(short_names([one.path for one in files]).values())
             say(
-                f"watching {names} on {where.chip}{' by ' + where.backend if measures else ''}; a save is judged at once"
+                f"watching {names} on {where.chip}{' by ' + where.backend if measures else ''}; a save is evaluated at once"
             )
             await _until_left(watcher, files, console)
             return 0
@@ -158,7 +158,7 @@ async def _until_left(watcher: Watcher, files: Sequence[Watched], console: Watch
 
 
 def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config, api: str) -> Watched:
-    """A file with the workload it is judged by."""
+    """A file with the workload it is evaluated by."""
     from acceld.watch.tiers import Watched
     from acceld.workloads import load_workload
 
@@ -171,7 +171,7 @@ def _watched(path: Path, arguments: argparse.Namespace, settings: config.Config,
     found = found or workload_of(path, arguments.workload, settings)
     if found is None:
         raise UsageError(
-            f"{path} has nothing to be judged by",
+            f"{path} has nothing to be evaluated by",
             hint=f"give --workload, or make a workload of it: acceld init {path} --arg SHAPE:DTYPE",
         )
     folder = found.folder.resolve()  # the judge works in another folder

@@ -35,11 +35,11 @@ def doctor(config: Config, state_folder: Path) -> Iterator[Finding]:
         return
     found = stored_rates(state_folder, driver.compiler.path)
     if found is None:
-        told = f"peaks not measured yet: the first run does, in two seconds ({FILE})"
+        reported = f"peaks not measured yet: the first run does, in two seconds ({FILE})"
     else:
         memory = max(found.memory_bytes_per_s, found.shared_bytes_per_s)
-        told = f"measured peaks {found.flops_per_s / 1e9:.3g} GFLOP/s, {memory / 1e9:.3g} GB/s"
-    yield Finding("cpu", "ok", f"{driver.compiler.version}; {core}; {told}", "acceld optimize matmul_cpu --wait")
+        reported = f"measured peaks {found.flops_per_s / 1e9:.3g} GFLOP/s, {memory / 1e9:.3g} GB/s"
+    yield Finding("cpu", "ok", f"{driver.compiler.version}; {core}; {reported}", "acceld optimize matmul_cpu --wait")
 
 
 VECTOR_SETS = "sse4_2 avx2 fma avx512f avx512bw avx512_bf16 amx_bf16 asimd sve".split()

@@ -61,7 +61,7 @@ class CudaDriver:
     def check(self, api: str | None = None) -> None:
         """DeviceError where there is no GPU, or Triton is missing."""
         if sys.platform != "linux":
-            raise DeviceError("Triton kernels are judged on Linux only")
+            raise DeviceError("Triton kernels are evaluated on Linux only")
         first = self.gpus[0]
         if first.mig:
             raise DeviceError(

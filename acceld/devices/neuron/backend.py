@@ -10,7 +10,7 @@ from pathlib import Path
 from acceld.config import Config, DevicesConfig
 from acceld.device import Finding, Target
 from acceld.devices.neuron import DEVICE
-from acceld.devices.neuron.evaluator import NeuronJudge
+from acceld.devices.neuron.evaluator import NeuronEvaluator
 from acceld.devices.neuron.machine import find_machine
 from acceld.devices.neuron.tools.compatibility import check
 from acceld.devices.neuron.tools.detection import INSTALL, TOOLS, NeuronTools, find_neuron
@@ -24,7 +24,7 @@ def evaluator(workplace: Workplace, backend: str) -> Evaluator:
     """Return the evaluator of one of the Neuron backends. DeviceError where no simulator stands beside it."""
     if workplace.simulator is None:
         raise DeviceError(f"backend {backend} needs the simulator beside it, to predict and to verify")
-    return NeuronJudge(
+    return NeuronEvaluator(
         backend,
         workplace.config,
         workplace.devices,
@@ -70,8 +70,8 @@ def _compatible(found: NeuronTools, config: Config) -> Iterator[Finding]:
     for version in versions:
         for target in DEVICE.targets:
             (api,) = target.apis
-            told = found.instance[:4]
-            for chip in [told] if told.startswith("trn") else target.chips[api]:
+            reported = found.instance[:4]
+            for chip in [reported] if reported.startswith("trn") else target.chips[api]:
                 yield from check(api, chip, version, known)
 
 

@@ -17,7 +17,7 @@ from acceld.evaluate.correctness import datasets
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
-from acceld.evaluate.correctness.gates import DEAR_S, Trial, judge_errors, search_trial, strict_trials
+from acceld.evaluate.correctness.gates import EXPENSIVE_S, Trial, check_errors, search_trial, strict_trials
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.simulated.children import Children
@@ -40,9 +40,9 @@ class Checker:
         trials = [search_trial(case.seeds)]
         if case.request.gate is Gate.STRICT:
             cost = await asyncio.to_thread(self._floors.of_numpy, case.workload, OWN)
-            dear = cost is not None and cost.seconds > DEAR_S
+            expensive = cost is not None and cost.seconds > EXPENSIVE_S
             # The order of loops is fixed in a NEFF: there is nothing to shuffle.
-            trials += [one for one in strict_trials(case.workload, case.seeds, dear=dear) if not one.shuffled]
+            trials += [one for one in strict_trials(case.workload, case.seeds, expensive=expensive) if not one.shuffled]
 
         async def work(runner: NeuronRunner) -> Failed | None:
             case.checks, case.worst_row = [], 0.0
@@ -67,13 +67,13 @@ class Checker:
             if isinstance(ran, Failed):
                 return ran
             errors = await asyncio.to_thread(_errors, ran, data)
-            verdict = judge_errors(loaded, trial, errors, data.floors, None)
+            verdict = check_errors(loaded, trial, errors, data.floors, None)
             if not verdict.check.passed and (verdict.errors.finite or is_banded(trial.variant)):
                 noise = await self._noise_of_baseline(case, runner, data, inputs, trial)
-                verdict = judge_errors(loaded, trial, errors, data.floors, noise)
+                verdict = check_errors(loaded, trial, errors, data.floors, noise)
         if name:
             verdict = replace(verdict, check=replace(verdict.check, name=name))
-        return case.judged(verdict, case.request.gate)
+        return case.checked(verdict, case.request.gate)
 
     async def _noise_of_baseline(
         self, case: NeuronCase, runner: NeuronRunner, data: DataSet, inputs: tuple[bytes, ...], trial: Trial

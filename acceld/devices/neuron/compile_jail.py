@@ -29,7 +29,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 PROCESSES = 512
 """Processes and threads of one compilation."""
 OPEN_FILES = 4096
-_TOLD_BYTES = 8000
+_OUTPUT_BYTES = 8000
 _GRACE_S = 2.0
 _ASK_S = 60.0
 _PATHS = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.executable, *filter(None, sys.path)]))"
@@ -47,12 +47,12 @@ def run(request: bytes, reply: int) -> None:
             env=raw["environment"],
             check=False,
         )
-        answer, told = done.stdout, done.stderr[-_TOLD_BYTES:].decode(errors="replace")
+        answer, reported = done.stdout, done.stderr[-_OUTPUT_BYTES:].decode(errors="replace")
     except OSError as error:
-        answer, told = b"", str(error)
+        answer, reported = b"", str(error)
     if not answer:
-        answer = frames.pack({"lost": told or "it said nothing"})
-    view = memoryview(frames.pack({"told": told}) + answer)
+        answer = frames.pack({"lost": reported or "it said nothing"})
+    view = memoryview(frames.pack({"reported": reported}) + answer)
     while view:
         view = view[os.write(reply, view) :]
 
@@ -119,15 +119,15 @@ class JailedExchange:
             answer = await asyncio.to_thread(reply.read, MAX_NEFF + 2 * frames.MAX_JSON)
         try:
             stream = io.BytesIO(answer)
-            told, got = frames.read(stream), frames.read(stream, MAX_NEFF)
+            reported, got = frames.read(stream), frames.read(stream, MAX_NEFF)
         except frames.FrameError as error:
             raise DeviceError(f"the compiler's process {outcome.text}") from error
-        if told is None or got is None:
+        if reported is None or got is None:
             raise DeviceError(f"the compiler's process {outcome.text}")
         found, payload = got
         if "lost" in found:
             raise DeviceError(f"the compiler's process ended without an answer: {str(found['lost'])[-2000:].strip()}")
-        return {**found, "told": str(told[0].get("told", ""))}, payload
+        return {**found, "reported": str(reported[0].get("reported", ""))}, payload
 
     async def _readable(self, python: str) -> tuple[str, ...]:
         """Folders a worker needs: those of its interpreter, the system's, and our scripts. DeviceError without it."""
@@ -140,10 +140,10 @@ def _paths_of(python: str) -> tuple[str, ...]:
     command = (python, "-c", _PATHS)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_S, check=True, cwd="/")
-        told = [str(path) for path in json.loads(done.stdout)]
+        reported = [str(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise DeviceError(f"{python} is no Python that answers: {error}", hint="see devices.compile_python") from error
-    wanted = (*SYSTEM, *told, str(Path(python).parent), str(SCRIPTS))
+    wanted = (*SYSTEM, *reported, str(Path(python).parent), str(SCRIPTS))
     there = {path for path in wanted if os.path.exists(path) and path != "/"}
     return tuple(sorted(path for path in there if not any(_below(path, other) for other in there)))
 

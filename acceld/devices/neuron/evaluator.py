@@ -49,7 +49,7 @@ DeviceState = Callable[[str, str, str], Awaitable[object]]
 """Called with a core that goes out of service (``sick``) or comes back (``idle``): its name, its state and the reason."""
 
 
-class NeuronJudge(OrderedEvaluator[NeuronCase]):
+class NeuronEvaluator(OrderedEvaluator[NeuronCase]):
     """Evaluates candidates on Trainium."""
 
     def __init__(
@@ -114,7 +114,7 @@ class NeuronJudge(OrderedEvaluator[NeuronCase]):
             compile_jail=self._devices.compile_jail if report.level >= Level.L1 else "off",
             isolation=await asyncio.to_thread(isolation_of, self._folder),
             build_s=max(config.build_s, BUILD_S),
-            told=self._core_changed,
+            on_change=self._core_changed,
         )
         await machine.prove()
         await machine.monitor.start()

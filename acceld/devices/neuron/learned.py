@@ -32,8 +32,8 @@ def toolchain_key(python: str, versions: Versions) -> str:
 def toolchain_of(state_folder: Path, key: str) -> Learned | None:
     """Return what was learned of a toolchain; None where nothing was."""
     try:
-        told = _read(state_folder, "toolchains")[key]
-        return Learned(CompileJail(told["jail"]), str(told["route"]), dict(told["signatures"]))
+        reported = _read(state_folder, "toolchains")[key]
+        return Learned(CompileJail(reported["jail"]), str(reported["route"]), dict(reported["signatures"]))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -58,10 +58,10 @@ def keep_isolation(state_folder: Path, isolation: Isolation, slowdown: dict[str,
 
 def _read(state_folder: Path, name: str) -> dict[str, Any]:
     try:
-        told = json.loads(_file(state_folder, name).read_text(encoding="utf-8"))
+        reported = json.loads(_file(state_folder, name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return reported if isinstance(reported, dict) else {}
 
 
 def _write(state_folder: Path, name: str, content: Mapping[str, object]) -> Path:

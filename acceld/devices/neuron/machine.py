@@ -14,7 +14,7 @@ from acceld.devices.neuron.runtime import canary
 from acceld.devices.neuron.runtime.cache import Compiled, NeffCache
 from acceld.devices.neuron.runtime.compiler import CompileJail, Exchange, NeuronCompiler, Versions
 from acceld.devices.neuron.runtime.cores import Core, Isolation, check_cores, cores_of, read_devices
-from acceld.devices.neuron.runtime.leases import CoreLeases, Lease, Told
+from acceld.devices.neuron.runtime.leases import CoreLeases, Lease, OnChange
 from acceld.devices.neuron.runtime.requests import FLAGS, CompileRequest, Scalar, Tensor
 from acceld.devices.neuron.runtime.runner import DeviceLostError, NeuronRunner, ProfilerError
 from acceld.devices.neuron.runtime.timing import Clock, ProofError, Round
@@ -46,16 +46,16 @@ async def find_machine(
     tools = await asyncio.to_thread(find_toolchain, api, compile_python=compile_python, runner_python=runner_python)
     devices = await read_devices(tools.neuron_ls)
     cores = cores_of(devices, wanted)
-    told = (await asyncio.to_thread(instance))[:4]
+    reported = (await asyncio.to_thread(instance))[:4]
     if not wanted:
-        check_cores(devices, told)
+        check_cores(devices, reported)
     chips = TARGETS[backend].chips[api]
-    if told.startswith("trn") and told not in chips:
+    if reported.startswith("trn") and reported not in chips:
         raise DeviceError(
-            f"backend {backend} does not run on this machine, which is a {told}",
+            f"backend {backend} does not run on this machine, which is a {reported}",
             hint=f"{backend} is for {' and '.join(chips)}; docs/trainium.md says which SDK is for which chip",
         )
-    return Found(tools, cores, told if told in chips else "")
+    return Found(tools, cores, reported if reported in chips else "")
 
 
 class Machine:
@@ -71,7 +71,7 @@ class Machine:
         compile_jail: JailName = "auto",
         isolation: Isolation,
         build_s: float,
-        told: Told | None = None,
+        on_change: OnChange | None = None,
     ) -> None:
         (self.api,) = TARGETS[backend].apis
         self.backend = backend
@@ -88,7 +88,9 @@ class Machine:
         self.versions = Versions("", "", "")
         self.clock = Clock("", None)
         """The timing method of this machine; set by :meth:`prove`."""
-        self.leases = CoreLeases(found.cores, isolation=isolation, devices=self._devices, canary=self._fails, told=told)
+        self.leases = CoreLeases(
+            found.cores, isolation=isolation, devices=self._devices, canary=self._fails, on_change=on_change
+        )
         self.monitor = Monitor(found.tools.neuron_monitor, self._memory_errors)
         self._lnc = found.cores[0].lnc
 

@@ -169,11 +169,11 @@ async def _nothing_works(
 ) -> DeviceError:
     """Return the error that tells a jail at fault from a toolchain at fault: the kernel is ours, so it may be compiled outside."""
     there = [one for one in attempts if not one.absent] or attempts
-    told = "; ".join(one.text for one in there)
+    reported = "; ".join(one.text for one in there)
     if any(one.failure.startswith(RAN) for one in attempts):
-        return DeviceError(f"a known-good kernel does not work here: {told}", hint=REPORT)
+        return DeviceError(f"a known-good kernel does not work here: {reported}", hint=REPORT)
     if not outside:
-        return DeviceError(f"a known-good kernel does not compile here: {told}", hint=REPORT)
+        return DeviceError(f"a known-good kernel does not compile here: {reported}", hint=REPORT)
     compiler.jail = CompileJail.OFF
     try:
         versions = await compiler.versions()
@@ -185,7 +185,7 @@ async def _nothing_works(
     except AcceldError as error:
         tried = Attempt(CompileJail.OFF, "start", 0.0, error.message)
     if tried.failure:
-        return DeviceError(f"a known-good kernel does not compile here: {told}; {tried.text}", hint=REPORT)
+        return DeviceError(f"a known-good kernel does not compile here: {reported}; {tried.text}", hint=REPORT)
     refused: list[str] = []
     for jail in dict.fromkeys(one.jail for one in attempts):
         compiler.jail = jail
@@ -194,7 +194,7 @@ async def _nothing_works(
         except AcceldError as error:
             refused.append(f"the jail itself ({error.message})")
     return DeviceError(
-        f"a known-good kernel does not compile in acceld's sandbox, outside of it it does: {told}. "
+        f"a known-good kernel does not compile in acceld's sandbox, outside of it it does: {reported}. "
         f"Refused there: {', '.join(refused) or 'nothing that acceld asked for'}",
         hint='devices.compile_jail = "off" compiles candidates without a jail, as your user: their Python can then read '
         "your files. `acceld doctor --neuron` writes a report to send",

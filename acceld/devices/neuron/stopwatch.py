@@ -39,7 +39,7 @@ class _Rounds:
     rounds: list[list[Round]]
     others: list[Kernel]
     runtime: str
-    told: list[str]
+    reported: list[str]
 
 
 class Stopwatch:
@@ -79,7 +79,7 @@ class Stopwatch:
                 failed = await self._checker.attempt(case, runner, Trial(OWN, fresh_seed()), "after timing")
                 if failed is not None:
                     return failed
-            return _Rounds(rounds, [kernel for _, kernel in there], runner.runtime, list(runner.told))
+            return _Rounds(rounds, [kernel for _, kernel in there], runner.runtime, list(runner.reported))
 
         with case.stage("time"):
             found = await self._bench.on_core(case, timing=True, work=work)
@@ -88,7 +88,7 @@ class Stopwatch:
         mine, *theirs = found.rounds
         measured = choose(mine, case.request.chip, found.runtime)
         pairs = [compared(mine, other, kernel.sha256) for other, kernel in zip(theirs, found.others, strict=True)]
-        return _profile(case, measured, pairs, found.told)
+        return _profile(case, measured, pairs, found.reported)
 
     async def _others(self, case: NeuronCase) -> list[tuple[Kernel, Build]]:
         """The kernels it is held against that compile, each once."""
@@ -140,7 +140,7 @@ def compared(mine: list[Round], others: list[Round], other_sha256: str) -> Paire
     return paired(candidate_us, competitor_us, resolution_us, other_sha256)
 
 
-def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], told: list[str]) -> Profile:
+def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], reported: list[str]) -> Profile:
     """The profile with what the simulator predicts beside it, and the band inside which others are a tie."""
     asked, compiled = case.build
     profile = profile_from(measured, compiled, asked)
@@ -159,7 +159,7 @@ def _profile(case: NeuronCase, measured: Measurement, pairs: list[Paired], told:
         **case.details,
         **simulated,
         "paired": [one.plain() for one in pairs],
-        "tools": [one for one in (case.build[1].told, *told) if one],
+        "tools": [one for one in (case.build[1].reported, *reported) if one],
         "route": case.build[1].route,
         "prediction": {"paired_band": {"mixed": band}},
     }

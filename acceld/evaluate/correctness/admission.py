@@ -30,7 +30,7 @@ from acceld.model import Failure
 from acceld.workloads import Workload, load_workload, reference_outputs, supported_distributions
 
 REGIONS = 4
-"""Regions of each array; one where the reference is dear."""
+"""Regions of each array; one where the reference is expensive."""
 FINE_S = 30.0
 """Processor time that all regions of all arguments may take; where it would be more, an array is one region."""
 MOST_S = 300.0
@@ -140,7 +140,7 @@ def answered(workload: Workload, outcome: Outcome, reply: Reply) -> Admission:
     """Return what :func:`admit` answered; closes the reply. WorkloadError where the workload is at fault."""
     if outcome.cause in ("deadline", "cpu"):
         reply.close()
-        return Admission(untried=f"its reference is too dear here: it {outcome.text}")
+        return Admission(untried=f"its reference is too expensive here: it {outcome.text}")
     with reply:
         try:
             header, _ = parse(reply)

@@ -45,7 +45,7 @@ class DataSet:
     variant: str
     floors: tuple[Errors, ...]
     seconds: float = 0.0
-    """Processor time of inputs and reference: a busy machine makes no workload dear."""
+    """Processor time of inputs and reference: a busy machine makes no workload expensive."""
 
 
 def write(

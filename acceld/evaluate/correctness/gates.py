@@ -4,7 +4,7 @@
 * **strict gate**: five fresh seeds of the workload's own distribution, every other declared distribution, every
   metamorphic relation and every boosted argument, each with a fresh seed, each in a fresh process; the first is
   run a second time with loops in another order, which must change nothing beyond rounding.
-  Where the reference is dear (:data:`DEAR_S`), the seeds are drawn once a run, after its first program was hashed,
+  Where the reference is expensive (:data:`EXPENSIVE_S`), the seeds are drawn once a run, after its first program was hashed,
   the own distribution keeps the search gate's data set, and one metamorphic relation is tried.
 * The **published gate** (five fixed seeds, fixed tolerance) is reported as ``accelopt_verdict``, and decides nothing.
 """
@@ -28,8 +28,8 @@ from acceld.model import OWN_ORACLE, Check
 from acceld.workloads import Precision, Workload
 
 FRESH_SEEDS = 5
-DEAR_S = 1.0
-"""A reference that takes more processor time than this in float64 is dear."""
+EXPENSIVE_S = 1.0
+"""A reference that takes more processor time than this in float64 counts as expensive."""
 
 _REMEMBERED = 4096
 
@@ -104,13 +104,13 @@ def search_trial(seeds: Seeds) -> Trial:
     return Trial(OWN, seeds.seed(OWN), kept=True)
 
 
-def strict_trials(workload: Workload, seeds: Seeds, *, dear: bool, shared: bool = False) -> list[Trial]:
+def strict_trials(workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False) -> list[Trial]:
     """The trials of the strict gate, cheapest to fail first; the search gate has passed.
 
     ``shared``: seeds are the run's, so that its candidates are all tried on the same data sets.
     """
     variants = strict_variants(workload)
-    if dear:
+    if expensive:
         related = [name for name in variants if name.startswith("metamorphic/")]
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
@@ -172,7 +172,7 @@ def accuracy(workload: Workload, floors: Iterable[Errors]) -> str:
     return "; ".join(f"for output {name}, {text}" for name, text in zip(workload.outputs, said, strict=True))
 
 
-def judge_errors(
+def check_errors(
     workload: Workload,
     trial: Trial,
     errors: Iterable[Errors],

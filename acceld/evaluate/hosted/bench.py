@@ -1,6 +1,6 @@
 """The children of a hosted backend as typed calls: build, generate inputs, time one kernel or two interleaved, check outputs.
 
-Two zygotes: one for builders and workers, where judged code runs, and one for the workload's own code.
+Two zygotes: one for builders and workers, where evaluated code runs, and one for the workload's own code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_ARTEFACT = 64 << 20
 _MOST_COUNTERS = 64
 _MOST_RECORD = 4 << 20
 _FILES, _DEVICE_FILES = 64, 1024
-"""Files a judged process may have open; a GPU's driver library opens hundreds."""
+"""Files an evaluated process may have open; a GPU's driver library opens hundreds."""
 _ARTEFACT_MODE, _FOLDER_MODE = 0o755, 0o711
 """Judged processes run as another user where the daemon is root, and must be able to read their own artefact."""
 _STATUSES = {
@@ -155,7 +155,7 @@ class Bench:
         self._level = level
         self._build_s = build_s
         self._memory_bytes = memory_bytes
-        self._judged = Zygote(tasks, level=level, cgroup_folder=cgroup_folder)
+        self._evaluated = Zygote(tasks, level=level, cgroup_folder=cgroup_folder)
         self._oracle = Zygote(oracle, level=level, cgroup_folder=cgroup_folder)
         self._folder = Path()
 
@@ -163,12 +163,12 @@ class Bench:
         """Start both zygotes. SandboxError if one does not start."""
         self._folder = await asyncio.to_thread(_private_folder)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._judged.start())
+            group.create_task(self._evaluated.start())
             group.create_task(self._oracle.start())
 
     async def stop(self) -> None:
         """End both and remove what was built."""
-        await asyncio.gather(self._judged.stop(), self._oracle.stop())
+        await asyncio.gather(self._evaluated.stop(), self._oracle.stop())
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
 
     async def build(self, job: Job) -> Artefact | Failed:
@@ -177,7 +177,7 @@ class Bench:
         scratch, write = ("/tmp", ()) if self._level >= Level.L3 else await asyncio.to_thread(self._scratch)
         request = json.dumps({"builder": self._driver.builder, "job": {**job, "scratch": scratch}}).encode()
         jail = _jail(self._driver.building(api), self._build_s, write_paths=write)
-        outcome, reply = await self._judged.run("build", request, jail)
+        outcome, reply = await self._evaluated.run("build", request, jail)
         with reply:
             if outcome.cause in ("deadline", "cpu"):
                 failure = Failure("build_deadline", f"building the kernel {outcome.text}")
@@ -347,7 +347,7 @@ class Bench:
             nothing = _descriptor(stack, os.memfd_create("acceld-nothing", os.MFD_CLOEXEC))
             ring_out, ring_in = (_descriptor(stack, end) for end in os.pipe())
             done_out, done_in = (_descriptor(stack, end) for end in os.pipe())
-            outcome, reply = await self._judged.run(
+            outcome, reply = await self._evaluated.run(
                 "serve",
                 json.dumps(request).encode(),
                 jail,
@@ -422,9 +422,9 @@ def _jail(rights: Rights, wall_s: float, *, write_paths: tuple[str, ...] = (), c
 
 def _pipes() -> tuple[tuple[int, int], tuple[int, int]]:
     """Return the ends of two pipes between two referees: for each, the one it reads and the one it writes."""
-    first_hears, second_tells = os.pipe()
-    second_hears, first_tells = os.pipe()
-    return (first_hears, first_tells), (second_hears, second_tells)
+    first_hears, second_reports = os.pipe()
+    second_hears, first_reports = os.pipe()
+    return (first_hears, first_reports), (second_hears, second_reports)
 
 
 def _descriptor(stack: contextlib.ExitStack, descriptor: int) -> int:
@@ -439,9 +439,9 @@ def _private_folder() -> Path:
 
 
 def _counters(header: Mapping[str, Any]) -> dict[str, float]:
-    """The builder's figures that a record can hold; a builder runs judged code, so nothing else is taken."""
-    told = header.get("counters")
-    found = told.items() if isinstance(told, dict) else ()
+    """The builder's figures that a record can hold; a builder runs evaluated code, so nothing else is taken."""
+    reported = header.get("counters")
+    found = reported.items() if isinstance(reported, dict) else ()
     numbers = ((clean(name)[:60], value) for name, value in found if type(value) in (int, float))
     return {name: float(value) for name, value in islice(numbers, _MOST_COUNTERS) if math.isfinite(value)}
 

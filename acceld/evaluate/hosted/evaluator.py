@@ -22,7 +22,7 @@ from acceld.evaluate.case import Failed, Recent
 from acceld.evaluate.correctness.bands import is_banded
 from acceld.evaluate.correctness.checks import placed
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS, strict_variants
-from acceld.evaluate.correctness.gates import Trial, fresh_seed, judge_errors
+from acceld.evaluate.correctness.gates import Trial, check_errors, fresh_seed
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import NumpyFloor
 from acceld.evaluate.evaluator import OrderedEvaluator, Started, running
@@ -53,9 +53,9 @@ _EMPTY_CALLS = 40
 _REMEMBERED = 1024
 
 
-def hosted(workplace: Workplace, driver: Driver) -> HostedJudge:
+def hosted(workplace: Workplace, driver: Driver) -> HostedEvaluator:
     """Return the evaluator of kernels that ``driver`` builds and runs on this machine."""
-    return HostedJudge(
+    return HostedEvaluator(
         workplace.config,
         workplace.state_folder,
         driver,
@@ -65,7 +65,7 @@ def hosted(workplace: Workplace, driver: Driver) -> HostedJudge:
     )
 
 
-class HostedJudge(OrderedEvaluator[HostedCase]):
+class HostedEvaluator(OrderedEvaluator[HostedCase]):
     """Evaluates kernels that run with data on this machine."""
 
     def __init__(
@@ -119,17 +119,17 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
         """Return the device's name."""
         return self._leases[slot].name
 
-    async def judge(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
+    async def run_stages(self, request: EvaluationRequest, loaded: Workload, slot: int) -> Evaluation:
         """Evaluate one candidate; again where something outside killed its processes."""
         for left in reversed(range(TRIES)):
             try:
-                return await super().judge(request, loaded, slot)
+                return await super().run_stages(request, loaded, slot)
             except (LostError, BaseExceptionGroup) as error:
                 if (lost := lost_in(error)) is None:
                     raise
                 if not left:
                     raise lost from error
-                log.warning("%s; the kernel is judged again", lost.message)
+                log.warning("%s; the kernel is evaluated again", lost.message)
         raise AssertionError("the last try returns or raises")
 
     async def case(self, request: EvaluationRequest, loaded: Workload, slot: int) -> HostedCase:
@@ -339,7 +339,7 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
             if one.refused or numpy_floor is None or draw.seed in PAPER_SEEDS:
                 continue
             trial = Trial(draw.variant, draw.seed)
-            if judge_errors(loaded, trial, one.errors, numpy_floor.floors, None).check.passed:
+            if check_errors(loaded, trial, one.errors, numpy_floor.floors, None).check.passed:
                 continue
             stored = await asyncio.to_thread(self._floors.of_kernel, *place, draw.variant)
             if stored is not None:
@@ -411,7 +411,7 @@ class HostedJudge(OrderedEvaluator[HostedCase]):
 
 
 def _reached(case: HostedCase) -> Gate:
-    """Return the gate that the request is judged by: one that only asks for a latency gets the search gate's."""
+    """Return the gate that the request is evaluated by: one that only asks for a latency gets the search gate's."""
     return Gate.STRICT if case.request.gate is Gate.STRICT else Gate.SEARCH
 
 

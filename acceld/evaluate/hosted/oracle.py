@@ -60,7 +60,7 @@ def check(request: bytes, reply: int) -> None:
     try:
         workload = load_workload(raw["workload"], raw["values"])
         with np.errstate(all="ignore"):
-            send(reply, {"calls": _judged(workload, layout, raw), "floors": raw["floors"]})
+            send(reply, {"calls": _evaluated(workload, layout, raw), "floors": raw["floors"]})
     except WorkloadError as error:
         send(reply, {"error": error.message, "hint": error.hint})
 
@@ -71,7 +71,7 @@ def admit(request: bytes, reply: int) -> None:
     admission.admit(request, reply, function(raw["reference"]) if raw["reference"] else None)
 
 
-def _judged(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
+def _evaluated(workload: Workload, layout: Layout, raw: dict[str, Any]) -> list[dict[str, Any]]:
     """One record a call: ``errors`` by output, or ``refused``. Adds the floors it learns to ``raw["floors"]``."""
     expect: Callable[[Workload, Sequence[Any]], list[NDArray[Any]]]
     expect = function(raw["reference"]) if raw["reference"] else reference_outputs

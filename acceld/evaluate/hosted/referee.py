@@ -1,6 +1,6 @@
 """The referee: gives a worker its inputs, times it and keeps what it wrote. It runs beside the worker, not in it.
 
-It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), holds every input and never runs judged
+It is the worker's parent (the supervisor of :mod:`acceld.evaluate.sandbox.zygote`), holds every input and never runs evaluated
 code. One call:
 
 1. The worker is stopped (SIGSTOP; nothing can refuse it, and a thread stops with its process).
@@ -173,7 +173,7 @@ def _run(session: _Session) -> None:
         _stop(session)
     started = time.monotonic()
     if plan.place is not None:
-        _tell(session, _READY_MESSAGE)
+        _send(session, _READY_MESSAGE)
         _hear(session, plan.ready_s)
     for number in range(plan.calls):
         if not _begin(session, number, started):
@@ -213,7 +213,7 @@ def _begin(session: _Session, number: int, started: float) -> bool:
     first = (number % 2 == 0) == (place == 0)
     if first:
         if late:
-            _tell(session, _STOP)
+            _send(session, _STOP)
         return not late
     return _hear(session, session.plan.call_s * 2) != _STOP
 
@@ -222,10 +222,10 @@ def _end(session: _Session, number: int) -> None:
     """Hand the turn over after the first call of a round; the second one begins the next round too."""
     place = session.plan.place
     if place is not None and (number % 2 == 0) == (place == 0):
-        _tell(session, _TURN)
+        _send(session, _TURN)
 
 
-def _tell(session: _Session, message: bytes) -> None:
+def _send(session: _Session, message: bytes) -> None:
     if not session.alone:
         try:
             os.write(session.turn_out, message)

@@ -9,7 +9,7 @@ from acceld.errors import WorkloadError
 from acceld.evaluate.case import Case, Failed
 from acceld.evaluate.correctness.checks import WORST, bounded, worst_row
 from acceld.evaluate.correctness.distributions import OWN, PAPER_SEEDS
-from acceld.evaluate.correctness.gates import Trial, judge_errors
+from acceld.evaluate.correctness.gates import Trial, check_errors
 from acceld.evaluate.correctness.metrics import Errors
 from acceld.evaluate.correctness.noise import Floors
 from acceld.evaluate.hosted.bench import Artefact, Checked, Draw, Timed
@@ -54,7 +54,7 @@ def grade(
         numpy_floor = floors.of_numpy(case.workload, draw.variant)
         assert numpy_floor is not None, "checking learned it"
         noise = baseline.get(draw.variant)
-        verdict = judge_errors(case.workload, trial, one.errors, numpy_floor.floors, noise)
+        verdict = check_errors(case.workload, trial, one.errors, numpy_floor.floors, noise)
         check = verdict.check
         if draw.again:
             check = _steady(one, numpy_floor.floors)

@@ -32,7 +32,7 @@ def build(request: bytes, reply: int) -> None:
         built = function(raw["builder"])(raw["job"])
     except BuildRefused as error:
         send(reply, _failure(error.rule, error.message, error.line, error.hint))
-    except BaseException as error:  # noqa: BLE001  # a builder may run judged code, which may raise anything
+    except BaseException as error:  # noqa: BLE001  # a builder may run evaluated code, which may raise anything
         send(reply, _failure("exception", f"{type(error).__name__}: {error}"))
     else:
         send(reply, {"log": built.log[:MAX_MESSAGE], "counters": dict(built.counters)}, built.artefact)

@@ -1,4 +1,4 @@
-"""A cgroup v2 for each judged tree, where the system delegates one to us."""
+"""A cgroup v2 for each evaluated tree, where the system delegates one to us."""
 
 from __future__ import annotations
 

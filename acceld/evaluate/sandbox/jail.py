@@ -1,4 +1,4 @@
-"""Limits and rights of a judged process, and locking it in.
+"""Limits and rights of an evaluated process, and locking it in.
 
 The ladder: L4 namespaces and a cgroup, L3 namespaces, L2 Landlock, L1 seccomp and rlimits only, L0 nothing.
 Every level has all the layers of those below it that the kernel offers.
@@ -16,7 +16,7 @@ from typing import Any
 from acceld.evaluate.sandbox import landlock, linux, namespaces, seccomp
 
 SLOT_UID = 65_100
-"""First of the uids that judged processes run as where the daemon is root."""
+"""First of the uids that evaluated processes run as where the daemon is root."""
 SLOTS = 430
 """That many, so that daemons side by side rarely share one; all are below 65,534 (nobody), which containers map."""
 SHARED_BYTES = 1 << 30
@@ -39,7 +39,7 @@ class Level(IntEnum):
 
 
 _SUMMARIES = {
-    Level.L0: "nothing holds judged code: only sources you trust",
+    Level.L0: "nothing holds evaluated code: only sources you trust",
     Level.L1: "seccomp and limits; files of the same user can be read",
     Level.L2: "Landlock, seccomp and limits; the process list is visible",
     Level.L3: "namespaces, Landlock, seccomp and limits",
@@ -49,7 +49,7 @@ _SUMMARIES = {
 
 @dataclass(frozen=True, slots=True)
 class Jail:
-    """Limits and rights of one judged process tree.
+    """Limits and rights of one evaluated process tree.
 
     With ``processes`` = 1 it can make neither processes nor threads, so that RLIMIT_AS caps its whole memory; with
     more, a watchdog (or the cgroup) ends the tree above ``memory_bytes``. ``execute`` lets it start programs under
@@ -92,7 +92,7 @@ class Jail:
 def enter(jail: Jail, level: Level, *, slot: int) -> None:
     """Lock this process in for good, as the first child of the new namespaces (L3 and L4).
 
-    OSError where a layer of the level is refused; the caller must then end without running judged code.
+    OSError where a layer of the level is refused; the caller must then end without running evaluated code.
     """
     if jail.cores:
         os.sched_setaffinity(0, jail.cores)

@@ -66,7 +66,7 @@ def empty_root(
     ``read`` appears read-only, ``write`` writable, each under its own name. Nothing else is visible: no home, no device,
     no program, and no ``/proc`` but that of ``system``.
     """
-    os.umask(0o022)  # the folders made here must be passable for the uid that judged code runs as
+    os.umask(0o022)  # the folders made here must be passable for the uid that evaluated code runs as
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", "", linux.MS_REC | linux.MS_PRIVATE)
     old = [(path, os.open(path, os.O_PATH | os.O_CLOEXEC), path in write) for path in (*read, *write)]

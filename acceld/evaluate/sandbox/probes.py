@@ -1,4 +1,4 @@
-"""Twelve things judged code must not be able to do, tried from inside a jail.
+"""Twelve things evaluated code must not be able to do, tried from inside a jail.
 
 They run in the jailed child; :mod:`acceld.evaluate.sandbox.ladder` sets the scene outside and looks at the result.
 A probe that succeeds is reported as open, with what it did.

@@ -1,4 +1,4 @@
-"""A seccomp filter as raw BPF: the system calls a judged process may make, all others answered with EPERM.
+"""A seccomp filter as raw BPF: the system calls an evaluated process may make, all others answered with EPERM.
 
 An allow-list, for x86_64 and aarch64. Numbers are those of the kernel's own headers (asm/unistd_64.h and
 asm-generic/unistd.h). A refused call returns an error rather than killing, so that a kernel which tries one
@@ -100,7 +100,7 @@ _FIONBIO = 0x5421
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rights of a judged process besides computing and using the files it is left.
+    """Rights of an evaluated process besides computing and using the files it is left.
 
     ``fork``: make processes and threads (never namespaces). ``execute``: start programs and make memory
     executable. ``pid``: its own process id, the only one it may signal. ``devices``: control the devices it can

@@ -10,7 +10,7 @@ and has one thread. A job arrives as one datagram with four file descriptors:
 
 Further descriptors may follow: those the child shares with its referee (5 and up in the child), then the referee's own.
 
-Each job is a supervisor, which never runs judged code, and below it the jailed child. A job may name a referee, our own
+Each job is a supervisor, which never runs evaluated code, and below it the jailed child. A job may name a referee, our own
 code that the supervisor runs while the child lives (:mod:`acceld.evaluate.hosted.referee`). When the datagram socket
 closes, the zygote ends; when the daemon dies, so do all control pipes, and with them every tree.
 """
@@ -196,7 +196,7 @@ def watch(job: Job, child: int, started: float) -> dict[str, Any]:
 def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int) -> NoReturn:
     """The jailed child: lock itself in, do the task, end. Never returns into the zygote's loop.
 
-    What stands in the pipe ``entered`` says whether judged code was reached; it is closed before that.
+    What stands in the pipe ``entered`` says whether evaluated code was reached; it is closed before that.
     """
     code = 1
     try:
@@ -214,7 +214,7 @@ def _run(job: Job, tasks: dict[str, Callable[..., Any]], gate: int, entered: int
         tasks[job.task](request, 3)
         code = 0
     finally:
-        # Whatever the judged code raised, SystemExit included, this process must end here.
+        # Whatever the evaluated code raised, SystemExit included, this process must end here.
         os._exit(code)
 
 

@@ -27,7 +27,7 @@ from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority, Wo
 from acceld.evaluate.sandbox.jail import Level
 from acceld.evaluate.sandbox.ladder import SandboxReport
 from acceld.evaluate.selftest.attacks import FOLDER, UNLABELED, Attack, Broken, load_attacks
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Evaluation, Gate, Status
 from acceld.resources import data_folder
 from acceld.targets import ALL_DEVICES, DEVICE_OF, SIMULATOR, TARGETS
@@ -46,12 +46,12 @@ FAILURES = ("fooled", OTHER_RULE, "false_reject", "death")
 
 
 class Tested(Evaluator, Protocol):
-    """An evaluator that can be attacked: it judges a known program again, and says which sandbox it has."""
+    """An evaluator that can be attacked: it evaluates a known program again, and says which sandbox it has."""
 
     report: SandboxReport | None
 
     def forget(self) -> None:
-        """Judge programs that were judged before once more."""
+        """Evaluate programs that were evaluated before once more."""
         ...
 
 
@@ -105,7 +105,7 @@ class SelftestReport:
             "caught_by_another_rule": self.count(OTHER_RULE),
             "truthful": self.count("truthful"),
             "false_rejects": self.count("false_reject"),
-            "judge_deaths": self.count("death"),
+            "harness_errors": self.count("death"),
             "unlabeled": self.count(UNLABELED),
             "passed": self.passed,
             "attacks": len({r.id for r in self.results if r.expect != "pass"}),
@@ -159,21 +159,21 @@ async def run_selftest(
     if not (chosen or broken):
         raise UsageError(f"no attack matches {only!r}", hint=did_you_mean(only, [attack.id for attack in found]))
     results: list[Result] = []
-    async with _Judges(backend, config, highest) as judges:
+    async with _Evaluators(backend, config, highest) as evaluators:
         for number in range(1, repeats + 1):
-            judges.forget()
+            evaluators.forget()
             for small in (True, False):
                 tasks = [
-                    asyncio.create_task(_try(await judges.of(attack), attack, mode, number, on_result))
+                    asyncio.create_task(_try(await evaluators.of(attack), attack, mode, number, on_result))
                     for attack in chosen
                     if attack.small is small
-                    for mode in _modes(attack, judges.level)
+                    for mode in _modes(attack, evaluators.level)
                 ]
                 results += await asyncio.gather(*tasks)
-    return SelftestReport(judges.level.name, repeats, tuple(results), time.monotonic() - started, tuple(broken))
+    return SelftestReport(evaluators.level.name, repeats, tuple(results), time.monotonic() - started, tuple(broken))
 
 
-class _Judges:
+class _Evaluators:
     """A judge for the suite's small workloads, whose limits are tight, and one for all others as it is configured."""
 
     def __init__(self, backend: str, config: EvaluateConfig, highest: Level) -> None:
@@ -196,8 +196,8 @@ class _Judges:
 
     async def __aexit__(self, *failure: object) -> None:
         try:
-            for judge in self._running.values():
-                await judge.stop(5.0)
+            for evaluator in self._running.values():
+                await evaluator.stop(5.0)
         finally:
             await asyncio.to_thread(self._folder.cleanup)
 
@@ -206,23 +206,23 @@ class _Judges:
         return self._running.get(attack.small) or await self._start(small=attack.small)
 
     def forget(self) -> None:
-        """Judge programs that were judged before once more."""
-        for judge in self._running.values():
-            judge.forget()
+        """Evaluate programs that were evaluated before once more."""
+        for evaluator in self._running.values():
+            evaluator.forget()
 
     async def _start(self, *, small: bool) -> Tested:
         folder = Path(self._folder.name) / ("small" if small else "any")
-        judge = _judge(self._backend, self._configs[small], folder, self._highest)
-        await judge.start()
-        self._running[small] = judge
-        assert judge.report is not None
-        self.level = judge.report.level
-        return judge
+        evaluator = _evaluator(self._backend, self._configs[small], folder, self._highest)
+        await evaluator.start()
+        self._running[small] = evaluator
+        assert evaluator.report is not None
+        self.level = evaluator.report.level
+        return evaluator
 
 
-def _judge(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> Tested:
+def _evaluator(backend: str, config: EvaluateConfig, folder: Path, highest: Level) -> Tested:
     if backend == SIMULATOR:
-        return Judge(config, folder, highest=highest, share_data=True)
+        return SimulatedEvaluator(config, folder, highest=highest, share_data=True)
     workplace = Workplace(config, DevicesConfig(), folder, highest=highest)
     made: Tested = plugins.named(DEVICE_OF[backend].evaluator)(workplace, backend)
     return made
@@ -234,7 +234,7 @@ def _modes(attack: Attack, level: Level) -> tuple[str, ...]:
 
 
 async def _try(
-    judge: Tested, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
+    evaluator: Tested, attack: Attack, mode: str, run: int, on_result: Callable[[Result], None] | None
 ) -> Result:
     started = time.monotonic()
     request = EvaluationRequest(
@@ -247,7 +247,7 @@ async def _try(
         run=run,
     )
     try:
-        evaluation = await judge.evaluate(request)
+        evaluation = await evaluator.evaluate(request)
     except (
         AcceldError,
         OSError,
@@ -268,7 +268,7 @@ async def _try(
             attack.id,
             mode,
             attack.expect,
-            _outcome(attack, mode, evaluation, await _least_us(judge, attack)),
+            _outcome(attack, mode, evaluation, await _least_us(evaluator, attack)),
             evaluation.status.value,
             failure.rule if failure else "",
             failure.message[:400] if failure else "",
@@ -285,7 +285,7 @@ def _tried_on(attack: Attack) -> tuple[str, bool, bool]:
     return attack.workload_folder.name, attack.guessed, attack.further
 
 
-async def _least_us(judge: Tested, attack: Attack) -> float:
+async def _least_us(evaluator: Tested, attack: Attack) -> float:
     """Latency below which a pass is a lie; 0 where the attack does not say."""
     if not attack.at_least:
         return 0.0
@@ -294,7 +294,7 @@ async def _least_us(judge: Tested, attack: Attack) -> float:
     text = await asyncio.to_thread(baseline.read_text, "utf-8")
     kernel = replace(attack.kernel, text=text, entry="", trusted=True)
     request = EvaluationRequest(kernel, "", attack.chip, workload_folder=str(attack.workload_folder), gate=Gate.TIMING)
-    return attack.at_least * ((await judge.evaluate(request)).latency_us or 0.0)
+    return attack.at_least * ((await evaluator.evaluate(request)).latency_us or 0.0)
 
 
 def _outcome(attack: Attack, mode: str, evaluation: Evaluation, least_us: float) -> str:

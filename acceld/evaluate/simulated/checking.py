@@ -16,12 +16,12 @@ from acceld.evaluate.correctness.checks import HINTS, near, placed
 from acceld.evaluate.correctness.datasets import DataSet
 from acceld.evaluate.correctness.distributions import OWN
 from acceld.evaluate.correctness.gates import (
-    DEAR_S,
+    EXPENSIVE_S,
     Seeds,
     Trial,
+    check_errors,
     first_failure,
     fresh_seed,
-    judge_errors,
     published_trials,
     search_trial,
     strict_trials,
@@ -106,7 +106,7 @@ class Checker:
         )
 
     async def published(self, case: TracedCase) -> bool | None:
-        """Return the verdict of the published gate; None where it is too dear to ask."""
+        """Return the verdict of the published gate; None where it is too expensive to ask."""
         loaded = case.workload
         per_trial_s = (case.seconds.get("reference", 0.0) + case.seconds.get("execute", 0.0)) / max(1, len(case.checks))
         if per_trial_s > _PUBLISHED_BELOW_S and case.request.priority is not Priority.PERSON:
@@ -119,7 +119,7 @@ class Checker:
                 tried = await self._children.attempt(case.traced, data, trial, self._deadline_s(loaded))
             if isinstance(tried, Failed):
                 return False
-            if not judge_errors(loaded, trial, tried.errors, data.floors, None).check.passed:
+            if not check_errors(loaded, trial, tried.errors, data.floors, None).check.passed:
                 return False
         return True if trials else None
 
@@ -127,8 +127,8 @@ class Checker:
         """Every trial of the strict gate, its checks in the order of the trials."""
         loaded = case.workload
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
-        dear = cost is not None and cost.seconds > DEAR_S
-        trials = strict_trials(loaded, seeds, dear=dear, shared=self._share_data)
+        expensive = cost is not None and cost.seconds > EXPENSIVE_S
+        trials = strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data)
         if _dropped(case):  # what is timed must do the work
             trials.append(replace(trials[-1], shuffled=False, lean=True))
         failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
@@ -177,19 +177,19 @@ class Checker:
             if case.request.priority is Priority.BASELINE:
                 took = sum(tried.seconds.values())
                 self._own_seconds[loaded.hash] = max(self._own_seconds.get(loaded.hash, 0.0), took)
-            verdict = judge_errors(loaded, trial, tried.errors, data.floors, None)
+            verdict = check_errors(loaded, trial, tried.errors, data.floors, None)
             if not verdict.check.passed and (verdict.errors.finite or is_banded(trial.variant)):
                 noise = await self._noise_of_baseline(case, data, trial)
-                verdict = judge_errors(loaded, trial, tried.errors, data.floors, noise)
+                verdict = check_errors(loaded, trial, tried.errors, data.floors, noise)
                 if near(verdict.check):
                     floors = await self._floors_here(loaded, trial)
-                    verdict = judge_errors(loaded, trial, tried.errors, floors or data.floors, noise)
+                    verdict = check_errors(loaded, trial, tried.errors, floors or data.floors, noise)
         hint = (
             "The performance model leaves out work that the outputs need."
             if trial.lean
             else HINTS.get(trial.variant, "")
         )
-        return case.judged(verdict, gate, hint, trial)
+        return case.checked(verdict, gate, hint, trial)
 
     async def _noise_of_baseline(self, case: TracedCase, data: DataSet, trial: Trial) -> tuple[Errors, ...] | None:
         """Return the errors of each piece of the workload's baseline on a variant, measured on ``data`` the first time.

@@ -36,7 +36,7 @@ from acceld.model import Failure, Kernel, Status
 from acceld.workloads import ArraySpec, Precision, Workload
 
 TRACING = {"trace": "acceld.evaluate.simulated.tracer:run"}
-JUDGING = {
+JUDGE_TASKS = {
     "make": "acceld.evaluate.correctness.oracle:make",
     "admit": "acceld.evaluate.correctness.admission:admit",
     "inspect": "acceld.evaluate.simulated.simulation:inspect",
@@ -104,7 +104,7 @@ class Children:
         self._config = config
         self._root = root
         self._tracing = Zygote(TRACING, level=level, cgroup_folder=cgroup_folder)
-        self._judging = Zygote(JUDGING, level=level, cgroup_folder=cgroup_folder)
+        self._judge = Zygote(JUDGE_TASKS, level=level, cgroup_folder=cgroup_folder)
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._memory_bytes = int(config.memory_gib * 2**30)
         self._coming_bytes = 0
@@ -116,12 +116,12 @@ class Children:
         await self.trim()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tracing.start())
-            group.create_task(self._judging.start())
+            group.create_task(self._judge.start())
 
     async def stop(self) -> None:
         """End both zygotes."""
         await self._tracing.stop()
-        await self._judging.stop()
+        await self._judge.stop()
 
     async def trace(
         self,
@@ -175,7 +175,7 @@ class Children:
     ) -> Inspected | Failed:
         """Decode, verify and time what a tracer answered. ``header`` says what it must be a program for."""
         jail = self._judge_jail(deadline_s or self._config.time_s)
-        outcome, reply = await self._judging.run(
+        outcome, reply = await self._judge.run(
             "inspect", pack(header), jail, attachment=traced.reply, offset=traced.offset
         )
         with reply:
@@ -202,7 +202,7 @@ class Children:
             "dropped": list(dropped) if trial.lean else None,
         }
         header["max_bytes"] = self._memory_bytes
-        outcome, reply = await self._judging.run(
+        outcome, reply = await self._judge.run(
             "try", pack(header), self._judge_jail(deadline_s), attachment=traced.reply, offset=traced.offset
         )
         with reply:
@@ -321,7 +321,7 @@ class Children:
     async def _make(self, workload: Workload, request: bytes, jail: Jail) -> tuple[Outcome, Reply]:
         """Run the oracle; without a reference it is given the program of the workload's own kernel."""
         if workload.reference is not None:
-            return await self._judging.run("make", request, jail)
+            return await self._judge.run("make", request, jail)
         kernel, chip = oracle_kernel(workload)
         traced = await self.trace(kernel, workload.kernel_arguments(), chip)
         if isinstance(traced, Failed):
@@ -332,14 +332,14 @@ class Children:
                 hint=traced.failure.hint,
             )
         try:
-            return await self._judging.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
+            return await self._judge.run("make", request, jail, attachment=traced.reply, offset=traced.offset)
         finally:
             traced.close()
 
     async def admit(self, workload: Workload, seed: int) -> Admission:
         """Find out if the workload can tell right from wrong. WorkloadError where its reference is at fault."""
         request = {"workload": str(workload.folder), "seed": seed}
-        return answered(workload, *await self._judging.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
+        return answered(workload, *await self._judge.run("admit", pack(request), self._judge_jail(_ORACLE_S)))
 
     async def trim(self) -> None:
         """Remove the data sets used longest ago, so that the others and those being made take what they may."""

@@ -37,7 +37,7 @@ class _Work:
     checker: Checker
 
 
-class Judge(OrderedEvaluator[TracedCase]):
+class SimulatedEvaluator(OrderedEvaluator[TracedCase]):
     """Evaluates candidates on the simulator, in child processes."""
 
     backend = SIMULATOR
@@ -55,7 +55,7 @@ class Judge(OrderedEvaluator[TracedCase]):
     ) -> None:
         """``share_data``: the strict gate draws its data sets once a run, where it would for each candidate.
 
-        With a ``secret`` the data sets of a run follow from it: judging again, in any process, gives the same verdicts.
+        With a ``secret`` the data sets of a run follow from it: evaluating again, in any process, gives the same verdicts.
         """
         super().__init__(config, state_folder, workload_folders=workload_folders, highest=highest, on_start=on_start)
         self._share_data = share_data

@@ -68,7 +68,7 @@ def run(request: bytes, reply: int) -> None:
     except UsageError as error:
         # A file without an entry or with other arguments than the workload's: the kernel is at fault here.
         send(reply, failure_record(KernelCrash(error.message, rule="entry", hint=error.hint)))
-    except BaseException as error:  # noqa: BLE001  # judged code may raise anything, also from what it left behind
+    except BaseException as error:  # noqa: BLE001  # evaluated code may raise anything, also from what it left behind
         send(reply, failure_record(KernelCrash(f"{type(error).__name__}: {error}"[:2000], rule="exception")))
     else:
         send(reply, {}, program)
@@ -83,7 +83,7 @@ def _observed(raw: dict[str, Any]) -> bytes:
 def _watch() -> list[str]:
     """Refuse code made from text or from parts while the kernel runs; return a list that then holds what was tried.
 
-    What is judged must be what the source says. The standard library makes code for data classes and named tuples; the
+    What is evaluated must be what the source says. The standard library makes code for data classes and named tuples; the
     front end for the kernel itself and for its own modules.
     """
     trusted = {sys._getframe().f_code.co_filename, tracing.__file__, dataclasses.__file__, collections.__file__}

@@ -10,7 +10,7 @@ from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMTimedOut, LLMUnavailable
 from acceld.llm.providers.anthropic import AnthropicClient
-from acceld.llm.providers.translation import ANTHROPIC, told, translated
+from acceld.llm.providers.translation import ANTHROPIC, error_from, translated
 
 
 class AnthropicBatches:
@@ -77,7 +77,7 @@ class AnthropicBatches:
         if kind == "succeeded":
             return self._client.whole(request, raw["message"])
         if kind == "errored":
-            raise told(400, raw["error"], self._name)
+            raise error_from(400, raw["error"], self._name)
         if kind == "expired":
             raise LLMTimedOut(f"model {self._name!r}: the batch ended before this request", deadline="total_s")
         raise LLMUnavailable(f"model {self._name!r}: the batch was canceled")

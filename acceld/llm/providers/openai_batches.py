@@ -10,7 +10,7 @@ from acceld.llm.batches import OpenBatch
 from acceld.llm.client import Completion, CompletionRequest
 from acceld.llm.errors import LLMBadRequest
 from acceld.llm.providers.openai import OpenAIClient
-from acceld.llm.providers.translation import OPENAI, told, translated
+from acceld.llm.providers.translation import OPENAI, error_from, translated
 
 TOKEN = "acceld_batch"
 """Name of our own token in a batch's metadata."""
@@ -88,7 +88,7 @@ class OpenAIBatches:
         body, status = response.get("body") or {}, response.get("status_code")
         if status == 200:
             return self._client.whole(request, body)
-        raise told(status, raw.get("error") or body, self._name)
+        raise error_from(status, raw.get("error") or body, self._name)
 
     async def close(self) -> None:
         """Close connections."""

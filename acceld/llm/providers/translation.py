@@ -199,7 +199,7 @@ async def translated(work: Callable[[], Awaitable[T]], table: Mapping[str, type[
         raise known from error
 
 
-def told(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
+def error_from(status: int | None, body: Mapping[str, Any], model: str) -> LLMError:
     """The error that an error object inside an answer (one request's of a batch) tells of."""
     inner = body.get("error")
     inner = inner if isinstance(inner, Mapping) else body
@@ -225,7 +225,7 @@ async def unstreamed(response: Any, model: str) -> Mapping[str, Any] | None:
     if not isinstance(data, Mapping):
         raise LLMEmpty(f"model {model!r}: the answer is not a JSON object")
     if data.get("error"):
-        raise told(None, data, model)
+        raise error_from(None, data, model)
     return data
 
 

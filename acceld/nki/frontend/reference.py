@@ -57,11 +57,11 @@ def _calls() -> Iterator[Call]:
         api = "nki_legacy" if module.startswith("neuronxcc") else "nki"
         for name, state in states.items():
             function = offered.get(module, {}).get(name) if state == "supported" else None
-            signature, text = _told(function) if callable(function) else ("", "")
+            signature, text = _described(function) if callable(function) else ("", "")
             yield Call(module, name, api, signature, state, text)
 
 
-def _told(function: Callable[..., Any]) -> tuple[str, str]:
+def _described(function: Callable[..., Any]) -> tuple[str, str]:
     """Return a function's parameters without types, and what its docstring says."""
     try:
         found = inspect.signature(function)

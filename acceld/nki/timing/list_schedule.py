@@ -65,7 +65,7 @@ def schedule(machine: Machine, params: TimelineParams, chip: ChipSpec) -> Schedu
     latency[dma] = params.dma_latency_us
     ramp = chip.tensor_ramp_us
     use, use_until, throttled = 0.0, 0.0, 0.0
-    choices = machine.choices if params.deals_copies else _of_busiest(machine)
+    choices = machine.choices if params.alternates_copies else _of_busiest(machine)
     engine_of, busy_of, waits_of = machine.engine, machine.busy_us, machine.waits
     for number in range(count):
         engine = engine_of[number]

@@ -78,8 +78,8 @@ class TimelineParams:
     """Instructions whose results are never stored are dropped."""
     spills: bool = True
     """SBUF capacity is modelled."""
-    deals_copies: bool = True
-    """Copies and clears that name no engine are always dealt to two; else only where the usual one has more work than any
+    alternates_copies: bool = True
+    """Copies and clears that name no engine always alternate between two engines; else only where the usual one has more work than any
     other (on trn1 bmm's vector engine copies nothing while DMA is what it waits for)."""
     small_operand_elements: int = 8
     """An unplaced tensor_scalar on more elements than this goes to the scalar engine (legacy only)."""
@@ -129,7 +129,7 @@ LEGACY = TimelineParams(
     model="compiler_legacy",
     window=256,
     shared_sbuf_port=True,
-    deals_copies=False,
+    alternates_copies=False,
 )
 CURRENT = TimelineParams(
     model="compiler_current",
@@ -162,7 +162,7 @@ LEGACY_LATER = replace(
     kernel_start_us=3.0,
     kernel_end_us=2.0,
     shared_sbuf_port=False,
-    deals_copies=True,
+    alternates_copies=True,
 )
 """The legacy compiler on chips after trn1."""
 

@@ -365,7 +365,7 @@ def _as_written(program: Program, prepared: Prepared, model: CostModel, full: Ma
 
 
 def _critical_path(machine: Machine, times: Schedule) -> tuple[PathStep, ...]:
-    """Time on the chain of operations that ends last, by line and engine, dearest first."""
+    """Time on the chain of operations that ends last, by line and engine, hottest first."""
     if not times.end_us:
         return ()
     at = max(range(len(times.end_us)), key=lambda i: times.end_us[i])

@@ -61,7 +61,7 @@ def extract_kernel(answer: str, entry: str = "", *, cut_off: bool = False, base:
     """Return the last complete block that holds a kernel, or ``base`` with the answer's edits.
 
     ``entry`` is the function it must define (empty: any). A complete block that defines it but does not parse is
-    returned too: judging it names the line. ``cut_off`` says that the answer ended at its token limit.
+    returned too: evaluating it names the line. ``cut_off`` says that the answer ended at its token limit.
     """
     answer = without_thoughts(answer)
     if not answer.strip():

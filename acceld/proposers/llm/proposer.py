@@ -235,12 +235,12 @@ class LLMProposer:
                 return replace(answer, text=without_tools(answer.text))
             started_s = time.monotonic()
             for call in calls:
-                told = await bench.use(call, request.parent.kernel)
-                done.append(f"{call.name}\n{call.text}\n{call.name} answers:\n{told}")
+                reported = await bench.use(call, request.parent.kernel)
+                done.append(f"{call.name}\n{call.text}\n{call.name} answers:\n{reported}")
             spent.add(answer.usage, self._cost_usd(answer.usage, request.seed), time.monotonic() - started_s)
 
     def _cost_usd(self, usage: Usage, seed: int) -> float | None:
-        """Return what tokens cost at the executor's dearest model; None where a price is unknown."""
+        """Return what tokens cost at the executor's most expensive model; None where a price is unknown."""
         prices = [self._price(name, usage.input_tokens) for name in self._roles.of("executor").order(seed)]
         known = [price.cost_usd(usage) for price in prices if price is not None]
         return float(max(known)) if known and len(known) == len(prices) else None

@@ -1,7 +1,7 @@
 """Tools that an executor may use inside one attempt, written as blocks of its answer, so that every protocol has them.
 
 ``check`` runs on a data set that no gate uses, and none of the verdicts decides anything: what is answered in the end is
-judged like any other source. Results follow from the question alone, so that a run that goes on asks nothing twice.
+evaluated like any other source. Results follow from the question alone, so that a run that goes on asks nothing twice.
 """
 
 from __future__ import annotations
@@ -117,10 +117,10 @@ class Workbench:
             found = await self._evaluate(replace(self._request, kernel=kernel, gate=gate))
         except AcceldError as error:
             return f"{call.name} does not work now: {error.message}"
-        return _told(call.name, found, call.text)[:RESULT_CHARS]
+        return _described(call.name, found, call.text)[:RESULT_CHARS]
 
 
-def _told(name: str, found: Evaluation, text: str) -> str:
+def _described(name: str, found: Evaluation, text: str) -> str:
     if found.failure is not None:
         return f"{found.status}\n{failure_lines(found, text)}"
     if name == "check":

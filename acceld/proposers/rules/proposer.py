@@ -206,7 +206,7 @@ class TunedRules(RulesProposer):
         """``limit`` kernels are timed for each parent, by one of the tuner's strategies.
 
         ``within_s`` is the time that the run has from now on. Tuning a parent takes half of what is left of it at most,
-        so that what was found is still judged.
+        so that what was found is still evaluated.
         """
         super().__init__()
         self._time, self._strategy, self._limit, self._seed = time, strategy, limit, seed

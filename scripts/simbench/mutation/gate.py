@@ -17,7 +17,7 @@ import numpy as np
 
 from acceld.evaluate.correctness.bands import is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import OWN, inputs_of
-from acceld.evaluate.correctness.gates import Seeds, Trial, judge_errors, search_trial, strict_trials
+from acceld.evaluate.correctness.gates import Seeds, Trial, check_errors, search_trial, strict_trials
 from acceld.evaluate.correctness.metrics import Errors, compare
 from acceld.evaluate.correctness.oracle import noise, unfit
 from acceld.evaluate.simulated import simulator
@@ -78,7 +78,7 @@ class Bench:
             compare(_inside(got, written).reshape(want.shape), want)
             for got, want, written in zip(results, self.expected, self.written, strict=True)
         ]
-        check = judge_errors(self.workload, self.trial, errors, self.floors, None).check
+        check = check_errors(self.workload, self.trial, errors, self.floors, None).check
         noise = max(map(_multiple, errors, self.floors), default=0.0)
         return Verdict("" if check.passed else check.detail, noise=noise)
 
@@ -103,7 +103,7 @@ class Preparation:
     def trials(self) -> list[Trial]:
         """Return the trials that a candidate must pass before it is shown as a win."""
         seeds = FixedSeeds()
-        trials = [search_trial(seeds), *strict_trials(self._workload, seeds, dear=True)]
+        trials = [search_trial(seeds), *strict_trials(self._workload, seeds, expensive=True)]
         return [trial for trial in trials if not is_banded(trial.variant)]
 
     def bench(self, trial: Trial) -> Bench | str:

@@ -54,8 +54,8 @@ class Report:
     def summary(self) -> str:
         """For a person who waits."""
         fates = Counter(one.fate for one in self.mutants)
-        told = ", ".join(f"{count} {fate}" for fate, count in fates.items())
-        return f"{len(self.mutants)} mutants: {told}; {len(self.alarms)} false alarms ({self.cpu_s:.1f} s)"
+        reported = ", ".join(f"{count} {fate}" for fate, count in fates.items())
+        return f"{len(self.mutants)} mutants: {reported}; {len(self.alarms)} false alarms ({self.cpu_s:.1f} s)"
 
     @property
     def alarms(self) -> list[Fate]:

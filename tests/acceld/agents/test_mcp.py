@@ -61,10 +61,10 @@ def written(project: Path) -> tuple[str, list[str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_a_fixed_sequence_of_calls_takes_a_kernel_file_to_an_applied_strictly_gated_win(project: Path) -> None:
-    told: list[str | None] = []
+    reported: list[str | None] = []
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message)
+        reported.append(message)
 
     async with sdk_client() as client:
         assert {"profile_kernel", "optimize", "apply_best"} <= {tool.name for tool in (await client.list_tools()).tools}
@@ -78,7 +78,7 @@ async def test_a_fixed_sequence_of_calls_takes_a_kernel_file_to_an_applied_stric
         run = found.structured_content
         assert run["state"] == "finished"
         assert run["improved"]
-        assert any("judged" in (line or "") for line in told)
+        assert any("evaluated" in (line or "") for line in reported)
         best = await call(client, "best_kernel", run=run["run"])
         assert best["gate"] == "strict"
         applied = await call(client, "apply_best", run=run["run"], path="mine.py")
@@ -308,8 +308,8 @@ def test_a_hundred_hostile_inputs_leave_no_process_no_file_outside_and_no_dead_d
         for name, arguments in calls:
             answer = client.call(name, arguments)
             failed = "error" in answer or answer["result"].get("isError")
-            judged = not failed and answer["result"]["structuredContent"].get("status") not in (None, "passed")
-            assert failed or judged, (name, str(arguments)[:200], str(answer)[:300])
+            evaluated = not failed and answer["result"]["structuredContent"].get("status") not in (None, "passed")
+            assert failed or evaluated, (name, str(arguments)[:200], str(answer)[:300])
         for text in (
             "not json\n",
             '{"jsonrpc": "2.0"}\n',

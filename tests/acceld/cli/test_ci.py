@@ -55,8 +55,8 @@ def steps() -> dict[str, str]:
     found: dict[str, str] = {}
     for block in re.split(r"^    - name: ", text, flags=re.MULTILINE)[1:]:
         name, _, rest = block.partition("\n")
-        told = rest.partition("      run: ")[2]
-        found[name] = told.partition("|\n")[2] if told.startswith("|") else told
+        reported = rest.partition("      run: ")[2]
+        found[name] = reported.partition("|\n")[2] if reported.startswith("|") else reported
     return found
 
 
@@ -76,7 +76,7 @@ def test_the_actions_steps_annotate_comment_and_fail_on_regressions(repository: 
     posted.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/posted\ncat "$5" >> {tmp_path}/posted\n')
     posted.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
-    done, told = (
+    done, reported = (
         subprocess.run(
             ["bash", "-eo", "pipefail", "-c", steps()[step]],
             cwd=repository,
@@ -88,7 +88,7 @@ def test_the_actions_steps_annotate_comment_and_fail_on_regressions(repository: 
         for step in ("Verify changed kernels", "Comment")
     )
     assert done.returncode == 7, done.stderr
-    assert told.returncode == 0, told.stderr
+    assert reported.returncode == 0, reported.stderr
     lines = done.stdout.splitlines()
     assert any(
         re.match(r"::error file=kernels/wrong\.py,title=incorrect_numerical%3A tolerance::", line) for line in lines
@@ -158,6 +158,6 @@ def test_a_budget_names_kernels_and_percentages(tmp_path: Path) -> None:
 
 
 def test_what_a_kernel_says_begins_no_command_of_its_own() -> None:
-    told = command("error", "100 %\n::set-env name=A::b", file="a,b:c.py", line=3, title="x\ny")
-    assert told == "::error file=a%2Cb%3Ac.py,line=3,title=x%0Ay::100 %25%0A::set-env name=A::b"
-    assert "\n" not in told
+    reported = command("error", "100 %\n::set-env name=A::b", file="a,b:c.py", line=3, title="x\ny")
+    assert reported == "::error file=a%2Cb%3Ac.py,line=3,title=x%0Ay::100 %25%0A::set-env name=A::b"
+    assert "\n" not in reported

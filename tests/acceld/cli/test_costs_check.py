@@ -30,10 +30,10 @@ from acceld.search.loop import Search, SearchParts
 from acceld.store.changes.runs import create_run
 from acceld.store.database import Store
 from tests.acceld.llm.server import Reply, ScriptedServer
-from tests.acceld.search.llm_victim import ROOT, Judge, Model
+from tests.acceld.search.llm_victim import ROOT, Model, SimulatedEvaluator
 
 
-async def search(folder: Path, price: Price | None, judge: Judge | None = None, **more: int) -> None:
+async def search(folder: Path, price: Price | None, evaluator: SimulatedEvaluator | None = None, **more: int) -> None:
     store = Store.open(folder / "acceld.db")
     sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 2, "patience": 0} | more
     parameters = SearchParameters(**sizes)  # type: ignore[arg-type]  # by name
@@ -42,7 +42,7 @@ async def search(folder: Path, price: Price | None, judge: Judge | None = None, 
     calls = Calls({"m": (settings, Model(folder / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=2)
     problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
-    await Search(run, SearchParts(store, judge or Judge(), proposer, problem, ROOT)).run()
+    await Search(run, SearchParts(store, evaluator or SimulatedEvaluator(), proposer, problem, ROOT)).run()
     await calls.close()
     await store.close()
 
@@ -59,7 +59,7 @@ def test_costs_add_up_however_they_are_grouped(tmp_path: Path, capsys: pytest.Ca
     assert answer["costs"]["cost_usd"] == pytest.approx(8 * each)
 
 
-class Flaky(Judge):
+class Flaky(SimulatedEvaluator):
     """The first version of each kernel is out of bounds; repaired ones pass."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:

@@ -203,8 +203,8 @@ def test_what_can_not_be_is_said_in_a_line_with_what_to_do(
     home: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
     assert main([*words, "--home", str(home)]) == 2
-    told = capsys.readouterr()
-    assert said in told.err and "usage:" not in told.err and not told.out
+    reported = capsys.readouterr()
+    assert said in reported.err and "usage:" not in reported.err and not reported.out
 
 
 @pytest.mark.parametrize("command", COMMANDS)

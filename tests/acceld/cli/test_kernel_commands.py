@@ -85,10 +85,10 @@ def answer(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_shapes_alone_time_a_kernel_unchecked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["profile", "mine.py", "--arg", "a=128x64:float32", "--arg", "b=128x64:float32", "--json"]
     assert main(words) == 0
-    told = answer(capsys)
-    assert told["status"] == "unchecked" and told["source"] == "simulated"
-    assert isinstance(told["latency_us"], float) and told["hbm_write_bytes"] == 128 * 64 * 4
-    assert told["version"] == 1 and told["program_hash"]
+    reported = answer(capsys)
+    assert reported["status"] == "unchecked" and reported["source"] == "simulated"
+    assert isinstance(reported["latency_us"], float) and reported["hbm_write_bytes"] == 128 * 64 * 4
+    assert reported["version"] == 1 and reported["program_hash"]
 
 
 def test_a_reference_checks_a_kernel(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,8 +96,8 @@ def test_a_reference_checks_a_kernel(folder: Path, capsys: pytest.CaptureFixture
     assert answer(capsys)["status"] == "passed"
     (folder / "mine.py").write_text(KERNEL.replace("nl.add", "nl.multiply"), encoding="utf-8")
     assert main(["profile", "mine.py", "--reference", "ref.py", "--json"]) == 7
-    told = answer(capsys)
-    assert told["status"] == "incorrect_numerical" and isinstance(told["failure"], dict)
+    reported = answer(capsys)
+    assert reported["status"] == "incorrect_numerical" and isinstance(reported["failure"], dict)
 
 
 def test_a_bare_kernel_is_offered_what_would_help(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,8 +146,8 @@ def test_init_of_a_kernel_in_c_measures_it_once(folder: Path, capsys: pytest.Cap
     (folder / "add.c").write_text(ADD_IN_C, encoding="utf-8")
     (folder / "add_ref.py").write_text(REFERENCE.replace("128, 64", "512, 2048"), encoding="utf-8")
     assert main(["init", "add.c", "--reference", "add_ref.py", "--json"]) == 0
-    told = answer(capsys)
-    assert (told["status"], told["source"], told["chip"]) == ("passed", "measured", "host")
+    reported = answer(capsys)
+    assert (reported["status"], reported["source"], reported["chip"]) == ("passed", "measured", "host")
 
 
 def test_a_syntax_error_names_file_and_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from acceld.cli.main import main
 from acceld.workloads import workload
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+def reported(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
     assert main(["suggest", *words, "--json"]) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["suggestions"]
     return found
@@ -24,11 +24,11 @@ def test_a_file_gets_what_its_workload_gets_where_the_workload_is_named(
     kernel = tmp_path / "mine.py"
     source = workload("silu").baselines["nki_legacy"].read_text()
     kernel.write_text(source)
-    by_workload = told(capsys, "silu")
+    by_workload = reported(capsys, "silu")
     assert {one["rule"] for one in by_workload} >= {"widen_tiles", "fold_scalars"}
     assert all(one["diff"].startswith("--- kernel\n+++ suggested\n@@") for one in by_workload)
-    assert told(capsys, str(kernel), "--workload", "silu") == told(capsys, "silu")
-    (only,) = {one["rule"] for one in told(capsys, str(kernel), "--rule", "fold_scalars")}
+    assert reported(capsys, str(kernel), "--workload", "silu") == reported(capsys, "silu")
+    (only,) = {one["rule"] for one in reported(capsys, str(kernel), "--rule", "fold_scalars")}
     assert only == "fold_scalars" and kernel.read_text() == source, "nothing is edited"
 
 

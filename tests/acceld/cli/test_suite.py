@@ -26,15 +26,15 @@ def test_a_suite_is_one_table_and_the_same_command_goes_on(
     assert [row["workload"] for row in first["rows"]] == ["silu", "mamba"]
     assert all(row["runs"] and row["speedup"] >= 1 for row in first["rows"])
     assert first["geometric_mean"]["count"] == 2 and ">silu<" in Path("bars.svg").read_text("utf-8")
-    Path("rivals").mkdir()
-    Path("rivals/silu_theirs.py").write_text(workload("silu").baselines["nki_legacy"].read_text("utf-8"), "utf-8")
-    assert main([*words, "--rivals", "rivals", "--json"]) == 0
+    Path("competitors").mkdir()
+    Path("competitors/silu_theirs.py").write_text(workload("silu").baselines["nki_legacy"].read_text("utf-8"), "utf-8")
+    assert main([*words, "--competitors", "competitors", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert [row["runs"][: len(old["runs"])] for row, old in zip(again["rows"], first["rows"], strict=True)] == [
         row["runs"] for row in first["rows"]
     ]
-    judged, without = again["rows"]
-    assert judged["competitor_us"] is not None or "competitor: " in judged["note"]
+    evaluated, without = again["rows"]
+    assert evaluated["competitor_us"] is not None or "competitor: " in evaluated["note"]
     assert without["competitor_us"] is None and without["note"] == ""
     for name, record in (("a.json", first), ("b.json", again)):
         Path(name).write_text(json.dumps(record), "utf-8")

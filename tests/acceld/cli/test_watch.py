@@ -37,9 +37,9 @@ def copied(tmp_path: Path) -> Path:
 def test_a_kernel_is_timed_then_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = copied(tmp_path)
     assert main([*COMMAND, str(kernel), "--home", str(tmp_path / ".acceld")]) == 0
-    told = stages(capsys)
-    assert [one["stage"] for one in told][:1] == ["legal"] and told[-1]["stage"] == "correct"
-    (predicted,) = (str(one["text"]) for one in told if one["stage"] == "predicted")
+    reported = stages(capsys)
+    assert [one["stage"] for one in reported][:1] == ["legal"] and reported[-1]["stage"] == "correct"
+    (predicted,) = (str(one["text"]) for one in reported if one["stage"] == "predicted")
     assert predicted in DOCUMENTED.read_text(encoding="utf-8")
 
 
@@ -47,8 +47,8 @@ def test_a_broken_kernel_ends_with_its_line(tmp_path: Path, capsys: pytest.Captu
     kernel = copied(tmp_path)
     kernel.write_text("def kernel(x:\n")
     assert main([*COMMAND, str(kernel), "--home", str(tmp_path / ".acceld")]) == 7
-    (told,) = stages(capsys)
-    assert told["stage"] == "syntax" and told["line"] == 1 and told["good"] is False
+    (reported,) = stages(capsys)
+    assert reported["stage"] == "syntax" and reported["line"] == 1 and reported["good"] is False
 
 
 def test_a_file_without_a_workload_is_refused_with_what_to_do(

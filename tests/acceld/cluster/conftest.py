@@ -37,18 +37,18 @@ class FakeHost:
     async def evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
         """A verdict, once it runs."""
         self.asked += 1
-        judging = asyncio.ensure_future(self._judge(request, contents))
+        evaluating = asyncio.ensure_future(self._evaluate(request, contents))
         losing = asyncio.ensure_future(self.lost.wait())
         try:
-            await asyncio.wait({judging, losing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({evaluating, losing}, return_when=asyncio.FIRST_COMPLETED)
             if self.lost.is_set():
                 raise HostLostError("the node is gone")
-            return judging.result()
+            return evaluating.result()
         finally:
-            judging.cancel()
+            evaluating.cancel()
             losing.cancel()
 
-    async def _judge(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
+    async def _evaluate(self, request: EvaluationRequest, contents: Mapping[str, bytes]) -> Evaluation:
         await self.running.wait()
         return await self._here.evaluate(request, contents)
 
@@ -89,7 +89,7 @@ class World:
         self.folder = folder
         self.hosts = FakeHosts()
         self.now = 0.0
-        self.told: list[tuple[str, str, str]] = []
+        self.reported: list[tuple[str, str, str]] = []
         self.started: list[tuple[int, str]] = []
         self.fleet = Fleet(self.hosts, 64, on_start=self._note_start, on_host=self._note_host, clock=lambda: self.now)
 
@@ -97,7 +97,7 @@ class World:
         self.started.append((request.candidate, host))
 
     async def _note_host(self, host: str, state: str, why: str) -> None:
-        self.told.append((host, state, why))
+        self.reported.append((host, state, why))
 
     async def add(self, name: str, slots: int = 2, **device: object) -> FakeHost:
         """Start a host, and have the fleet see it."""

@@ -29,8 +29,8 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         self._settings = folder / "hosts.json"
-        self._told: dict[str, dict[str, Any]] = {"*": {"delay_s": 0.3}}
-        self.tell("*")
+        self._reported: dict[str, dict[str, Any]] = {"*": {"delay_s": 0.3}}
+        self.instruct("*")
         self._cluster: Any = None
         self._make = Cluster
         self._nodes: dict[str, Any] = {}
@@ -57,11 +57,11 @@ class Nodes:
         """Where daemons connect."""
         return str(self._cluster.address)
 
-    def tell(self, name: str, **settings: object) -> None:
+    def instruct(self, name: str, **settings: object) -> None:
         """Change what a host's device does, ``*`` for all."""
-        self._told.setdefault(name, {}).update(settings)
+        self._reported.setdefault(name, {}).update(settings)
         partial = self._settings.with_suffix(".partial")
-        partial.write_text(json.dumps(self._told), encoding="utf-8")
+        partial.write_text(json.dumps(self._reported), encoding="utf-8")
         partial.replace(self._settings)
 
     def processes(self, name: str) -> list[int]:

@@ -89,10 +89,10 @@ class _Set(SimulatedDevice):
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """A verdict as the settings are now."""
-        told = _told(self.name)
-        self.delay_s, self.clock = told.get("delay_s", 0.0), told.get("clock", 1.0)
-        self.jitter = told.get("jitter", 0.0)
-        self.wrong, self.log = told.get("wrong", ""), Path(told["log"]) if "log" in told else None
+        reported = _reported(self.name)
+        self.delay_s, self.clock = reported.get("delay_s", 0.0), reported.get("clock", 1.0)
+        self.jitter = reported.get("jitter", 0.0)
+        self.wrong, self.log = reported.get("wrong", ""), Path(reported["log"]) if "log" in reported else None
         return await super().evaluate(request)
 
 
@@ -101,6 +101,6 @@ def make(setup: Setup, name: str, folder: Path) -> SimulatedDevice:
     return _Set(name, setup.config.slots)
 
 
-def _told(name: str) -> dict[str, Any]:
+def _reported(name: str) -> dict[str, Any]:
     settings = json.loads(Path(os.environ[SETTINGS]).read_text(encoding="utf-8"))
     return {**settings.get("*", {}), **settings.get(name, {})}

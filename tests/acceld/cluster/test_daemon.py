@@ -102,6 +102,6 @@ async def test_the_doctor_asks_each_host(
     home, _ = serving
     monkeypatch.setenv("ACCELD_DEVICES_CLUSTER", "auto")
     await asyncio.to_thread(main, ["doctor", "--json", "--home", str(home.path)])
-    told = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
-    assert told["host a"]["state"] == "ok"
-    assert told["host b: core 3"]["text"] == "out of service"
+    reported = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert reported["host a"]["state"] == "ok"
+    assert reported["host b: core 3"]["text"] == "out of service"

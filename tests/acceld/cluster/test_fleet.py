@@ -46,29 +46,29 @@ async def test_sources_travel_once_and_are_asked_for_again_where_they_are_gone(w
 async def test_work_of_a_lost_host_goes_elsewhere(world: World) -> None:
     a = await world.add("a")
     a.running.clear()
-    judging = asyncio.ensure_future(world.fleet.evaluate(request()))
+    evaluating = asyncio.ensure_future(world.fleet.evaluate(request()))
     await until(lambda: a.asked > 0)
     await world.add("b")
     del world.hosts.here["a"]
     a.lost.set()
-    found = await judging
+    found = await evaluating
     assert found.profile is not None
     assert found.profile.host == "b"
     await until(lambda: world.standing("a") == "")
-    assert ("a", "sick", "the node is gone") in world.told
+    assert ("a", "sick", "the node is gone") in world.reported
 
 
 async def test_the_late_answer_of_a_frozen_host_counts_and_is_not_doubled(world: World) -> None:
     a, b = await world.add("a", 1), await world.add("b", 1)
     a.running.clear()
     b.running.clear()
-    judging = asyncio.ensure_future(world.fleet.evaluate(request()))
+    evaluating = asyncio.ensure_future(world.fleet.evaluate(request()))
     await until(lambda: a.asked > 0)
     await world.look(1.0)
     await world.look(SILENT_S + 1)  # both are silent: nobody can take it
     assert world.standing("a") == "silent"
     a.running.set()
-    found = await judging
+    found = await evaluating
     assert found.profile is not None
     assert found.profile.host == "a"
     await until(lambda: world.standing("a") == "active")
@@ -82,15 +82,15 @@ async def test_the_late_answer_of_a_frozen_host_counts_and_is_not_doubled(world:
 async def test_a_frozen_hosts_work_is_answered_by_another_and_its_own_answer_is_dropped(world: World) -> None:
     a = await world.add("a", 1)
     a.running.clear()
-    judging = asyncio.ensure_future(world.fleet.evaluate(request()))
+    evaluating = asyncio.ensure_future(world.fleet.evaluate(request()))
     await until(lambda: a.asked > 0)
     b = await world.add("b", 1)
     await world.look(1.0)
     world.now += SILENT_S + 1
     b_member_beats = world.fleet.look()
     await b_member_beats
-    await until(lambda: "latency 90.0" in b.device.done or judging.done())
-    assert (await judging).status is Status.PASSED
+    await until(lambda: "latency 90.0" in b.device.done or evaluating.done())
+    assert (await evaluating).status is Status.PASSED
     a.running.set()
     await until(lambda: world.fleet.statistics()["slots_in_use"] == 0)
     assert world.fleet.statistics()["waiting"] == 0
@@ -103,7 +103,7 @@ async def test_a_host_wrong_in_one_kernel_is_named_and_set_aside_and_the_verdict
     found = await world.fleet.evaluate(request("latency 80.0 # tiled"))
     assert found.status is Status.PASSED
     assert world.standing("a") == "aside"
-    assert any(host == "a" and "disagrees with b and c" in why for host, _, why in world.told)
+    assert any(host == "a" and "disagrees with b and c" in why for host, _, why in world.reported)
     assert found.profile is not None
     assert found.profile.host != "a"
 
@@ -167,7 +167,7 @@ async def test_a_host_of_other_versions_is_set_aside(world: World) -> None:
     world.hosts.here["old"] = host
     await world.look()
     await until(lambda: world.standing("old") == "aside")
-    assert any("acceld 0.0.1 (here" in why for _, _, why in world.told)
+    assert any("acceld 0.0.1 (here" in why for _, _, why in world.reported)
 
 
 async def test_who_submits_too_much_is_held_up_but_a_save_is_not(world: World) -> None:

@@ -41,7 +41,7 @@ from acceld.search.loop import Search, SearchParts
 from acceld.store.database import Store
 
 
-class ScriptedJudge:
+class ScriptedEvaluator:
     """Reads the latency off the kernel's text."""
 
     def __init__(self, delay_s: float = 0.005, log: Path | None = None) -> None:
@@ -123,7 +123,7 @@ class TenthFaster:
 async def scripted_parts(config: Config, home: Home, store: Store, keys: Mapping[str, str]) -> Parts:
     """Parts without children or models."""
     log = os.environ.get("SCRIPTED_LOG")
-    judge = ScriptedJudge(float(os.environ.get("SCRIPTED_S", "0.005")), Path(log) if log else None)
+    evaluator = ScriptedEvaluator(float(os.environ.get("SCRIPTED_S", "0.005")), Path(log) if log else None)
 
     async def make_search(run: Run, control: RunControl) -> Searching:
         if run.spec.workload == "nosuch":
@@ -132,9 +132,9 @@ async def scripted_parts(config: Config, home: Home, store: Store, keys: Mapping
             raise ZeroDivisionError("a defect")
         problem = Problem(run.spec.workload, "", "", (), run.spec.chip, run.spec.api)
         root = run.spec.root or Kernel("latency 100", "nki_legacy", "kernel")
-        return Search(run, SearchParts(store, judge, TenthFaster(), problem, root), control)
+        return Search(run, SearchParts(store, evaluator, TenthFaster(), problem, root), control)
 
-    return Parts(judge, make_search)
+    return Parts(evaluator, make_search)
 
 
 if __name__ == "__main__":

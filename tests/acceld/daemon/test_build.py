@@ -105,8 +105,8 @@ async def test_budget_levels_become_events(store: Store) -> None:
     made.budget.open_run(run.id, 1.0)
     (await made.budget.reserve(run.id, Decimal("0.9"))).settle(Decimal("0.9"))
     await made.close()
-    told = [event.data for event in await store.read(load_events) if isinstance(event.data, BudgetLevel)]
-    assert [level.percent for level in told] == [50, 80]
+    reported = [event.data for event in await store.read(load_events) if isinstance(event.data, BudgetLevel)]
+    assert [level.percent for level in reported] == [50, 80]
 
 
 async def test_the_ledger_buys_no_answer_twice(store: Store) -> None:

@@ -67,9 +67,9 @@ async def test_commands_are_told_what_happened(tmp_path: Path) -> None:
                 break
     running.cancel()
     (line,) = (await asyncio.to_thread((tmp_path / "told").read_text)).splitlines()
-    told = json.loads(line)
-    assert (told["hook"], told["event"]["data"]["speedup"]) == ("on_best", 1.25)
-    assert told["run"]["id"] == run.id
+    reported = json.loads(line)
+    assert (reported["hook"], reported["event"]["data"]["speedup"]) == ("on_best", 1.25)
+    assert reported["run"]["id"] == run.id
     states = await store.read(lambda c: [tuple(r) for r in c.execute("SELECT state, result FROM journal ORDER BY id")])
     assert states == [("done", '{"exit_code":0}'), ("done", '{"exit_code":127}')]
     await store.close()
@@ -93,10 +93,10 @@ async def test_the_webhook_of_the_documentation_posts_what_happened() -> None:
     await site.start()
     host, port = runner.addresses[0][:2]
     for command in tomllib.loads(example)["hooks"].values():
-        told = {"version": 1, "hook": "on_best", "text": "r1: a faster kernel"}
+        reported = {"version": 1, "hook": "on_best", "text": "r1: a faster kernel"}
         here = command.replace("https://example.org", f"http://{host}:{port}")
-        assert here != command and await hooks.run_command(here, json.dumps(told).encode()) == 0
-        assert heard.get_nowait() == ("application/json", told)
+        assert here != command and await hooks.run_command(here, json.dumps(reported).encode()) == 0
+        assert heard.get_nowait() == ("application/json", reported)
     heard.put_nowait(("", None))
     assert await hooks.run_command(here, b"{}") != 0, "a server that refuses is a hook that failed"
     await runner.cleanup()

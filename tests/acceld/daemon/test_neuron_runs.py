@@ -72,7 +72,7 @@ def test_a_search_on_a_device_finds_a_faster_kernel_and_never_calls_a_stand_in_m
         assert sum(share > 0 for share in used.values()) >= 1
         assert "of all cores' time since it started, 0 of 4 leased" in acceld(environment, tmp_path, "status")
         (again,) = json.loads(acceld(environment, tmp_path, "verify", "r1", "--json"))["cases"]
-        turns = again["by_turns"]
+        turns = again["interleaved"]
         assert again["holds"] and turns["win"]
         assert turns["low"] <= turns["ratio"] <= turns["high"] and turns["ratio"] > 1 + turns["band_percent"] / 100
         items = [{"workload": "small_silu", "kernel": text} for text in (NARROW + "# same\n", KERNEL)]
@@ -99,7 +99,7 @@ def test_a_search_on_kernels_of_the_package_nki(tmp_path: Path) -> None:
         assert result["method"] == "stand-in for nrtpy device"
         assert result["improved"], result
         (again,) = json.loads(acceld(environment, tmp_path, "verify", "r1", "--json"))["cases"]
-        assert again["holds"] and again["by_turns"]["win"]
+        assert again["holds"] and again["interleaved"]["win"]
     finally:
         acceld(environment, tmp_path, "stop")
 
@@ -108,10 +108,10 @@ def test_a_run_on_a_machine_without_neuron_is_refused_before_it_begins(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     del environment["ACCELD_DEVICES_COMPILE_PYTHON"]
-    told = acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "neuron_legacy", code=8)
+    reported = acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "neuron_legacy", code=8)
     try:
-        assert "no interpreter with neuronx-cc" in told
-        assert "no Neuron package" in told
+        assert "no interpreter with neuronx-cc" in reported
+        assert "no Neuron package" in reported
         assert json.loads(acceld(environment, tmp_path, "runs", "--json"))["runs"] == []
     finally:
         acceld(environment, tmp_path, "stop")
@@ -124,11 +124,11 @@ def test_the_best_of_a_simulated_run_are_measured_and_a_kernel_that_breaks_a_cor
     quick = ("--preset", "quick", "--iterations", "1", "--plans", "3", "--beam", "1", "--wait", "--json")
     acceld(environment, tmp_path, "optimize", "small_silu", "--backend", "simulator", "--chip", "trn1", *quick)
     try:
-        told = json.loads(acceld(environment, tmp_path, "verify", "r1", "--on", "device", "--top", "1", "--json"))
-        assert (told["backend"], told["order_agrees"], told["order_pairs"]) == ("neuron_legacy", 1, 1)
-        baseline, best = told["kernels"]
+        reported = json.loads(acceld(environment, tmp_path, "verify", "r1", "--on", "device", "--top", "1", "--json"))
+        assert (reported["backend"], reported["order_agrees"], reported["order_pairs"]) == ("neuron_legacy", 1, 1)
+        baseline, best = reported["kernels"]
         assert (baseline["baseline"], best["status"]) == (True, "passed")
-        assert best["speedup"] > 1.2 and best["by_turns"]["win"] and baseline["by_turns"] is None
+        assert best["speedup"] > 1.2 and best["interleaved"]["win"] and baseline["interleaved"] is None
         stored = acceld(environment, tmp_path, "query", "SELECT backend FROM evaluations WHERE id > 4", "--csv")
         assert "neuron_legacy" in stored
         (tmp_path / "crash.py").write_text(NARROW.replace("def kernel(", "def kernel_crash("))

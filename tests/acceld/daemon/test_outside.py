@@ -58,8 +58,8 @@ def test_the_answer_tells_of_those_who_were_asked_for_also_without_details() -> 
     ]
     details = {"paired": [*pairs, {"against": "somebody else", "ratio": 4.0}]}
     profile = Profile(Source.MEASURED, "host", "c", 1.0, "doorbell", details=details)
-    told = answer(asked, request, Evaluation(Status.UNTESTED, "s", profile=profile))
-    assert [one["ratio"] for one in told["paired"]] == [3.0, 2.0]
-    assert told["profile"]["details"] == {}
+    reported = answer(asked, request, Evaluation(Status.UNTESTED, "s", profile=profile))
+    assert [one["ratio"] for one in reported["paired"]] == [3.0, 2.0]
+    assert reported["profile"]["details"] == {}
     failed = answer(asked, request, Evaluation(Status.TIMEOUT, "s", failure=Failure("deadline", "late")))
     assert failed["paired"] == []

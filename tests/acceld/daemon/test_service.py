@@ -40,7 +40,7 @@ async def ended(client: HttpClient, run: int) -> dict[str, Any]:
 
 
 async def begun(client: HttpClient, run: int) -> dict[str, Any]:
-    """The run's row once its baseline has been judged."""
+    """The run's row once its baseline has been evaluated."""
     async with asyncio.timeout(30):
         async for batch in client.events(0, run):
             if any(event.kind == "best_changed" for event in batch):
@@ -56,8 +56,8 @@ async def test_a_clock_that_goes_back_an_hour_ends_no_run(home: Home, monkeypatc
         await begun(client, run)
         monkeypatch.setattr(time, "time", lambda: real() - 3600)
         assert (await ended(client, run))["state"] == "finished"
-        told = await client.get(f"/v1/runs/{run}/outcome")
-        assert told["improved"] and told["elapsed_s"] >= 0
+        reported = await client.get(f"/v1/runs/{run}/outcome")
+        assert reported["improved"] and reported["elapsed_s"] >= 0
         last, seqs = (await client.get("/v1/hello"))["last_seq"], list[int]()
         async for batch in client.events(0):
             seqs += [event.seq for event in batch]
@@ -74,9 +74,9 @@ async def test_a_submitted_run_goes_to_its_end_and_is_told_event_by_event(home: 
         assert row["state"] == "finished"
         assert row["speedup"] == pytest.approx(100 / 81)
         assert row["statuses"]["compile_error"] > 0
-        told = await client.get(f"/v1/runs/{run['id']}/outcome")
-        assert told["improved"] is True
-        assert told["baseline_latency_us"] == 100
+        reported = await client.get(f"/v1/runs/{run['id']}/outcome")
+        assert reported["improved"] is True
+        assert reported["baseline_latency_us"] == 100
         page = await client.get(f"/v1/runs/{run['id']}/candidates", limit=3)
         assert len(page["candidates"]) == 3
         assert page["total"] == row["candidates"] + 1
@@ -191,8 +191,8 @@ async def test_a_spot_notice_ends_the_daemon_in_order_and_the_next_one_goes_on(
     monkeypatch.setattr(interruption, "on_ec2", lambda: False)
     async with serving(home) as (_, client):
         assert (await ended(client, run["id"]))["state"] == "finished"
-        told = await client.send("POST", "/v1/query", {"sql": "SELECT data FROM events"})
-        assert any("spot instance at noon" in str(row) for row in told["rows"])
+        reported = await client.send("POST", "/v1/query", {"sql": "SELECT data FROM events"})
+        assert any("spot instance at noon" in str(row) for row in reported["rows"])
 
 
 async def test_an_idle_daemon_ends_itself(home: Home) -> None:
@@ -231,10 +231,10 @@ async def test_the_state_counts_data_sets(home: Home) -> None:
     await asyncio.to_thread(folder.mkdir, parents=True)
     await asyncio.to_thread((folder / "input0.bin").write_bytes, bytes(4096))
     async with serving(home) as (_, client):
-        told = await client.get("/v1/status")
-        assert told["storage"]["data_bytes"] == 4096
-        assert told["storage"]["data_cap_bytes"] == 4 << 30
-        assert any("4.0 KiB of 4.0 GiB" in line for line in lines(told))
+        reported = await client.get("/v1/status")
+        assert reported["storage"]["data_bytes"] == 4096
+        assert reported["storage"]["data_cap_bytes"] == 4 << 30
+        assert any("4.0 KiB of 4.0 GiB" in line for line in lines(reported))
 
 
 async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(home: Home) -> None:
@@ -256,9 +256,9 @@ async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(h
             await client.send("POST", path, wrong | {"path": str(other)})
         sha256 = hashlib.sha256(text.encode()).hexdigest()
         for _ in range(2):  # also a second time, after a person put the old text back
-            told = await client.send("POST", path, wrong | {"expected_sha256": sha256})
+            reported = await client.send("POST", path, wrong | {"expected_sha256": sha256})
             assert (await asyncio.to_thread(target.read_text)).startswith("latency 81")
-            assert told["result"].endswith(f"kernel.c.{sha256[:8]}.bak")
+            assert reported["result"].endswith(f"kernel.c.{sha256[:8]}.bak")
             assert await asyncio.to_thread(target.with_name(f"kernel.c.{sha256[:8]}.bak").read_text) == text
             await asyncio.to_thread(target.write_text, text)
 
@@ -266,8 +266,8 @@ async def test_applying_refuses_a_file_that_has_changed_or_is_called_otherwise(h
 async def test_one_kernel_is_judged_without_being_stored(home: Home) -> None:
     async with serving(home) as (_, client):
         body = {"workload": "silu", "kernel": {"text": "latency 42", "api": "nki_legacy"}}
-        told = await client.send("POST", "/v1/evaluations", body)
-        assert (told["status"], told["profile"]["latency_us"], told["id"]) == ("passed", 42, 0)
+        reported = await client.send("POST", "/v1/evaluations", body)
+        assert (reported["status"], reported["profile"]["latency_us"], reported["id"]) == ("passed", 42, 0)
         assert (await client.get("/v1/runs"))["total"] == 0
 
 
@@ -276,13 +276,13 @@ async def test_a_compilation_ends_when_nobody_waits_for_it(home: Home, monkeypat
     kernel = {"text": "latency 42", "api": "nki_legacy"}
     body = {"workload": "silu", "backend": "neuron_legacy", "gate": "timing", "kernel": kernel}
     async with serving(home) as (daemon, client):
-        judge = daemon._parts.evaluator
+        evaluator = daemon._parts.evaluator
         asking = asyncio.create_task(client.send("POST", "/v1/evaluations", body))
         async with asyncio.timeout(10):
-            while not judge.statistics()["slots_in_use"]:  # noqa: ASYNC110  # the judge has no event to wait for
+            while not evaluator.statistics()["slots_in_use"]:  # noqa: ASYNC110  # the judge has no event to wait for
                 await asyncio.sleep(0.02)
             asking.cancel()
-            while judge.statistics()["slots_in_use"]:  # noqa: ASYNC110  # as above
+            while evaluator.statistics()["slots_in_use"]:  # noqa: ASYNC110  # as above
                 await asyncio.sleep(0.02)
 
 
@@ -298,10 +298,10 @@ async def test_many_kernels_are_judged_in_one_request_and_answered_in_their_orde
             aiohttp.ClientSession("http://localhost", connector=connector, headers=headers) as session,
             session.post("/v1/evaluations", json={"items": items}) as response,
         ):
-            told = [json.loads(line) async for line in response.content]
-        assert [one["id"] for one in told] == ["a", 1, "c"]
-        assert [one["profile"]["latency_us"] for one in (told[0], told[2])] == [42, 41]
-        assert "no workload 'siluu'" in told[1]["error"]["message"]
+            reported = [json.loads(line) async for line in response.content]
+        assert [one["id"] for one in reported] == ["a", 1, "c"]
+        assert [one["profile"]["latency_us"] for one in (reported[0], reported[2])] == [42, 41]
+        assert "no workload 'siluu'" in reported[1]["error"]["message"]
         with pytest.raises(UsageError, match="items is a list"):
             await client.send("POST", "/v1/evaluations", {"items": items, "workload": "silu"})
 
@@ -344,10 +344,10 @@ async def test_a_candidate_is_measured_again_when_asked(home: Home) -> None:
         await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": row["best"]})
         async with asyncio.timeout(20):
             async for batch in client.events(last, run["id"]):
-                told = [event.data for event in batch if isinstance(event.data, CandidateEvaluated)]
-                if told:
+                reported = [event.data for event in batch if isinstance(event.data, CandidateEvaluated)]
+                if reported:
                     break
-        assert (told[0].candidate, told[0].gate, told[0].latency_us) == (row["best"], "strict", 81)
+        assert (reported[0].candidate, reported[0].gate, reported[0].latency_us) == (row["best"], "strict", 81)
 
 
 async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> None:
@@ -361,10 +361,10 @@ async def test_what_no_longer_passes_withdraws_what_it_taught(home: Home) -> Non
         await client.send("POST", f"/v1/runs/{run['id']}/actions", {"action": "remeasure", "candidate": broken})
         async with asyncio.timeout(20):
             async for batch in client.events(last):
-                told = [event.data for event in batch if isinstance(event.data, InsightChanged)]
-                if told:
+                reported = [event.data for event in batch if isinstance(event.data, InsightChanged)]
+                if reported:
                     break
-        assert told == [InsightChanged(lesson.id, "withdrawn")]
+        assert reported == [InsightChanged(lesson.id, "withdrawn")]
 
 
 async def test_insights_are_pinned_edited_and_forgotten(home: Home) -> None:

@@ -42,7 +42,7 @@ HAPPENED: tuple[Any, ...] = (
 )
 
 
-def told(*, close: bool = True) -> tuple[dict[str, ReadableSpan], dict[str, list[float]]]:
+def reported(*, close: bool = True) -> tuple[dict[str, ReadableSpan], dict[str, list[float]]]:
     """The spans by name and each metric's values, after everything happened a second apart."""
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     traces, metrics = TracerProvider(), MeterProvider([reader])
@@ -68,22 +68,22 @@ def told(*, close: bool = True) -> tuple[dict[str, ReadableSpan], dict[str, list
 
 
 def test_runs_calls_and_evaluations_are_spans_one_below_the_other() -> None:
-    spans, _ = told()
-    run, call, judged = spans["run"], spans["chat tiny"], spans["evaluate c3"]
-    assert run.attributes is not None and call.attributes is not None and judged.attributes is not None
-    assert run.context is not None and call.parent is not None and judged.parent is not None
-    assert call.parent.span_id == judged.parent.span_id == run.context.span_id
+    spans, _ = reported()
+    run, call, evaluated = spans["run"], spans["chat tiny"], spans["evaluate c3"]
+    assert run.attributes is not None and call.attributes is not None and evaluated.attributes is not None
+    assert run.context is not None and call.parent is not None and evaluated.parent is not None
+    assert call.parent.span_id == evaluated.parent.span_id == run.context.span_id
     assert run.attributes["acceld.run"] == "r12"
     assert (run.start_time, run.end_time) == (1001 * 10**9, 1008 * 10**9)
     assert (run.status.status_code, run.status.description) == (StatusCode.ERROR, "no money")
     assert [event.name for event in run.events] == ["running", "best", "failed"]
     assert call.attributes["gen_ai.usage.input_tokens"] == 900
-    assert (judged.attributes["acceld.status"], judged.attributes["acceld.latency_us"]) == ("passed", 40.0)
+    assert (evaluated.attributes["acceld.status"], evaluated.attributes["acceld.latency_us"]) == ("passed", 40.0)
     assert "evaluate c4" in spans, "what is under way ends with the daemon"
 
 
 def test_figures_of_calls_verdicts_and_the_queue_are_metrics() -> None:
-    _, values = told(close=False)
+    _, values = reported(close=False)
     assert values["acceld.evaluations"] == [1]
     assert values["acceld.evaluation.duration"] == [1.0]
     assert values["gen_ai.client.operation.duration"] == [1.5]

@@ -10,7 +10,7 @@ import pytest
 
 from acceld.evaluate.correctness.bands import Piece, banded_inputs, banded_variants, is_banded, pieces_of
 from acceld.evaluate.correctness.distributions import OWN, inputs_of
-from acceld.evaluate.correctness.gates import Trial, judge_errors
+from acceld.evaluate.correctness.gates import Trial, check_errors
 from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare_pieces
 from acceld.evaluate.correctness.oracle import floors_of
 from acceld.workloads import load_workload, make_inputs, reference_outputs, workload
@@ -64,16 +64,16 @@ def test_a_band_where_rounding_or_overflow_decides_tells_nothing() -> None:
     found = {piece.band: floor for piece, floor in zip(pieces_of(scan, "banded/C", 1), floors, strict=True)}
     assert found["huge"] == BROKEN and found["tiny"].finite and found["tiny-u"].finite
     blind = [BROKEN if floor == BROKEN else NONE for floor in floors]
-    assert judge_errors(scan, Trial("banded/C", 1), blind, floors, None).check.passed
-    wrong = judge_errors(scan, Trial("banded/C", 1), [BROKEN] * len(floors), floors, None)
+    assert check_errors(scan, Trial("banded/C", 1), blind, floors, None).check.passed
+    wrong = check_errors(scan, Trial("banded/C", 1), [BROKEN] * len(floors), floors, None)
     assert not wrong.check.passed and "band aligned" in wrong.check.detail
 
 
 def test_a_candidate_need_not_be_better_in_a_band_than_the_workloads_own_kernel() -> None:
     count = len(pieces_of(SILU, "banded/M", 1))
     errors, floors = [Errors(0.5, 0.5, 0.5)] * count, [Errors(1e-8, 1e-8, 1e-8)] * count
-    assert not judge_errors(SILU, Trial("banded/M", 1), errors, floors, None).check.passed
-    assert judge_errors(SILU, Trial("banded/M", 1), errors, floors, errors).check.passed
+    assert not check_errors(SILU, Trial("banded/M", 1), errors, floors, None).check.passed
+    assert check_errors(SILU, Trial("banded/M", 1), errors, floors, errors).check.passed
 
 
 def test_where_a_workload_says_so_what_is_not_a_number_stays_so() -> None:

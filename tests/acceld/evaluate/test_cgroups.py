@@ -68,8 +68,8 @@ def test_controllers_that_are_there_but_not_handed_down_are_asked_for(tmp_path: 
 
 def test_the_limits_of_a_cgroup_are_those_asked_for(tmp_path: Path) -> None:
     path = Path(cgroups.create(str(tmp_path), "job", memory_bytes=1 << 20, processes=7))
-    told = {name: (path / name).read_text() for name in ("memory.max", "pids.max", "memory.oom.group")}
-    assert told == {"memory.max": "1048576", "pids.max": "7", "memory.oom.group": "1"}
+    reported = {name: (path / name).read_text() for name in ("memory.max", "pids.max", "memory.oom.group")}
+    assert reported == {"memory.max": "1048576", "pids.max": "7", "memory.oom.group": "1"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="cgroups are Linux's")

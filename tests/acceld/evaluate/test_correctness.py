@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acceld.evaluate.correctness.distributions import OWN
-from acceld.evaluate.correctness.gates import Trial, accuracy, judge_errors, splits
+from acceld.evaluate.correctness.gates import Trial, accuracy, check_errors, splits
 from acceld.evaluate.correctness.metrics import BROKEN, NONE, Errors, compare, place_of
 from acceld.evaluate.correctness.tolerance import Tolerance, floor_of_parts, tolerance_from
 from acceld.workloads import workload
@@ -181,6 +181,6 @@ def test_prompts_are_told_the_very_limits_that_the_gate_decides_by() -> None:
         for figure in (limit.rel_l2, limit.worst_row, limit.element):
             assert f"{figure:.2g}" in said
         just_wrong = [Errors(1.02 * limit.rel_l2, 0.0, 0.0)] * len(floors)
-        assert not judge_errors(found, Trial(OWN, 7), just_wrong, floors, None).check.passed
+        assert not check_errors(found, Trial(OWN, 7), just_wrong, floors, None).check.passed
         just_right = [Errors(0.98 * limit.rel_l2, 0.98 * limit.worst_row, 0.98 * limit.element)] * len(floors)
-        assert judge_errors(found, Trial(OWN, 7), just_right, floors, None).check.passed
+        assert check_errors(found, Trial(OWN, 7), just_right, floors, None).check.passed

@@ -1,4 +1,4 @@
-"""Judging end to end, in child processes, on the suite's small workloads."""
+"""Evaluating end to end, in child processes, on the suite's small workloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from acceld.config import EvaluateConfig
 from acceld.errors import DeviceError, WorkloadError
 from acceld.evaluate.interface import EvaluationRequest, Evaluator, Priority
 from acceld.evaluate.sandbox.jail import Level
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Evaluation, Gate, Kernel, Status
 from acceld.workloads import ArraySpec, load_workload
 
@@ -23,8 +23,8 @@ CONFIG = EvaluateConfig(slots=2, build_s=2.0, memory_gib=2.0)
 
 
 @pytest_asyncio.fixture
-async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
-    made = Judge(CONFIG, tmp_path)
+async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
+    made = SimulatedEvaluator(CONFIG, tmp_path)
     await made.start()
     yield made
     await made.stop(1.0)
@@ -45,8 +45,8 @@ def baseline(name: str = "st_matmul") -> str:
     return load_workload(WORKLOADS / name).baselines["nki_legacy"].read_text(encoding="utf-8")
 
 
-async def test_an_honest_kernel_passes_the_strict_gate(judge: Judge) -> None:
-    found = await judge.evaluate(request(gate=Gate.STRICT))
+async def test_an_honest_kernel_passes_the_strict_gate(evaluator: SimulatedEvaluator) -> None:
+    found = await evaluator.evaluate(request(gate=Gate.STRICT))
     assert found.status is Status.PASSED
     assert found.gate is Gate.STRICT
     assert found.correctness is not None
@@ -58,12 +58,12 @@ async def test_an_honest_kernel_passes_the_strict_gate(judge: Judge) -> None:
     assert "own/shuffled" in names
     assert found.latency_us is not None
     assert found.latency_us > 0
-    assert found.sandbox_level == judge.statistics()["sandbox_level"]
+    assert found.sandbox_level == evaluator.statistics()["sandbox_level"]
     assert {"trace", "verify", "timeline", "execute", "check"} <= set(found.seconds)
 
 
-async def test_the_evaluator_keeps_its_protocol(judge: Judge) -> None:
-    kept: Evaluator = judge
+async def test_the_evaluator_keeps_its_protocol(evaluator: SimulatedEvaluator) -> None:
+    kept: Evaluator = evaluator
     assert (await kept.evaluate(request(gate=Gate.TIMING))).status is Status.UNTESTED
 
 
@@ -83,9 +83,9 @@ async def test_the_evaluator_keeps_its_protocol(judge: Judge) -> None:
     ],
 )  # fmt: skip
 async def test_a_bad_kernel_is_a_status(
-    judge: Judge, change: tuple[str, str], status: Status | None, rule: str
+    evaluator: SimulatedEvaluator, change: tuple[str, str], status: Status | None, rule: str
 ) -> None:
-    found = await judge.evaluate(request(baseline().replace(*change)))
+    found = await evaluator.evaluate(request(baseline().replace(*change)))
     if status is None:
         assert found.status is Status.PASSED  # the only jitted function is the kernel, whatever its name
         return
@@ -108,25 +108,25 @@ def kernel(x):
 """
 
 
-async def test_an_argument_may_be_reshaped_into_other_factors(judge: Judge) -> None:
-    found = await judge.evaluate(request(RESHAPED, "st_silu"))
+async def test_an_argument_may_be_reshaped_into_other_factors(evaluator: SimulatedEvaluator) -> None:
+    found = await evaluator.evaluate(request(RESHAPED, "st_silu"))
     assert found.status is Status.PASSED, found.failure
 
 
 @pytest.mark.parametrize(
     "ending", ["import os\nos._exit(0)", "import os\nos.abort()", "import ctypes\nctypes.string_at(0)"]
 )
-async def test_a_kernel_that_ends_its_process_is_a_status(judge: Judge, ending: str) -> None:
-    found = await judge.evaluate(request(f"{ending}\n{baseline()}", trusted=True))
+async def test_a_kernel_that_ends_its_process_is_a_status(evaluator: SimulatedEvaluator, ending: str) -> None:
+    found = await evaluator.evaluate(request(f"{ending}\n{baseline()}", trusted=True))
     assert found.status is Status.COMPILE_ERROR
     assert found.failure is not None
     assert found.failure.rule == "crash"
-    assert (await judge.evaluate(request())).status is Status.PASSED
+    assert (await evaluator.evaluate(request())).status is Status.PASSED
 
 
-async def test_the_same_program_is_not_run_twice(judge: Judge) -> None:
-    first = await judge.evaluate(request(run=1))
-    again = await judge.evaluate(request(baseline() + "\n# another comment\n", run=1))
+async def test_the_same_program_is_not_run_twice(evaluator: SimulatedEvaluator) -> None:
+    first = await evaluator.evaluate(request(run=1))
+    again = await evaluator.evaluate(request(baseline() + "\n# another comment\n", run=1))
     assert not first.reused
     assert again.reused
     assert again.program_sha256 == first.program_sha256
@@ -134,39 +134,39 @@ async def test_the_same_program_is_not_run_twice(judge: Judge) -> None:
     assert "execute" not in again.seconds
 
 
-async def test_a_wrong_program_stays_wrong_without_being_run_again(judge: Judge) -> None:
+async def test_a_wrong_program_stays_wrong_without_being_run_again(evaluator: SimulatedEvaluator) -> None:
     wrong = baseline().replace("128 * k + c", "64 * k + c")
-    first = await judge.evaluate(request(wrong))
-    again = await judge.evaluate(request(wrong + "\n"))
+    first = await evaluator.evaluate(request(wrong))
+    again = await evaluator.evaluate(request(wrong + "\n"))
     assert first.status is again.status is Status.INCORRECT_NUMERICAL
     assert again.reused
 
 
-async def test_a_kernel_that_can_not_enter_the_beam_is_not_run(judge: Judge) -> None:
-    found = await judge.evaluate(request(useful_below_us=0.5))
+async def test_a_kernel_that_can_not_enter_the_beam_is_not_run(evaluator: SimulatedEvaluator) -> None:
+    found = await evaluator.evaluate(request(useful_below_us=0.5))
     assert found.status is Status.UNTESTED
     assert found.profile is not None
     assert "execute" not in found.seconds
 
 
-async def test_a_latency_below_physics_is_suspect(judge: Judge, tmp_path: Path) -> None:
+async def test_a_latency_below_physics_is_suspect(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
     folder = _copy_of(tmp_path, 'hbm_bytes = "(M*K + K*N + M*N)*4"', 'hbm_bytes = "1000000*(M*K + K*N + M*N)*4"')
     asked = EvaluationRequest(Kernel(baseline(), "nki_legacy"), "", "trn1", workload_folder=str(folder))
-    found = await judge.evaluate(asked)
+    found = await evaluator.evaluate(asked)
     assert found.status is Status.SUSPECT
     assert found.failure is not None
     assert found.failure.rule == "below_floor"
 
 
-async def test_a_run_draws_its_secret_after_the_first_program(judge: Judge, tmp_path: Path) -> None:
-    await judge.evaluate(request(gate=Gate.TIMING, run=7))
+async def test_a_run_draws_its_secret_after_the_first_program(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
+    await evaluator.evaluate(request(gate=Gate.TIMING, run=7))
     assert list((tmp_path / "datasets").iterdir()) == []
-    await judge.evaluate(request(run=7))
+    await evaluator.evaluate(request(run=7))
     (kept,) = (tmp_path / "datasets").iterdir()
-    await judge.evaluate(request(baseline().replace("512)[None", "512 )[None"), run=7))
+    await evaluator.evaluate(request(baseline().replace("512)[None", "512 )[None"), run=7))
     assert list((tmp_path / "datasets").iterdir()) == [kept]
     first = json.loads((kept / "meta.json").read_text())["seed"]
-    other = Judge(CONFIG, tmp_path / "other")
+    other = SimulatedEvaluator(CONFIG, tmp_path / "other")
     await other.start()
     try:
         await other.evaluate(request(run=7))
@@ -176,80 +176,82 @@ async def test_a_run_draws_its_secret_after_the_first_program(judge: Judge, tmp_
     assert json.loads((theirs / "meta.json").read_text())["seed"] != first
 
 
-async def test_floors_are_measured_once_and_stored(judge: Judge, tmp_path: Path) -> None:
-    await judge.evaluate(request())
+async def test_floors_are_measured_once_and_stored(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
+    await evaluator.evaluate(request())
     (path,) = (tmp_path / "floors").glob("*-numpy.json")
     stored = json.loads(path.read_text())
     assert 1e-9 < stored["own"]["floors"][0][0] < 1e-6
     before = path.stat().st_mtime_ns
-    await judge.evaluate(request(baseline().replace("affine_range", "sequential_range")))
+    await evaluator.evaluate(request(baseline().replace("affine_range", "sequential_range")))
     assert path.stat().st_mtime_ns == before
 
 
-async def test_a_reference_that_raises_is_an_error_that_names_it(judge: Judge, tmp_path: Path) -> None:
+async def test_a_reference_that_raises_is_an_error_that_names_it(evaluator: SimulatedEvaluator, tmp_path: Path) -> None:
     folder = _copy_of(tmp_path, "", "")
     (folder / "reference.py").write_text("def forward(a, b):\n    raise ValueError('broken on purpose')\n")
     asked = EvaluationRequest(Kernel(baseline(), "nki_legacy"), "", "trn1", workload_folder=str(folder))
     with pytest.raises(WorkloadError, match="broken on purpose"):
-        await judge.evaluate(asked)
-    assert (await judge.evaluate(request())).status is Status.PASSED
+        await evaluator.evaluate(asked)
+    assert (await evaluator.evaluate(request())).status is Status.PASSED
 
 
-async def test_a_reference_that_ends_its_process_is_an_error_that_names_it(judge: Judge, tmp_path: Path) -> None:
+async def test_a_reference_that_ends_its_process_is_an_error_that_names_it(
+    evaluator: SimulatedEvaluator, tmp_path: Path
+) -> None:
     folder = _copy_of(tmp_path, "", "")
     (folder / "reference.py").write_text("import os\n\n\ndef forward(a, b):\n    os._exit(0)\n")
     asked = EvaluationRequest(Kernel(baseline(), "nki_legacy"), "", "trn1", workload_folder=str(folder))
     with pytest.raises(WorkloadError, match="did not finish"):
-        await judge.evaluate(asked)
+        await evaluator.evaluate(asked)
 
 
-async def test_anyones_kernel_is_timed_without_a_reference(judge: Judge) -> None:
+async def test_anyones_kernel_is_timed_without_a_reference(evaluator: SimulatedEvaluator) -> None:
     arguments = (ArraySpec((256, 256), "float32"), ArraySpec((256, 512), "float32"))
-    found = await judge.time(Kernel(baseline(), "nki_legacy", trusted=True), arguments, "trn1")
+    found = await evaluator.time(Kernel(baseline(), "nki_legacy", trusted=True), arguments, "trn1")
     assert found.status is Status.UNCHECKED
     assert found.latency_us is not None
 
 
-async def test_modules_that_come_along_can_be_imported(judge: Judge) -> None:
+async def test_modules_that_come_along_can_be_imported(evaluator: SimulatedEvaluator) -> None:
     text = "from parts.tiles import TILE\n" + baseline().replace("nl.arange(128)[None, :]", "nl.arange(TILE)[None, :]")
     kernel = Kernel(text, "nki_legacy", trusted=True, closure={"parts/tiles.py": "import torch\n\nTILE = 128\n"})
     asked = EvaluationRequest(kernel, "", "trn1", workload_folder=str(WORKLOADS / "st_matmul"))
-    assert (await judge.evaluate(asked)).status is Status.PASSED
+    assert (await evaluator.evaluate(asked)).status is Status.PASSED
 
 
-async def test_several_evaluations_share_the_slots(judge: Judge) -> None:
+async def test_several_evaluations_share_the_slots(evaluator: SimulatedEvaluator) -> None:
     asked = [request(name=name, priority=Priority.SEARCH) for name in ("st_matmul", "st_silu", "st_softmax")]
-    found: list[Evaluation] = await asyncio.gather(*map(judge.evaluate, asked))
+    found: list[Evaluation] = await asyncio.gather(*map(evaluator.evaluate, asked))
     assert [one.status for one in found] == [Status.PASSED] * 3
-    assert judge.statistics()["slots_in_use"] == 0
+    assert evaluator.statistics()["slots_in_use"] == 0
 
 
 async def test_stopping_ends_what_runs(tmp_path: Path) -> None:
-    judge = Judge(CONFIG, tmp_path)
-    await judge.start()
+    evaluator = SimulatedEvaluator(CONFIG, tmp_path)
+    await evaluator.start()
     endless = baseline().replace("    return out", "    while True:\n        pass")
-    running = asyncio.create_task(judge.evaluate(request(endless)))
+    running = asyncio.create_task(evaluator.evaluate(request(endless)))
     await asyncio.sleep(0.3)
-    await judge.stop(0.0)
+    await evaluator.stop(0.0)
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
 async def test_without_a_sandbox_code_nobody_vouches_for_is_not_run(tmp_path: Path) -> None:
-    judge = Judge(CONFIG, tmp_path, highest=Level.L0)
-    await judge.start()
+    evaluator = SimulatedEvaluator(CONFIG, tmp_path, highest=Level.L0)
+    await evaluator.start()
     try:
         with pytest.raises(DeviceError, match="vouches"):
-            await judge.evaluate(request())
-        assert (await judge.evaluate(request(trusted=True))).status is Status.PASSED
+            await evaluator.evaluate(request())
+        assert (await evaluator.evaluate(request(trusted=True))).status is Status.PASSED
     finally:
-        await judge.stop(1.0)
+        await evaluator.stop(1.0)
 
 
 async def test_a_level_below_the_one_demanded_refuses_to_start(tmp_path: Path) -> None:
-    judge = Judge(EvaluateConfig(sandbox="L3"), tmp_path, highest=Level.L1)
+    evaluator = SimulatedEvaluator(EvaluateConfig(sandbox="L3"), tmp_path, highest=Level.L1)
     with pytest.raises(DeviceError, match="demands L3"):
-        await judge.start()
+        await evaluator.start()
 
 
 def _copy_of(tmp_path: Path, old: str, new: str) -> Path:
@@ -262,7 +264,7 @@ def _copy_of(tmp_path: Path, old: str, new: str) -> Path:
     return folder
 
 
-class _Lax(Judge):
+class _Lax(SimulatedEvaluator):
     """A judge whose policy sees nothing."""
 
     def policy(self, kernel: Kernel) -> None:
@@ -280,15 +282,15 @@ class _Lax(Judge):
 async def test_a_candidate_is_the_program_of_its_text_whatever_the_policy_missed(
     tmp_path: Path, line: str, rule: str
 ) -> None:
-    judge = _Lax(CONFIG, tmp_path)
-    await judge.start()
+    evaluator = _Lax(CONFIG, tmp_path)
+    await evaluator.start()
     try:
         text = baseline().replace("def kernel(a, b):\n", f"def kernel(a, b):\n{line}\n")
-        found = await judge.evaluate(request(text, gate=Gate.STRICT))
-        known = await judge.evaluate(request(text, gate=Gate.STRICT))
-        given = await judge.evaluate(request(text, gate=Gate.STRICT, trusted=True))
+        found = await evaluator.evaluate(request(text, gate=Gate.STRICT))
+        known = await evaluator.evaluate(request(text, gate=Gate.STRICT))
+        given = await evaluator.evaluate(request(text, gate=Gate.STRICT, trusted=True))
     finally:
-        await judge.stop(1.0)
+        await evaluator.stop(1.0)
     for one in (found, known):
         assert one.status is (Status.REJECTED if rule else Status.PASSED)
         assert (one.failure.rule if one.failure else "") == rule

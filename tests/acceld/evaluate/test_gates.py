@@ -16,7 +16,7 @@ from acceld.evaluate.correctness.gates import (
     Seeds,
     Trial,
     TrialResult,
-    judge_errors,
+    check_errors,
     published_trials,
     search_trial,
     strict_trials,
@@ -31,7 +31,7 @@ FLOOR = Errors(5e-8, 5e-8, 1e-6)
 
 
 def test_the_strict_gate_tries_every_variant_and_five_own_seeds_one_of_them_shuffled() -> None:
-    trials = strict_trials(SILU, Seeds(), dear=False)
+    trials = strict_trials(SILU, Seeds(), expensive=False)
     own = [trial for trial in trials if trial.variant == OWN]
     assert [trial.variant for trial in trials[: -len(own)]] == strict_variants(SILU)
     assert len({trial.seed for trial in own}) == FRESH_SEEDS == len(own) - 1
@@ -41,16 +41,16 @@ def test_the_strict_gate_tries_every_variant_and_five_own_seeds_one_of_them_shuf
 
 def test_each_candidate_is_tried_on_fresh_seeds_unless_the_run_shares_them() -> None:
     seeds = Seeds()
-    first, second = (strict_trials(SILU, seeds, dear=False) for _ in range(2))
+    first, second = (strict_trials(SILU, seeds, expensive=False) for _ in range(2))
     assert not {trial.seed for trial in first} & {trial.seed for trial in second}
-    shared = [strict_trials(SILU, seeds, dear=False, shared=True) for _ in range(2)]
+    shared = [strict_trials(SILU, seeds, expensive=False, shared=True) for _ in range(2)]
     assert shared[0] == shared[1] and all(trial.kept for trial in shared[0])
 
 
 def test_an_expensive_reference_is_asked_once_a_run() -> None:
     seeds = Seeds()
-    trials = strict_trials(MATMUL, seeds, dear=True)
-    assert trials == strict_trials(MATMUL, seeds, dear=True)
+    trials = strict_trials(MATMUL, seeds, expensive=True)
+    assert trials == strict_trials(MATMUL, seeds, expensive=True)
     assert sum(trial.variant.startswith("metamorphic/") for trial in trials) == 1
     assert [trial for trial in trials if trial.variant == OWN] == [replace(search_trial(seeds), shuffled=True)]
 
@@ -81,17 +81,17 @@ def test_only_published_seeds_are_shown() -> None:
 
 def test_a_trial_fails_by_its_worst_output_and_names_the_first_that_is_wrong() -> None:
     right, wrong = Errors(1e-7, 1e-7, 1e-6), Errors(1e-3, 1e-3, 1e-3)
-    result = judge_errors(SILU, Trial(OWN, 0), [right, wrong, BROKEN], [FLOOR] * 3, None)
+    result = check_errors(SILU, Trial(OWN, 0), [right, wrong, BROKEN], [FLOOR] * 3, None)
     assert not result.check.passed and result.check.detail.startswith("output 1: relative L2 error 0.001 exceeds")
     assert result.errors == BROKEN
-    assert judge_errors(SILU, Trial(OWN, 0), [right], [FLOOR], None).check.passed
+    assert check_errors(SILU, Trial(OWN, 0), [right], [FLOOR], None).check.passed
 
 
 def test_each_output_is_held_against_its_own_floor() -> None:
     noisy, errors = Errors(1e-6, 1e-6, 1e-6), Errors(1e-5, 1e-5, 1e-6)
-    assert judge_errors(SILU, Trial(OWN, 0), [NONE, errors], [FLOOR, noisy], None).check.passed
-    assert not judge_errors(SILU, Trial(OWN, 0), [errors, NONE], [FLOOR, noisy], None).check.passed
-    assert judge_errors(SILU, Trial(OWN, 0), [errors, NONE], [FLOOR, noisy], [noisy] * 2).check.passed, (
+    assert check_errors(SILU, Trial(OWN, 0), [NONE, errors], [FLOOR, noisy], None).check.passed
+    assert not check_errors(SILU, Trial(OWN, 0), [errors, NONE], [FLOOR, noisy], None).check.passed
+    assert check_errors(SILU, Trial(OWN, 0), [errors, NONE], [FLOOR, noisy], [noisy] * 2).check.passed, (
         "so noisy is the baseline"
     )
 
@@ -99,21 +99,21 @@ def test_each_output_is_held_against_its_own_floor() -> None:
 def test_the_published_tolerance_is_for_the_workloads_own_inputs() -> None:
     amplified = Errors(1e-5, 1e-5, 1e-5)  # 20 times that exceeds the published 2e-5
     errors = Errors(5e-5, 5e-5, 1e-5)
-    assert not judge_errors(MATMUL, Trial(OWN, 0), [errors], [amplified], None).check.passed
-    assert judge_errors(MATMUL, Trial("shifted", 0), [errors], [amplified], None).check.passed
-    assert not judge_errors(SILU, Trial("shifted", 0), [errors], [amplified], None).check.passed, "no parts are allowed"
+    assert not check_errors(MATMUL, Trial(OWN, 0), [errors], [amplified], None).check.passed
+    assert check_errors(MATMUL, Trial("shifted", 0), [errors], [amplified], None).check.passed
+    assert not check_errors(SILU, Trial("shifted", 0), [errors], [amplified], None).check.passed, "no parts are allowed"
 
 
 def test_the_published_gate_knows_no_rows_and_no_elements() -> None:
     errors = Errors(1.9e-5, 1.0, 1.0)
     trial = next(published_trials(SILU))
-    assert judge_errors(SILU, trial, [errors], [FLOOR], None).check.passed
-    assert not judge_errors(SILU, trial, [replace(errors, rel_l2=2.1e-5)], [FLOOR], None).check.passed
+    assert check_errors(SILU, trial, [errors], [FLOOR], None).check.passed
+    assert not check_errors(SILU, trial, [replace(errors, rel_l2=2.1e-5)], [FLOOR], None).check.passed
 
 
 def test_a_check_against_the_own_kernel_says_so() -> None:
     without = replace(SILU, reference=None)
-    assert judge_errors(without, Trial(OWN, 0), [NONE], [FLOOR], None).check.detail == OWN_ORACLE
+    assert check_errors(without, Trial(OWN, 0), [NONE], [FLOOR], None).check.detail == OWN_ORACLE
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_checks_stand_in_the_order_of_their_trials_whichever_ends_first() -> Non
     case = Case(EvaluationRequest(kernel, "silu", "trn1"), SILU)
     case.refused(trials[4].name, "it is alike", trials[4])
     for trial in (trials[3], trials[2], trials[0], trials[1]):
-        case.judged(TrialResult(Check(trial.name, True, float(trial.seed), 9.0), NONE), Gate.STRICT, trial=trial)
+        case.checked(TrialResult(Check(trial.name, True, float(trial.seed), 9.0), NONE), Gate.STRICT, trial=trial)
     case.order([*trials, Trial("never", 5)])
     assert [(check.name, check.rel_l2) for check in case.checks] == [
         ("zeros", 1.0),

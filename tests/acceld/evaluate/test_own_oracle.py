@@ -10,7 +10,7 @@ from acceld import drafts
 from acceld.config import EvaluateConfig
 from acceld.errors import WorkloadError
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Gate, Kernel, Status
 
 KERNEL = """
@@ -48,14 +48,14 @@ async def test_candidates_are_held_against_the_kernel_itself(
     tmp_path: Path, change: tuple[str, str], status: Status
 ) -> None:
     folder = folder_of(tmp_path / "mine", KERNEL)
-    judge = Judge(EvaluateConfig(slots=1, memory_gib=2.0), tmp_path / "state")
-    await judge.start()
+    evaluator = SimulatedEvaluator(EvaluateConfig(slots=1, memory_gib=2.0), tmp_path / "state")
+    await evaluator.start()
     try:
         kernel = Kernel(KERNEL.replace(*change), "nki_legacy", trusted=True)
         request = EvaluationRequest(kernel, "mine", "trn1", workload_folder=str(folder), gate=Gate.STRICT)
-        found = await judge.evaluate(request)
+        found = await evaluator.evaluate(request)
     finally:
-        await judge.stop(1.0)
+        await evaluator.stop(1.0)
     assert found.status is status, found.failure
     assert found.correctness is not None
     assert not found.correctness.has_reference or status is not Status.PASSED
@@ -63,13 +63,13 @@ async def test_candidates_are_held_against_the_kernel_itself(
 
 async def test_a_kernel_that_can_not_be_traced_can_not_be_an_oracle(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "mine", KERNEL.replace("nl.add", "nl.ad"))
-    judge = Judge(EvaluateConfig(slots=1, memory_gib=2.0), tmp_path / "state")
-    await judge.start()
+    evaluator = SimulatedEvaluator(EvaluateConfig(slots=1, memory_gib=2.0), tmp_path / "state")
+    await evaluator.start()
     try:
         request = EvaluationRequest(
             Kernel(KERNEL, "nki_legacy", trusted=True), "mine", "trn1", workload_folder=str(folder)
         )
         with pytest.raises(WorkloadError, match=r"stand in for a reference: line 11.*nl\.ad|language\.ad"):
-            await judge.evaluate(request)
+            await evaluator.evaluate(request)
     finally:
-        await judge.stop(1.0)
+        await evaluator.stop(1.0)

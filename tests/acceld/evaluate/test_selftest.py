@@ -42,7 +42,7 @@ async def test_a_folder_of_further_attacks_is_tried(tmp_path: Path) -> None:
     report = await run_selftest(CONFIG, attacks=tmp_path, only="mine")
     assert [result.outcome for result in report.results] == ["rejected", "rejected"]
     data = report.plain()
-    assert (data["fooled"], data["rejected"], data["judge_deaths"], data["false_rejects"]) == (0, 2, 0, 0)
+    assert (data["fooled"], data["rejected"], data["harness_errors"], data["false_rejects"]) == (0, 2, 0, 0)
     assert data["level"].startswith("L")
 
 

@@ -34,14 +34,14 @@ async def served(home: Home, store: Store, *, crash: bool = False) -> AsyncItera
     lock = DaemonLock(home)
     server = Server(store, None, socket_path=home.socket(), token=lock.new_token())
     await server.start()
-    told = lock.announce(home.socket(), "0")
+    reported = lock.announce(home.socket(), "0")
     try:
         yield
     finally:
         await server.stop()
         lock.release()
         if crash:
-            home.daemon_file.write_text(str(told).replace("'", '"'))
+            home.daemon_file.write_text(str(reported).replace("'", '"'))
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])

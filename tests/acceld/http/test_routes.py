@@ -171,9 +171,9 @@ async def test_a_request_waits_for_the_first_event(tmp_path: Path) -> None:
 
 
 def test_refusals_come_back_as_the_daemons_own_errors() -> None:
-    told = {"error": {"kind": "BudgetError", "message": "too dear", "hint": "raise it", "exit_code": 5}}
+    reported = {"error": {"kind": "BudgetError", "message": "too dear", "hint": "raise it", "exit_code": 5}}
     with pytest.raises(BudgetError, match="too dear") as caught:
-        understand(422, json.dumps(told).encode())
+        understand(422, json.dumps(reported).encode())
     assert caught.value.exit_code == 5
     with pytest.raises(StoreError):
         understand(500, json.dumps({"error": {"kind": "StoreError", "message": "x"}}).encode())

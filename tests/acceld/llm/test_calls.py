@@ -147,9 +147,9 @@ async def test_an_unknown_price_costs_none_and_is_refused_under_a_cap() -> None:
 async def test_fifty_calls_against_one_dollar_overspend_nothing() -> None:
     diary, budget = Diary(), Budget()
     budget.open_run(1, 1.0)
-    dear = Price(Decimal(1000), Decimal(1000), Decimal(1000), Decimal(2000), "config")
+    expensive = Price(Decimal(1000), Decimal(1000), Decimal(1000), Decimal(2000), "config")
     client = ScriptedClient(lambda request: "x" * 200)
-    keeper = calls(diary, client, budget, price=dear)
+    keeper = calls(diary, client, budget, price=expensive)
     results = await asyncio.gather(*(keeper.complete(ask(user=f"say {n}")) for n in range(50)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, BudgetError)]
     answered = [result for result in results if isinstance(result, Completion)]

@@ -100,7 +100,7 @@ async def test_a_scripted_server_drives_a_run_to_the_known_best(store: Store) ->
     async with ScriptedServer(answer=answer) as server:
         run = await whole_run(store, server.base_url, "scripted")
     statuses = await check_rows(store, run)
-    assert Status.INCORRECT_NUMERICAL in statuses, "the wrong kernels were judged before they were repaired"
+    assert Status.INCORRECT_NUMERICAL in statuses, "the wrong kernels were evaluated before they were repaired"
     best = await store.read(load_candidate, run.best or 0)
     assert best.kernel.text == FASTER and best.order[3] == 1
 
@@ -116,8 +116,8 @@ async def test_a_real_model_drives_a_whole_run(store: Store) -> None:
     baseline, best = candidates[0], await store.read(load_candidate, run.best or 0)
     assert baseline.evaluation is not None and best.evaluation is not None
     before, after = baseline.evaluation.latency_us or 0.0, best.evaluation.latency_us or 1.0
-    told = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-    print(f"{len(statuses) - 1} candidates ({told}); {before:.0f} us to {after:.0f} us: {before / after:.2f}x")  # noqa: T201
+    reported = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+    print(f"{len(statuses) - 1} candidates ({reported}); {before:.0f} us to {after:.0f} us: {before / after:.2f}x")  # noqa: T201
 
 
 NKI = """import neuronxcc.nki as nki
@@ -141,7 +141,7 @@ def kernel(x):
 async def test_a_first_kernel_is_written_from_a_reference_and_made_faster_in_batches(
     store: Store, tmp_path: Path
 ) -> None:
-    """Through the executor's batch mode, judged by the simulator, on a workload that has no kernel at all."""
+    """Through the executor's batch mode, evaluated by the simulator, on a workload that has no kernel at all."""
     reference = tmp_path / "twice.py"
     reference.write_text("def forward(x):\n    return x + x\n", encoding="utf-8")
     folder = await asyncio.to_thread(

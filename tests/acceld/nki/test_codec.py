@@ -81,7 +81,7 @@ def inputs_of(program: Program) -> list[np.ndarray[Any, Any]]:
     return made
 
 
-def judge(program: Program) -> list[np.ndarray[Any, Any]] | None:
+def check(program: Program) -> list[np.ndarray[Any, Any]] | None:
     """What the judge does with a program it was sent: verify, then run if it is legal. Never another error."""
     found = verify(program)
     if found:
@@ -97,7 +97,7 @@ def judge(program: Program) -> list[np.ndarray[Any, Any]] | None:
 def test_the_sample_is_legal_and_runs() -> None:
     program = sample()
     assert verify(program) == ()
-    result = judge(program)
+    result = check(program)
     assert result is not None
     assert all(np.isfinite(one).all() for one in result)
 
@@ -199,7 +199,7 @@ def programs(draw: st.DrawFn) -> Program:
 def test_programs_of_any_operations_are_judged_without_a_crash(program: Program) -> None:
     again = decode(encode(program))
     assert encode(again) == encode(program)
-    judge(again)
+    check(again)
 
 
 @given(programs())
@@ -224,7 +224,7 @@ def test_a_flipped_bit_is_refused_or_judged(position: int, bit: int) -> None:
         program = decode(bytes(data))
     except ProgramError:
         return
-    judge(program)
+    check(program)
 
 
 @given(st.integers(0, len(ENCODED) - 1))
@@ -263,7 +263,7 @@ def test_a_program_with_one_number_replaced_is_refused_or_judged(place: tuple[An
         program = decode(json.dumps(raw).encode())
     except ProgramError:
         return
-    judge(program)
+    check(program)
 
 
 def forged(change: Callable[[Any], None]) -> bytes:

@@ -67,13 +67,13 @@ def busy(made: Machine, engine: Engine) -> float:
 
 def test_copies_are_dealt_to_the_engine_with_less_work_and_its_busy_time_has_them() -> None:
     made = copies(8)
-    assert scheduled(made, deals_copies=True).total_us == pytest.approx(4.0)
+    assert scheduled(made, alternates_copies=True).total_us == pytest.approx(4.0)
     assert busy(made, Engine.SCALAR) == busy(made, Engine.VECTOR) == pytest.approx(4.0)
 
 
 def test_a_copy_that_would_end_later_elsewhere_stays() -> None:
     made = copies(2, other=3.0)
-    scheduled(made, deals_copies=True)
+    scheduled(made, alternates_copies=True)
     assert busy(made, Engine.VECTOR) == 0.0
 
 
@@ -88,7 +88,7 @@ def test_on_trn1_copies_leave_the_scalar_engine_only_where_it_has_the_most_work(
 
 def test_no_choice_of_engines_makes_a_machine_faster_than_all_its_work_shared_out() -> None:
     made = copies(9)
-    found = scheduled(made, deals_copies=True)
+    found = scheduled(made, alternates_copies=True)
     assert found.total_us >= (busy(made, Engine.SCALAR) + busy(made, Engine.VECTOR)) / 2
 
 

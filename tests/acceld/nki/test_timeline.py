@@ -275,7 +275,7 @@ def test_every_counted_figure_has_a_class() -> None:
     assert numbers - set(FIGURE_CLASS) == {"data_dependent", "extrapolated", "params_version"}
 
 
-def test_the_dearest_line_and_the_bound_name_the_busiest_engine() -> None:
+def test_the_hottest_line_and_the_bound_name_the_busiest_engine() -> None:
     line = timeline(streaming(64))
     busiest = max(line.engines, key=lambda engine: line.engines[engine])
     assert line.hot_spots[0].busy_us <= line.engines[busiest] * 1.001

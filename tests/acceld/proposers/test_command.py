@@ -201,9 +201,11 @@ def test_a_whole_run_with_a_script_for_an_agent_ends_in_a_strictly_gated_win(tmp
 
     try:
         options = ("--preset", "quick", "--iterations", "1", "--plans", "1", "--budget-usd", "1", "--wait", "--json")
-        told = json.loads(acceld("optimize", "small_silu", "--proposer", "command", *options))
-        assert (told["state"], told["improved"], told["proposer"]) == ("finished", True, "command"), told
-        best = json.loads(acceld("show", f"c{told['best']}", "--json"))
+        reported = json.loads(acceld("optimize", "small_silu", "--proposer", "command", *options))
+        assert (reported["state"], reported["improved"], reported["proposer"]) == ("finished", True, "command"), (
+            reported
+        )
+        best = json.loads(acceld("show", f"c{reported['best']}", "--json"))
         assert best["gate"] == "strict"
         spent = json.loads(acceld("query", "select sum(cost_micro_usd) as micro_usd from run_totals", "--json"))
         assert spent["rows"] == [{"micro_usd": 2000}]

@@ -69,7 +69,7 @@ def test_each_mistake_in_c_fails_as_it_says_and_its_cure_computes(
 
 
 def outcome(folder: Path, text: str) -> str:
-    """Judge a kernel that is to double 1003 numbers."""
+    """Evaluate a kernel that is to double 1003 numbers."""
     if refused_c(text) is not None:
         return "rejected"
     vector = {"name": "x", "shape": [1003], "dtype": "float32"}

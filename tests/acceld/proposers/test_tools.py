@@ -10,7 +10,7 @@ import pytest
 
 from acceld.config import EvaluateConfig, ToolsConfig
 from acceld.evaluate.interface import EvaluationRequest, started
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
 from acceld.llm.client import LLMClient, ScriptedClient, Usage
 from acceld.llm.ledger import MemoryLedger
@@ -55,7 +55,7 @@ class Bench:
         return Evaluation(Status.UNTESTED, request.kernel.sha256, profile=profile)
 
 
-def bench(evaluator: Bench | Judge, folder: str = "") -> Workbench:
+def bench(evaluator: Bench | SimulatedEvaluator, folder: str = "") -> Workbench:
     return Workbench(evaluator.evaluate, workload="small_silu", folder=folder, chip="trn1", run=5)
 
 
@@ -88,11 +88,11 @@ async def test_tools_are_used_before_the_answer_and_told_in_the_next_question() 
     found, client, evaluator = await attempted([first, FINAL])
     assert found.text == KERNEL
     assert "about a second" in client.requests[0].user.lower(), "what a tool costs is said"
-    told = client.requests[1].user
-    assert "nc_matmul(stationary, moving" in told
-    assert "37.5" in told
-    assert "partition_limit" in told
-    assert "1 of 4 turns" in told
+    reported = client.requests[1].user
+    assert "nc_matmul(stationary, moving" in reported
+    assert "37.5" in reported
+    assert "partition_limit" in reported
+    assert "1 of 4 turns" in reported
     assert client.requests[1].system == client.requests[0].system, "a provider's cache holds"
     assert [one.gate for one in evaluator.requests] == [Gate.TIMING, Gate.TIMING]
     assert all(one.practice and not one.kernel.trusted for one in evaluator.requests)
@@ -165,16 +165,16 @@ async def test_every_protocol_has_tools(api: Api) -> None:
 
 async def test_a_check_runs_on_data_that_no_gate_uses_and_decides_nothing(tmp_path: Path) -> None:
     folder = str(small_silu(tmp_path))
-    async with started(Judge(EvaluateConfig(slots=1), tmp_path / "state")) as judge:
-        assert isinstance(judge, Judge)
-        tools = bench(judge, folder)
+    async with started(SimulatedEvaluator(EvaluateConfig(slots=1), tmp_path / "state")) as evaluator:
+        assert isinstance(evaluator, SimulatedEvaluator)
+        tools = bench(evaluator, folder)
         right = await tools.use(ToolCall("check", KERNEL), PARENT.kernel)
         assert right.startswith("right on one data set")
         assert await tools.use(ToolCall("check", KERNEL), PARENT.kernel) == right, "the same data set each time"
         assert "tolerance" in await tools.use(ToolCall("check", WRONG), PARENT.kernel)
         request = EvaluationRequest(Kernel(KERNEL, "nki_legacy"), "small_silu", "trn1", run=5, workload_folder=folder)
-        practiced = await judge.evaluate(replace(request, practice=True))
-        judged = await judge.evaluate(request)
-        assert not judged.reused, "a verdict of practice is no gate's"
-        assert practiced.correctness is not None and judged.correctness is not None
-        assert practiced.correctness.rel_l2 != judged.correctness.rel_l2
+        practiced = await evaluator.evaluate(replace(request, practice=True))
+        evaluated = await evaluator.evaluate(request)
+        assert not evaluated.reused, "a verdict of practice is no gate's"
+        assert practiced.correctness is not None and evaluated.correctness is not None
+        assert practiced.correctness.rel_l2 != evaluated.correctness.rel_l2

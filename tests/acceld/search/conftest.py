@@ -43,7 +43,7 @@ def kernel_text(latency_us: float, note: str = "") -> str:
     return f"latency {latency_us}\n{note}\n"
 
 
-class ScriptedJudge:
+class ScriptedEvaluator:
     """Reads status and latency off the text, after a random delay; counts what it did."""
 
     def __init__(self, seed: int = 0, delay_s: float = 0.0) -> None:
@@ -142,10 +142,12 @@ SearchMaker = Callable[..., Search]
 def search_for(store: Store) -> SearchMaker:
     """Makes a search over ``store``."""
 
-    def make(run: Run, judge: ScriptedJudge, proposer: ListedProposer, control: RunControl | None = None) -> Search:
+    def make(
+        run: Run, evaluator: ScriptedEvaluator, proposer: ListedProposer, control: RunControl | None = None
+    ) -> Search:
         problem = Problem("toy", "", "", (), run.spec.chip, run.spec.api)
         root = Kernel(kernel_text(100.0), "nki_legacy")
-        return Search(run, SearchParts(store, judge, proposer, problem, root), control)
+        return Search(run, SearchParts(store, evaluator, proposer, problem, root), control)
 
     return make
 

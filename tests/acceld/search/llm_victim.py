@@ -59,7 +59,7 @@ class Model:
         os.close(self.bill)
 
 
-class Judge:
+class SimulatedEvaluator:
     """Every kernel passes, with the latency its text names."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
@@ -120,7 +120,7 @@ async def search(folder: Path) -> None:
     proposer = LLMProposer(calls, roles, PromptLibrary([prompts_folder()]), plans=PARAMETERS.plans)
     problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
     print("searching", flush=True)  # noqa: T201 - the test waits for this line
-    await Search(run, SearchParts(store, Judge(), proposer, problem, ROOT)).run()
+    await Search(run, SearchParts(store, SimulatedEvaluator(), proposer, problem, ROOT)).run()
     await store.close()
 
 

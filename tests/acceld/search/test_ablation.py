@@ -18,7 +18,7 @@ from acceld.search.strategies import Allowance
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_run
-from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
+from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedEvaluator, SearchMaker, new_run
 
 BASE = SearchParameters(beam_width=2, plans=3, attempts=2, iterations=3, patience=3)
 
@@ -96,21 +96,21 @@ async def test_a_run_judges_exactly_the_candidates_it_was_given(
 ) -> None:
     run = await new_run(store, iterations=100, patience=0, candidates=limit, fixer_steps=2)
     proposer = RepairingProposer([0.99, 0.98, 0.97], ["illegal", "", ""], name="llm")
-    await search_for(run, ScriptedJudge(), proposer).run()
+    await search_for(run, ScriptedEvaluator(), proposer).run()
     assert len([c for c in await store.read(load_candidates, run.id) if c.parent is not None]) == limit
-    assert (await store.read(load_run, run.id)).message == f"{limit} candidates were judged"
+    assert (await store.read(load_run, run.id)).message == f"{limit} candidates were evaluated"
 
 
 async def test_rules_that_have_nothing_more_to_propose_end_the_run(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, iterations=100, patience=0, candidates=50)
-    await search_for(run, ScriptedJudge(), ListedProposer([1.1, 1.2, 1.3])).run()
+    await search_for(run, ScriptedEvaluator(), ListedProposer([1.1, 1.2, 1.3])).run()
     assert "nothing more to propose" in (await store.read(load_run, run.id)).message
 
 
 async def test_the_table_and_the_plots_show_each_variant(store: Store, search_for: SearchMaker, tmp_path: Path) -> None:
     for strategy in ("beam", "reflexion"):
         run = await new_run(store, iterations=50, patience=0, candidates=6, strategy=strategy)
-        await search_for(run, ScriptedJudge(), ListedProposer([0.9, 0.8, 0.95], name="llm")).run()
+        await search_for(run, ScriptedEvaluator(), ListedProposer([0.9, 0.8, 0.95], name="llm")).run()
     with contextlib.closing(connect_reader(tmp_path / "acceld.db")) as connection:
         both = [compared(connection, 1), compared(connection, 2)]
     results = [result("beam", [1], both[:1]), result("reflexion", [2], both[1:]), result("mean", [1, 2], both)]

@@ -11,7 +11,7 @@ from acceld.model import Attempt, Evaluation, Plan, RunState, Status
 from acceld.proposers.interface import AttemptRequest, PlanRequest
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidate, load_candidates, load_run
-from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, SearchMaker, new_run
+from tests.acceld.search.conftest import ListedProposer, ScriptedEvaluator, SearchMaker, new_run
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -26,18 +26,18 @@ def test_every_test_that_the_documentation_names_exists() -> None:
 async def test_a_kernel_is_judged_while_another_plan_is_still_being_written(
     store: Store, search_for: SearchMaker
 ) -> None:
-    judged = asyncio.Event()
+    evaluated = asyncio.Event()
 
-    class Watched(ScriptedJudge):
+    class Watched(ScriptedEvaluator):
         async def evaluate(self, request: EvaluationRequest) -> Evaluation:
             if "attempt" in request.kernel.text:
-                judged.set()
+                evaluated.set()
             return await super().evaluate(request)
 
     class Slow(ListedProposer):
         async def plan(self, request: PlanRequest) -> Plan | None:
             if request.index == 1:
-                await asyncio.wait_for(judged.wait(), 10)
+                await asyncio.wait_for(evaluated.wait(), 10)
             return await super().plan(request)
 
     run = await new_run(store, plans=2, attempts=1, iterations=1)
@@ -47,7 +47,7 @@ async def test_a_kernel_is_judged_while_another_plan_is_still_being_written(
 
 async def test_a_bad_kernel_takes_no_sibling_with_it(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, plans=3, attempts=2, iterations=1)
-    await search_for(run, ScriptedJudge(), ListedProposer([0.9, 0.8, 0.7], ["illegal", "", ""])).run()
+    await search_for(run, ScriptedEvaluator(), ListedProposer([0.9, 0.8, 0.7], ["illegal", "", ""])).run()
     statuses = [c.evaluation.status for c in await store.read(load_candidates, run.id) if c.evaluation and c.parent]
     assert len(statuses) == 6 and statuses.count(Status.COMPILE_ERROR) == 2
 
@@ -68,7 +68,7 @@ class Silent(ListedProposer):
 
 async def test_attempts_keep_their_numbers_when_others_fail(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, plans=2, attempts=3, iterations=1)
-    await search_for(run, ScriptedJudge(), Silent([0.9, 0.8])).run()
+    await search_for(run, ScriptedEvaluator(), Silent([0.9, 0.8])).run()
     places = [c.order for c in await store.read(load_candidates, run.id) if c.parent]
     assert places == [(0, 0, 1, 0), (0, 0, 2, 0), (0, 1, 1, 0), (0, 1, 2, 0)]
 
@@ -76,7 +76,7 @@ async def test_attempts_keep_their_numbers_when_others_fail(store: Store, search
 async def test_an_iteration_without_any_code_is_survived(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, plans=2, attempts=1, iterations=2, patience=0)
     assert (
-        await search_for(run, ScriptedJudge(), Silent([1.1, 1.2, 0.9, 0.8], first_iteration=True)).run()
+        await search_for(run, ScriptedEvaluator(), Silent([1.1, 1.2, 0.9, 0.8], first_iteration=True)).run()
         is RunState.FINISHED
     )
     found = await store.read(load_run, run.id)

@@ -47,5 +47,5 @@ def test_a_gain_within_twice_the_resolution_is_none() -> None:
 
 
 @pytest.mark.parametrize("win", [True, False])
-def test_one_that_ties_with_its_parent_by_turns_is_not_better(win: bool) -> None:
+def test_one_that_ties_with_its_parent_interleaved_is_not_better(win: bool) -> None:
     assert beats(_candidate(500.0, paired=[{"win": win}]), _candidate(1000.0)) == win

@@ -14,7 +14,7 @@ from acceld.daemon.build import problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
 from acceld.llm.pricing import Price
@@ -38,7 +38,7 @@ from acceld.store.database import Store
 from acceld.store.reads.records import load_attempts, load_candidates, load_plans, load_run
 from acceld.workloads import workload
 from tests.acceld.proposers.rules.test_rules import SILU
-from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, SearchMaker, new_run
+from tests.acceld.search.conftest import ListedProposer, ScriptedEvaluator, SearchMaker, new_run
 from tests.acceld.search.test_llm_search import SIGMOID, SLOW, kernel
 
 pytestmark = pytest.mark.timeout(900)
@@ -61,7 +61,7 @@ class Ruled(ListedProposer):
         return None if made is None else replace(made, rule="widen_tiles")
 
 
-class BreaksDown(ScriptedJudge):
+class BreaksDown(ScriptedEvaluator):
     """Ends the process's search at one evaluation."""
 
     def __init__(self, at: int) -> None:
@@ -99,7 +99,7 @@ async def test_each_model_kernel_that_passes_is_polished_once_and_the_step_is_th
 ) -> None:
     run = await new_run(store, iterations=1)
     proposer = Models([0.8, 0.7, 0.6], ["", "wrong", "illegal"])
-    await polished(search_for(run, ScriptedJudge(), proposer)).run()
+    await polished(search_for(run, ScriptedEvaluator(), proposer)).run()
     candidates = {one.id: one for one in await store.read(load_candidates, run.id)}
     plans = {plan.id: plan for plan in await store.read(load_plans, run.id)}
     by_rules = [one for one in candidates.values() if one.plan is not None and plans[one.plan].rule]
@@ -115,14 +115,14 @@ async def test_each_model_kernel_that_passes_is_polished_once_and_the_step_is_th
 
 async def test_rules_plans_are_not_polished_again(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, iterations=1)
-    await polished(search_for(run, ScriptedJudge(), Ruled([0.8, 0.7, 0.6], name="llm"))).run()
+    await polished(search_for(run, ScriptedEvaluator(), Ruled([0.8, 0.7, 0.6], name="llm"))).run()
     assert len(await store.read(load_candidates, run.id)) == 1 + 6
 
 
 @pytest.mark.parametrize("limit", [1, 6, 7, 11, 30])
 async def test_polished_kernels_count_as_candidates(store: Store, search_for: SearchMaker, limit: int) -> None:
     run = await new_run(store, iterations=100, patience=0, candidates=limit)
-    await polished(search_for(run, ScriptedJudge(), Models([0.9] * 50))).run()
+    await polished(search_for(run, ScriptedEvaluator(), Models([0.9] * 50))).run()
     assert len([one for one in await store.read(load_candidates, run.id) if one.parent is not None]) == limit
 
 
@@ -130,10 +130,10 @@ async def test_polished_kernels_count_as_candidates(store: Store, search_for: Se
 async def test_a_search_that_broke_off_goes_on_to_the_same_tree(store: Store, search_for: SearchMaker, at: int) -> None:
     proposer = Models([0.9, 0.8, 0.85])
     whole, broken = await new_run(store, iterations=2), await new_run(store, iterations=2)
-    await polished(search_for(whole, ScriptedJudge(), proposer)).run()
+    await polished(search_for(whole, ScriptedEvaluator(), proposer)).run()
     with contextlib.suppress(KeyboardInterrupt, BaseExceptionGroup):
         await polished(search_for(broken, BreaksDown(at), proposer)).run()
-    await polished(search_for(broken, ScriptedJudge(), proposer)).run()
+    await polished(search_for(broken, ScriptedEvaluator(), proposer)).run()
     assert await tree(store, broken) == await tree(store, whole)
 
 
@@ -143,7 +143,7 @@ def plan_request(index: int, text: str = SILU) -> PlanRequest:
     return PlanRequest(problem_of(silu, "trn1", "nki_legacy"), 1, 1, parent, 0, index, 0)
 
 
-class Told(Models):
+class Report(Models):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -159,7 +159,7 @@ class Told(Models):
 
 
 async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> None:
-    models, rules = Told(), RulesProposer(shapes=((128, 1024),))
+    models, rules = Report(), RulesProposer(shapes=((128, 1024),))
     proposer = BothProposer(models, rules)
     plans = [await proposer.plan(plan_request(index)) for index in range(8)]
     assert all(plan is not None and plan.index == index for index, plan in enumerate(plans))
@@ -173,7 +173,7 @@ async def test_plans_alternate_and_models_plan_where_rules_have_no_more() -> Non
 
 
 async def test_models_are_told_what_rules_do_and_refuse() -> None:
-    models = Told()
+    models = Report()
     proposer = BothProposer(models, RulesProposer())
     asked = plan_request(0, baseline_kernel(workload("silu", ()), "nki_legacy").text)
     plan = await proposer.plan(asked)
@@ -198,14 +198,16 @@ def answer(request: CompletionRequest) -> str:
 
 
 @pytest.fixture
-async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
-    found = Judge(EvaluateConfig(slots=1, memory_gib=4.0), tmp_path)
+async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
+    found = SimulatedEvaluator(EvaluateConfig(slots=1, memory_gib=4.0), tmp_path)
     await found.start()
     yield found
     await found.stop(5.0)
 
 
-async def test_a_search_by_both_is_judged_for_real_and_replays(store: Store, judge: Judge, tmp_path: Path) -> None:
+async def test_a_search_by_both_is_judged_for_real_and_replays(
+    store: Store, evaluator: SimulatedEvaluator, tmp_path: Path
+) -> None:
     silu = workload("silu", ())
     root = replace(baseline_kernel(silu, "nki_legacy"), text=SLOW)
     parameters = SearchParameters(beam_width=2, plans=3, attempts=1, iterations=1, patience=0)
@@ -218,11 +220,11 @@ async def test_a_search_by_both_is_judged_for_real_and_replays(store: Store, jud
 
     async def time(asked: Kernel) -> Timed | None:
         trusted.add(asked.trusted)
-        found = await judge.evaluate(EvaluationRequest(asked, "silu", "trn1", gate=Gate.TIMING))
+        found = await evaluator.evaluate(EvaluationRequest(asked, "silu", "trn1", gate=Gate.TIMING))
         return None if found.latency_us is None else Timed(found.latency_us, found.program_sha256)
 
     parts = SearchParts(
-        store, judge, BothProposer(models, RulesProposer()), problem_of(silu, "trn1", "nki_legacy"), root
+        store, evaluator, BothProposer(models, RulesProposer()), problem_of(silu, "trn1", "nki_legacy"), root
     )
     await Search(run, replace(parts, polisher=TunedRules(time, "beam", limit=8))).run()
 

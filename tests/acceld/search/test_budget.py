@@ -82,16 +82,16 @@ async def test_a_call_is_refused_when_nothing_can_return_enough() -> None:
 
 
 async def test_levels_are_told_once_for_each_scope() -> None:
-    told: list[BudgetLevel] = []
-    budget = Budget(day_usd=10.0, on_level=told.append)
+    reported: list[BudgetLevel] = []
+    budget = Budget(day_usd=10.0, on_level=reported.append)
     budget.open_run(1, 1.0)
     for _ in range(9):
         (await budget.reserve(1, Decimal("0.1"))).settle(Decimal("0.1"))
-    assert [(level.scope, level.percent) for level in told] == [("run r1", 50), ("run r1", 80)]
+    assert [(level.scope, level.percent) for level in reported] == [("run r1", 50), ("run r1", 80)]
     with pytest.raises(BudgetError):
         await budget.reserve(1, Decimal("0.2"))
-    assert told[-1].percent == 100 and told[-1].run == 1
-    assert len(told) == 3
+    assert reported[-1].percent == 100 and reported[-1].run == 1
+    assert len(reported) == 3
 
 
 async def test_a_new_day_has_a_new_account() -> None:

@@ -73,12 +73,12 @@ async def test_a_role_that_draws_by_gain_asks_by_the_shares_of_the_iteration() -
     models = RoleModels((("a", 1.0), ("b", 1.0)), by_gain=True)
     asked: list[tuple[str, int]] = []
 
-    async def told(role: Role, iteration: int) -> Mapping[str, float]:
+    async def reported(role: Role, iteration: int) -> Mapping[str, float]:
         asked.append((role, iteration))
         return {"a": 0.9, "b": 0.1}
 
     roles = RoleTable(models, models, models, models)
-    proposer = LLMProposer(client, roles, PromptLibrary([prompts_folder()]), plans=8, shares=told)
+    proposer = LLMProposer(client, roles, PromptLibrary([prompts_folder()]), plans=8, shares=reported)
     for number in range(100):
         await proposer.plan(plan_request(index=number, seed=number))
     drawn = Counter(request.model for request in client.requests)

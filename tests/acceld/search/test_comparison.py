@@ -17,7 +17,7 @@ from acceld.search.loop import Search, SearchParts
 from acceld.store.changes.runs import create_run
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
-from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text
+from tests.acceld.search.conftest import ListedProposer, ScriptedEvaluator, kernel_text
 
 ROOT = Kernel(kernel_text(100.0), "nki_legacy")
 
@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Path:
             search = SearchParameters(beam_width=2, plans=2, attempts=1, iterations=2, strategy=strategy, patience=0)
             run = await store.change(create_run, RunSpec("toy", search=search, root=ROOT))
             proposer = ListedProposer([0.9, 0.8])
-            await Search(run, SearchParts(store, ScriptedJudge(), proposer, problem, ROOT)).run()
+            await Search(run, SearchParts(store, ScriptedEvaluator(), proposer, problem, ROOT)).run()
         await store.close()
 
     asyncio.run(searches())

@@ -9,7 +9,7 @@ from acceld.proposers.interface import Problem
 from acceld.search.loop import Search, SearchParts
 from acceld.store.database import Store
 from acceld.store.reads.records import load_run
-from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text, new_run
+from tests.acceld.search.conftest import ListedProposer, ScriptedEvaluator, kernel_text, new_run
 
 TOY = Problem("toy", "", "def forward(x): ...", (), "trn1", "nki_legacy")
 
@@ -22,7 +22,7 @@ async def test_the_cap_on_the_devices_time_ends_a_run(
     root = Kernel(kernel_text(100.0), "nki_legacy", "kernel")
     parts = SearchParts(
         store,
-        ScriptedJudge(),
+        ScriptedEvaluator(),
         ListedProposer([0.9]),
         TOY,
         root,

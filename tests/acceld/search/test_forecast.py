@@ -9,7 +9,7 @@ from acceld.model import PRESETS, SearchParameters, StrategyName
 from acceld.proposers.llm.roles import RoleModels, RoleTable
 from acceld.search.forecast import Habits, calls_by_role, forecast
 
-CHEAP, DEAR = Price.of("0.1", "0.4"), Price.of("3", "15")
+CHEAP, EXPENSIVE = Price.of("0.1", "0.4"), Price.of("3", "15")
 
 
 def test_the_paper_s_run_makes_the_paper_s_calls() -> None:
@@ -35,7 +35,7 @@ def test_repairs_and_insights_are_counted_when_they_are_on() -> None:
 
 
 def price(name: str, tokens: int) -> Price | None:
-    return {"cheap": CHEAP, "dear": DEAR}.get(name)
+    return {"cheap": CHEAP, "dear": EXPENSIVE}.get(name)
 
 
 def test_money_is_between_nothing_and_the_worst_case() -> None:
@@ -46,13 +46,13 @@ def test_money_is_between_nothing_and_the_worst_case() -> None:
     assert found.wall_s > 232 * 30 / 8
 
 
-def test_the_worst_case_is_the_dearest_model_s() -> None:
+def test_the_worst_case_is_the_most_expensive_model_s() -> None:
     mixed = RoleModels((("cheap", 9.0), ("dear", 1.0)))
     table = RoleTable(mixed, mixed, mixed, mixed)
     both = forecast(SearchParameters(), table, price, kernel_chars=5000, reference_chars=1000)
-    dear = forecast(SearchParameters(), RoleTable.single("dear"), price, kernel_chars=5000, reference_chars=1000)
-    assert both.worst_usd == pytest.approx(dear.worst_usd)
-    assert both.cost_usd is not None and dear.cost_usd is not None and both.cost_usd < dear.cost_usd / 3
+    expensive = forecast(SearchParameters(), RoleTable.single("dear"), price, kernel_chars=5000, reference_chars=1000)
+    assert both.worst_usd == pytest.approx(expensive.worst_usd)
+    assert both.cost_usd is not None and expensive.cost_usd is not None and both.cost_usd < expensive.cost_usd / 3
 
 
 def test_an_unknown_price_makes_an_unknown_sum() -> None:

@@ -12,7 +12,7 @@ from acceld.report.datasets import Material, numpy_nki
 from acceld.search.loop import Search, SearchParts
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidate, load_candidates, load_run
-from tests.acceld.search.conftest import ListedProposer, ScriptedJudge, kernel_text, new_run
+from tests.acceld.search.conftest import ListedProposer, ScriptedEvaluator, kernel_text, new_run
 
 BLANK = Kernel("", "nki_legacy", "kernel")
 TOY = Problem("toy", "", "def forward(x): ...", (), "trn1", "nki_legacy")
@@ -36,7 +36,7 @@ class Writer(ListedProposer):
 
 async def searched(store: Store, run: int, writer: Writer) -> RunState:
     record = await store.read(load_run, run)
-    return await Search(record, SearchParts(store, ScriptedJudge(), writer, TOY, BLANK)).run()
+    return await Search(record, SearchParts(store, ScriptedEvaluator(), writer, TOY, BLANK)).run()
 
 
 async def test_the_first_kernel_that_passes_becomes_the_baseline(store: Store) -> None:

@@ -16,7 +16,7 @@ from acceld.config import EvaluateConfig
 from acceld.daemon.build import problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
 from acceld.llm.pricing import FREE
@@ -62,15 +62,15 @@ def repaired(request: CompletionRequest) -> str:
     """The failing kernel as its failure says it must be: the nearest call that exists, without what it does not take."""
     failing = request.user.split("failing kernel\n", 1)[1].split("\n>>>", 1)[0]
     failing = re.split(r"\n[0-9a-f]{20}>>>", failing)[0]
-    told = request.user.split("rule: ", 1)[1]
-    if told.startswith("unknown_call"):
-        wrong = re.search(r"message: neuronxcc\.nki\.(?:isa|language)\.(\w+) does not exist", told)
-        near = re.search(r"The nearest: (\w+)\(", told)
-        assert wrong and near, told[:300]
+    reported = request.user.split("rule: ", 1)[1]
+    if reported.startswith("unknown_call"):
+        wrong = re.search(r"message: neuronxcc\.nki\.(?:isa|language)\.(\w+) does not exist", reported)
+        near = re.search(r"The nearest: (\w+)\(", reported)
+        assert wrong and near, reported[:300]
         return failing.replace(f".{wrong[1]}(", f".{near[1]}(")
-    assert told.startswith("signature"), told[:200]
-    unknown = re.search(r"has no option '(\w+)'", told)
-    assert unknown and "its arguments: op, data" in told, told[:300]
+    assert reported.startswith("signature"), reported[:200]
+    unknown = re.search(r"has no option '(\w+)'", reported)
+    assert unknown and "its arguments: op, data" in reported, reported[:300]
     if unknown[1] == "function":
         return failing.replace("function=", "op=")
     return re.sub(rf", {unknown[1]}=\w+", "", failing)
@@ -94,14 +94,14 @@ def answers(seed: int, share: int) -> ScriptedClient:
 
 
 @pytest.fixture
-async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
-    found = Judge(EvaluateConfig(slots=1, memory_gib=4.0), tmp_path)
+async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
+    found = SimulatedEvaluator(EvaluateConfig(slots=1, memory_gib=4.0), tmp_path)
     await found.start()
     yield found
     await found.stop(5.0)
 
 
-async def wins(store: Store, judge: Judge, seed: int, share: int) -> list[bool]:
+async def wins(store: Store, evaluator: SimulatedEvaluator, seed: int, share: int) -> list[bool]:
     """Return True if each plan of one iteration led to a faster kernel."""
     found = load_workload(FOLDER)
     root = baseline_kernel(found, "nki_legacy")
@@ -111,7 +111,7 @@ async def wins(store: Store, judge: Judge, seed: int, share: int) -> list[bool]:
     settings = ModelSettings("m", "scripted", base_url="http://127.0.0.1/v1", price=FREE)
     calls = Calls({"m": (settings, answers(seed, share))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=PLANS, fixer_steps=2)
-    await Search(run, SearchParts(store, judge, proposer, problem_of(found, "trn1", "nki_legacy"), root)).run()
+    await Search(run, SearchParts(store, evaluator, proposer, problem_of(found, "trn1", "nki_legacy"), root)).run()
     made = await store.read(load_candidates, run.id)
     baseline = made[0].evaluation
     assert baseline is not None and baseline.latency_us is not None
@@ -129,9 +129,11 @@ async def wins(store: Store, judge: Judge, seed: int, share: int) -> list[bool]:
     return [plan in fast for plan in plans]
 
 
-async def test_inventing_calls_in_a_third_of_the_answers_costs_no_win(store: Store, judge: Judge) -> None:
+async def test_inventing_calls_in_a_third_of_the_answers_costs_no_win(
+    store: Store, evaluator: SimulatedEvaluator
+) -> None:
     honest, inventing = [], []
     for seed in range(4):
-        honest += await wins(store, judge, seed, 0)
-        inventing += await wins(store, judge, seed, 3)
+        honest += await wins(store, evaluator, seed, 0)
+        inventing += await wins(store, evaluator, seed, 3)
     assert inventing == honest == [True] * (4 * PLANS)

@@ -50,5 +50,5 @@ def test_a_lineage_is_the_steps_from_the_baseline() -> None:
     found = lineage(CANDIDATES[3], PLANS, CANDIDATES)
     assert found == (Step("plan 1", "text 1", 1.25), Step("plan 2", "text 2", 2.0))
     assert lineage(CANDIDATES[1], PLANS, CANDIDATES) == ()
-    unjudged = replace(CANDIDATES[3], evaluation=None)
-    assert lineage(unjudged, PLANS, CANDIDATES)[-1].speedup is None
+    unevaluated = replace(CANDIDATES[3], evaluation=None)
+    assert lineage(unevaluated, PLANS, CANDIDATES)[-1].speedup is None

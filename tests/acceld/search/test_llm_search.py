@@ -1,4 +1,4 @@
-"""A scripted model that proposes known good, wrong, illegal and cheating edits, judged for real on NKIBench's SiLU.
+"""A scripted model that proposes known good, wrong, illegal and cheating edits, evaluated for real on NKIBench's SiLU.
 
 Only the model's words are made up: prompts, extraction, ledger, jail, simulator, gates, fixer, memory and SQLite are real.
 """
@@ -16,7 +16,7 @@ from acceld.config import EvaluateConfig
 from acceld.daemon.build import problem_of
 from acceld.daemon.ledger import StoreLedger
 from acceld.evaluate.baselines import baseline_kernel
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.llm.calls import Calls
 from acceld.llm.client import CompletionRequest, ScriptedClient
 from acceld.llm.pricing import Price
@@ -98,14 +98,14 @@ def answer(request: CompletionRequest) -> str:
 
 
 @pytest.fixture
-async def judge(tmp_path: Path) -> AsyncIterator[Judge]:
-    found = Judge(EvaluateConfig(slots=1, memory_gib=4.0), tmp_path)
+async def evaluator(tmp_path: Path) -> AsyncIterator[SimulatedEvaluator]:
+    found = SimulatedEvaluator(EvaluateConfig(slots=1, memory_gib=4.0), tmp_path)
     await found.start()
     yield found
     await found.stop(5.0)
 
 
-async def test_good_edits_win_and_the_others_are_told_apart(store: Store, judge: Judge) -> None:
+async def test_good_edits_win_and_the_others_are_told_apart(store: Store, evaluator: SimulatedEvaluator) -> None:
     silu = workload("silu", ())
     root = replace(baseline_kernel(silu, "nki_legacy"), text=SLOW)
     parameters = SearchParameters(
@@ -121,7 +121,7 @@ async def test_good_edits_win_and_the_others_are_told_apart(store: Store, judge:
     problem = problem_of(silu, "trn1", "nki_legacy")
     where = Applicability(run.id, "trn1", "nki_legacy", tags=problem.tags)
     teacher = MemoryTeacher(run.id, problem, MemorySettings("fifo"), store=store, proposer=proposer, where=where)
-    search = Search(run, SearchParts(store, judge, proposer, problem, root, teacher))
+    search = Search(run, SearchParts(store, evaluator, proposer, problem, root, teacher))
 
     assert await search.run() is RunState.FINISHED
 

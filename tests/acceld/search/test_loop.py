@@ -16,7 +16,7 @@ from acceld.search.outcome import outcome
 from acceld.store.database import Store
 from acceld.store.reads import listing
 from acceld.store.reads.records import load_candidate, load_candidates, load_events, load_plans, load_run
-from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
+from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedEvaluator, SearchMaker, new_run
 
 FACTORS = [1.1, 0.9, 0.8, 0.95, 0.7]
 
@@ -38,7 +38,7 @@ async def best_latency(store: Store, run: int) -> float | None:
 
 async def test_a_run_finds_the_best_of_what_is_proposed(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, patience=0)
-    state = await search_for(run, ScriptedJudge(), ListedProposer(FACTORS)).run()
+    state = await search_for(run, ScriptedEvaluator(), ListedProposer(FACTORS)).run()
     assert state is RunState.FINISHED
     assert await best_latency(store, run.id) == pytest.approx(100 * 0.8 * 0.8 * 0.8)
     record = await store.read(load_run, run.id)
@@ -54,46 +54,46 @@ async def test_what_finishes_first_changes_no_decision(store: Store, search_for:
     results = []
     for seed in (1, 2, 3):
         run = await new_run(store, seed=7)
-        await search_for(run, ScriptedJudge(seed, delay_s=0.01), ListedProposer(FACTORS)).run()
+        await search_for(run, ScriptedEvaluator(seed, delay_s=0.01), ListedProposer(FACTORS)).run()
         results.append(await decisions(store, run.id))
     assert results[0] == results[1] == results[2]
     assert len(results[0]) > 10
 
 
 async def test_only_what_could_enter_the_beam_is_run_on_data(store: Store, search_for: SearchMaker) -> None:
-    run, judge = await new_run(store, iterations=1), ScriptedJudge()
-    await search_for(run, judge, ListedProposer([0.5, 0.6, 0.9])).run()
+    run, evaluator = await new_run(store, iterations=1), ScriptedEvaluator()
+    await search_for(run, evaluator, ListedProposer([0.5, 0.6, 0.9])).run()
     statuses = {
         c.kernel.text.split()[1]: c.evaluation.status for c in await store.read(load_candidates, run.id) if c.evaluation
     }
     assert statuses["90.0"] is Status.UNTESTED and statuses["50.0"] is Status.PASSED
-    assert sum("/strict/" in key for key in judge.done) == 1
+    assert sum("/strict/" in key for key in evaluator.done) == 1
 
 
 async def test_what_fails_the_strict_gate_never_becomes_best(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, iterations=1)
-    await search_for(run, ScriptedJudge(), ListedProposer([0.1, 0.9, 1.2], ["shaky", "", "wrong"])).run()
+    await search_for(run, ScriptedEvaluator(), ListedProposer([0.1, 0.9, 1.2], ["shaky", "", "wrong"])).run()
     assert await best_latency(store, run.id) == 90.0
     events = [event.data for event in await store.read(load_events, run=run.id)]
     assert [data.latency_us for data in events if isinstance(data, BestChanged)] == [100.0, 90.0]
 
 
 async def test_nothing_is_evaluated_twice(store: Store, search_for: SearchMaker) -> None:
-    run, judge = await new_run(store, patience=0), ScriptedJudge(delay_s=0.005)
-    await search_for(run, judge, ListedProposer([0.9, 0.9, 0.9])).run()
-    assert max(judge.done.values()) == 1
-    judged = [c.evaluation.id for c in await store.read(load_candidates, run.id) if c.evaluation]
-    assert len(set(judged)) < len(judged), "the same text came up more than once and shares its verdict"
+    run, evaluator = await new_run(store, patience=0), ScriptedEvaluator(delay_s=0.005)
+    await search_for(run, evaluator, ListedProposer([0.9, 0.9, 0.9])).run()
+    assert max(evaluator.done.values()) == 1
+    evaluated = [c.evaluation.id for c in await store.read(load_candidates, run.id) if c.evaluation]
+    assert len(set(evaluated)) < len(evaluated), "the same text came up more than once and shares its verdict"
 
 
 async def test_a_run_cut_off_anywhere_goes_on_and_repeats_nothing(store: Store, search_for: SearchMaker) -> None:
     whole = await new_run(store, seed=1)
-    await search_for(whole, ScriptedJudge(), ListedProposer(FACTORS)).run()
+    await search_for(whole, ScriptedEvaluator(), ListedProposer(FACTORS)).run()
     expected = await decisions(store, whole.id)
-    run, judge = await new_run(store, seed=1), ScriptedJudge(5, delay_s=0.004)
+    run, evaluator = await new_run(store, seed=1), ScriptedEvaluator(5, delay_s=0.004)
     cuts = 0
     while True:
-        task = asyncio.create_task(search_for(run, judge, ListedProposer(FACTORS)).run())
+        task = asyncio.create_task(search_for(run, evaluator, ListedProposer(FACTORS)).run())
         done, _ = await asyncio.wait([task], timeout=0.03 + 0.01 * cuts)
         if done:
             break
@@ -113,7 +113,7 @@ async def test_a_run_cut_off_anywhere_goes_on_and_repeats_nothing(store: Store, 
 
 async def test_a_baseline_that_does_not_pass_fails_the_run(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store)
-    search = search_for(run, ScriptedJudge(), ListedProposer(FACTORS))
+    search = search_for(run, ScriptedEvaluator(), ListedProposer(FACTORS))
     search.parts = replace(search.parts, root=replace(search.parts.root, text="latency 3\nwrong\n"))
     assert await search.run() is RunState.FAILED
     assert "baseline does not pass (incorrect_numerical)" in (await store.read(load_run, run.id)).message
@@ -122,7 +122,7 @@ async def test_a_baseline_that_does_not_pass_fails_the_run(store: Store, search_
 async def test_a_fixer_repairs_step_by_step(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, iterations=1, plans=1, attempts=1, fixer_steps=3)
     proposer = RepairingProposer([0.5], ["illegal"], name="llm")
-    await search_for(run, ScriptedJudge(), proposer).run()
+    await search_for(run, ScriptedEvaluator(), proposer).run()
     assert await best_latency(store, run.id) == 50.0
     statuses = [c.evaluation.status for c in await store.read(load_candidates, run.id) if c.evaluation and c.parent]
     assert statuses == [Status.COMPILE_ERROR, Status.COMPILE_ERROR, Status.PASSED]
@@ -130,7 +130,7 @@ async def test_a_fixer_repairs_step_by_step(store: Store, search_for: SearchMake
 
 async def test_a_spent_budget_pauses_the_run_with_what_it_found(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, patience=0)
-    state = await search_for(run, ScriptedJudge(), ListedProposer(FACTORS, plans_left=3)).run()
+    state = await search_for(run, ScriptedEvaluator(), ListedProposer(FACTORS, plans_left=3)).run()
     record = await store.read(load_run, run.id)
     assert state is RunState.PAUSED and record.message.startswith("budget: ") and "cap" in record.message
     assert await best_latency(store, run.id) == 80.0
@@ -138,7 +138,7 @@ async def test_a_spent_budget_pauses_the_run_with_what_it_found(store: Store, se
 
 async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMaker) -> None:
     run = await new_run(store, patience=2, iterations=9)
-    await search_for(run, ScriptedJudge(), ListedProposer([1.5, 1.2])).run()
+    await search_for(run, ScriptedEvaluator(), ListedProposer([1.5, 1.2])).run()
     record = await store.read(load_run, run.id)
     assert record.iteration == 2 and "no further gain in 2 iterations" in record.message
 
@@ -146,7 +146,7 @@ async def test_patience_and_target_stop_a_run(store: Store, search_for: SearchMa
 async def test_a_time_limit_ends_an_iteration_and_what_was_judged_until_then_is_chosen_from(
     store: Store, search_for: SearchMaker
 ) -> None:
-    class Stuck(ScriptedJudge):
+    class Stuck(ScriptedEvaluator):
         """Never ends with the kernel of 50 us."""
 
         async def evaluate(self, request: EvaluationRequest) -> Evaluation:
@@ -158,11 +158,11 @@ async def test_a_time_limit_ends_an_iteration_and_what_was_judged_until_then_is_
     assert await search_for(run, Stuck(), ListedProposer([0.8, 0.5, 0.9])).run() is RunState.FINISHED
     record = await store.read(load_run, run.id)
     assert record.message == "the time limit of 1 s was reached"
-    assert await best_latency(store, run.id) == 80.0, "judged in time, and strictly before it became best"
+    assert await best_latency(store, run.id) == 80.0, "evaluated in time, and strictly before it became best"
     best = await store.read(load_candidate, record.best or 0)
     assert best.evaluation is not None and best.evaluation.gate is Gate.STRICT
     late = await new_run(store, time_limit_s=0.0)
-    assert await search_for(late, ScriptedJudge(), ListedProposer(FACTORS)).run() is RunState.FINISHED
+    assert await search_for(late, ScriptedEvaluator(), ListedProposer(FACTORS)).run() is RunState.FINISHED
     assert await best_latency(store, late.id) == 100.0
 
 
@@ -170,7 +170,7 @@ async def test_pause_waits_and_cancel_ends(store: Store, search_for: SearchMaker
     control = RunControl()
     control.pause()
     run = await new_run(store, patience=0)
-    task = asyncio.create_task(search_for(run, ScriptedJudge(), ListedProposer(FACTORS), control).run())
+    task = asyncio.create_task(search_for(run, ScriptedEvaluator(), ListedProposer(FACTORS), control).run())
     await asyncio.sleep(0.1)
     assert (await store.read(load_run, run.id)).iteration == 0
     control.cancel()
@@ -180,19 +180,19 @@ async def test_pause_waits_and_cancel_ends(store: Store, search_for: SearchMaker
 async def test_a_vetoed_candidate_leaves_the_beam_and_a_branch_joins_it(store: Store, search_for: SearchMaker) -> None:
     control = RunControl()
     run = await new_run(store, iterations=1)
-    await search_for(run, ScriptedJudge(), ListedProposer(FACTORS), control).run()
+    await search_for(run, ScriptedEvaluator(), ListedProposer(FACTORS), control).run()
     quick = await store.read(load_run, run.id)
     assert quick.best is not None and quick.baseline is not None
     second = await new_run(store, iterations=1, plans=1)
     control = RunControl(branches=[quick.best])
-    await search_for(second, ScriptedJudge(), ListedProposer([0.9]), control).run()
+    await search_for(second, ScriptedEvaluator(), ListedProposer([0.9]), control).run()
     assert await best_latency(store, second.id) == pytest.approx(72.0)
 
 
 @pytest.mark.parametrize("strategy", ["best_of_n", "reflexion", "random"])
 async def test_every_strategy_runs(store: Store, search_for: SearchMaker, strategy: str) -> None:
     run = await new_run(store, strategy=strategy, patience=0)
-    assert await search_for(run, ScriptedJudge(), ListedProposer(FACTORS)).run() is RunState.FINISHED
+    assert await search_for(run, ScriptedEvaluator(), ListedProposer(FACTORS)).run() is RunState.FINISHED
     found = await best_latency(store, run.id)
     assert found is not None and found < 100
 
@@ -205,9 +205,9 @@ async def test_a_run_of_models_that_never_write_a_kernel_fails_and_says_why(
             return Attempt(request.plan.id, request.index, None, "the answer holds no code block")
 
     run = await new_run(store, patience=0)
-    state = await search_for(run, ScriptedJudge(), Talker(FACTORS, name="llm")).run()
+    state = await search_for(run, ScriptedEvaluator(), Talker(FACTORS, name="llm")).run()
     record = await store.read(listing.run_row, run.id)
     assert state is RunState.FAILED and record["exit_code"] == 1
     assert "answers held a kernel" in record["message"] and "no code block" in record["message"]
     quiet = await new_run(store, patience=0)
-    assert await search_for(quiet, ScriptedJudge(), Talker(FACTORS, name="rules")).run() is RunState.FINISHED
+    assert await search_for(quiet, ScriptedEvaluator(), Talker(FACTORS, name="rules")).run() is RunState.FINISHED

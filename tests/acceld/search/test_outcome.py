@@ -96,7 +96,7 @@ def measured_chain(*steps: tuple[float, float, float]) -> list[Candidate]:
     return made
 
 
-def test_steps_measured_by_turns_are_multiplied_and_their_widths_add_in_squares() -> None:
+def test_steps_measured_interleaved_are_multiplied_and_their_widths_add_in_squares() -> None:
     found = outcome(finished(2), measured_chain((2.0, 1.8, 2.2)), {}).paired
     assert found is not None
     assert (found.steps, found.ratio, found.low, found.high) == (1, 2.0, 1.8, 2.2)

@@ -26,7 +26,7 @@ from acceld.search.replay import Checked, differences, recording
 from acceld.store.changes.runs import create_run
 from acceld.store.connection import connect_reader
 from acceld.store.database import Store
-from tests.acceld.search.llm_victim import ROOT, Judge, Model
+from tests.acceld.search.llm_victim import ROOT, Model, SimulatedEvaluator
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def path(tmp_path: Path) -> Path:
     calls = Calls({"m": (settings, Model(tmp_path / "paid"))}, ledger=StoreLedger(store), purse=Budget())
     proposer = LLMProposer(calls, RoleTable.single("m"), PromptLibrary([prompts_folder()]), plans=3)
     problem = Problem("toy", "a toy", "def forward(x): ...", ("x: float32",), "trn1", "nki_legacy")
-    await Search(run, SearchParts(store, Judge(), proposer, problem, ROOT)).run()
+    await Search(run, SearchParts(store, SimulatedEvaluator(), proposer, problem, ROOT)).run()
     await calls.close()
     await store.close()
     return tmp_path / "acceld.db"

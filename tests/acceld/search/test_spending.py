@@ -1,4 +1,4 @@
-"""What slow candidates and dear percents cost, and that neither changes what a search decides."""
+"""What slow candidates and expensive percents cost, and that neither changes what a search decides."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from acceld.store.changes.calls import CallResult, NewCall, begin_call, end_call
 from acceld.store.changes.runs import Spent
 from acceld.store.database import Store
 from acceld.store.reads.records import load_candidates, load_events, load_run
-from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedJudge, SearchMaker, new_run
+from tests.acceld.search.conftest import ListedProposer, RepairingProposer, ScriptedEvaluator, SearchMaker, new_run
 
 
-class TimingJudge(ScriptedJudge):
+class TimingEvaluator(ScriptedEvaluator):
     """Only times what is asked to be useful below a latency and is not, as the simulator does."""
 
     async def evaluate(self, request: EvaluationRequest) -> Evaluation:
@@ -41,14 +41,14 @@ async def test_slow_candidates_are_only_timed_and_the_beams_stay_the_same(
     store: Store, search_for: SearchMaker
 ) -> None:
     factors = [0.9, 1.5, 0.95]
-    kinds = (TimingJudge(1, 0.002), ScriptedJudge(2, 0.002))
+    kinds = (TimingEvaluator(1, 0.002), ScriptedEvaluator(2, 0.002))
     chosen = []
-    for judge in kinds:
+    for evaluator in kinds:
         run = await new_run(store, patience=0, plans=3, attempts=1, iterations=4)
-        await search_for(run, judge, RepairingProposer(factors, name="llm")).run()
+        await search_for(run, evaluator, RepairingProposer(factors, name="llm")).run()
         chosen.append(await beams(store, run.id))
         await store.change(lambda tx: tx.execute("UPDATE evaluations SET key = key || '/earlier'") and None)
-        if judge is kinds[0]:
+        if evaluator is kinds[0]:
             statuses = [
                 c.evaluation.status
                 for c in await store.read(load_candidates, run.id)
@@ -62,19 +62,19 @@ async def test_a_candidate_that_was_only_timed_is_tested_when_another_run_needs_
     store: Store, search_for: SearchMaker
 ) -> None:
     narrow = await new_run(store, patience=0, beam_width=1, plans=2, attempts=1, iterations=1)
-    await search_for(narrow, TimingJudge(), RepairingProposer([0.9, 1.5], name="llm")).run()
+    await search_for(narrow, TimingEvaluator(), RepairingProposer([0.9, 1.5], name="llm")).run()
     wide = await new_run(store, patience=0, beam_width=3, plans=2, attempts=1, iterations=1)
-    await search_for(wide, TimingJudge(), RepairingProposer([0.9, 1.5], name="llm")).run()
+    await search_for(wide, TimingEvaluator(), RepairingProposer([0.9, 1.5], name="llm")).run()
 
     def status(text: str, candidates: list[tuple[str, Status]]) -> Status:
         return next(found for kernel, found in candidates if kernel.startswith(text))
 
-    judged = [
+    evaluated = [
         [(c.kernel.text, c.evaluation.status) for c in await store.read(load_candidates, run.id) if c.evaluation]
         for run in (narrow, wide)
     ]
-    assert status("latency 150.0", judged[0]) is Status.UNTESTED
-    assert status("latency 150.0", judged[1]) is Status.PASSED
+    assert status("latency 150.0", evaluated[0]) is Status.UNTESTED
+    assert status("latency 150.0", evaluated[1]) is Status.PASSED
 
 
 def spent(*rows: tuple[float | None, float]) -> list[Spent]:
@@ -109,12 +109,12 @@ class PaidProposer(ListedProposer):
 
 
 @pytest.mark.parametrize(("factor", "iterations"), [(0.99, 3), (0.8, 6)])
-async def test_a_run_ends_where_the_next_percent_is_too_dear(
+async def test_a_run_ends_where_the_next_percent_is_too_expensive(
     store: Store, search_for: SearchMaker, factor: float, iterations: int
 ) -> None:
     sizes = {"beam_width": 1, "plans": 2, "attempts": 1, "iterations": 6, "patience": 0}
     run = await new_run(store, max_usd_per_percent=1.0, **sizes)
-    await search_for(run, ScriptedJudge(), PaidProposer(store, [factor, 1.1])).run()
+    await search_for(run, ScriptedEvaluator(), PaidProposer(store, [factor, 1.1])).run()
     record = await store.read(load_run, run.id)
     assert record.iteration == iterations
     assert record.message.startswith("the next percent would cost") == (iterations == 3)

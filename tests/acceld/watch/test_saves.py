@@ -40,7 +40,7 @@ def with_formatter(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-async def told(saved: SavedFiles, act: Callable[[], None], count: int = 1) -> list[frozenset[Path]]:
+async def reported(saved: SavedFiles, act: Callable[[], None], count: int = 1) -> list[frozenset[Path]]:
     """The batches that come of ``act``; waits for ``count`` of them, then a little for more."""
     found: list[frozenset[Path]] = []
 
@@ -66,8 +66,8 @@ async def test_a_save_is_told_once_and_the_next_one_too(tmp_path: Path, save: Ca
     file = tmp_path / "kernel.py"
     file.write_text("a = 0\n")
     saved = SavedFiles([file], quiet_s=0.1)
-    assert await told(saved, lambda: save(file, "a = 1\n")) == [{file}]
-    assert await told(saved, lambda: save(file, "a = 2\n")) == [{file}]
+    assert await reported(saved, lambda: save(file, "a = 1\n")) == [{file}]
+    assert await reported(saved, lambda: save(file, "a = 2\n")) == [{file}]
 
 
 async def test_files_saved_together_are_one_batch_and_others_are_ignored(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_files_saved_together_are_one_batch_and_others_are_ignored(tmp_pat
         for file in (other, one, two):
             atomic(file, "a = 1\n")
 
-    assert await told(saved, save) == [{one, two}]
+    assert await reported(saved, save) == [{one, two}]
 
 
 async def test_the_same_bytes_and_our_own_writing_are_no_save(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_the_same_bytes_and_our_own_writing_are_no_save(tmp_path: Path) ->
         atomic(file, "a = 1\n")
         saved.wrote(file)
 
-    collected = asyncio.create_task(told(saved, act, count=1))
+    collected = asyncio.create_task(reported(saved, act, count=1))
     await asyncio.sleep(1.2)
     atomic(file, "a = 2\n")
     assert await collected == [{file}]

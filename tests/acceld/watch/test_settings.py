@@ -44,7 +44,7 @@ def test_a_valid_configuration_says_what_holds_from_when(project: Path) -> None:
     file.write_text(
         file.read_text() + "[budget]\nday_usd = 3.0\n[search]\npatience = 9\n[evaluate]\nslots = 3\n[hooks]\n"
     )
-    (found,) = settings.judge({file})
+    (found,) = settings.check({file})
     assert found.good and found.config is not None and found.config.budget.day_usd == 3.0
     assert found.text == (
         "in force: budget.day_usd; after acceld restart: evaluate.slots; for what begins from now on: search.patience"
@@ -55,7 +55,7 @@ def test_a_configuration_that_is_wrong_anywhere_changes_nothing(project: Path) -
     settings = settings_of(project)
     file = project / "acceld.toml"
     file.write_text(file.read_text() + "[search]\npatience = 9\npresett = 'quick'\n")
-    (found,) = settings.judge({file})
+    (found,) = settings.check({file})
     assert not found.good and found.config is None
     assert "rejected, the old one stays" in found.text and "presett" in found.text
     assert settings.settings.search.patience == 3
@@ -69,10 +69,10 @@ def test_a_broken_prompt_keeps_all_old_ones_and_a_mended_one_holds_from_the_next
     file = project / "prompts" / "shared" / "planner.md"
     good = file.read_text()
     file.write_text(good.replace("{{profile}}", "{{profle}}"))
-    (found,) = settings.judge({file})
+    (found,) = settings.check({file})
     assert not found.good and found.prompts is None and "profle" in found.text
     file.write_text(good.replace("+++\n\n", "+++\n\nBe bold.\n", 1) if "+++\n\n" in good else good + "\nBe bold.\n")
-    (found,) = settings.judge({file})
+    (found,) = settings.check({file})
     assert found.good and found.prompts is not None
     running.offer(found.prompts)
     api = "nki_legacy"
@@ -89,10 +89,10 @@ def test_a_broken_workload_is_told_with_its_reason(project: Path) -> None:
     file = project / "mine" / "silu2" / "workload.toml"
     good = file.read_text()
     file.write_text(good.replace("float32", "float33"))
-    (found,) = settings.judge({file})
+    (found,) = settings.check({file})
     assert not found.good and "float33" in found.text
     file.write_text(good)
-    (found,) = settings.judge({file})
+    (found,) = settings.check({file})
     assert found.good and "workload silu2 is valid" in found.text
 
 
@@ -103,22 +103,22 @@ async def test_the_daemon_takes_over_what_is_valid_and_records_both(project: Pat
     following = asyncio.create_task(follow_settings(project, settings, store, taken.append))
     file = project / "acceld.toml"
     text = await asyncio.to_thread(file.read_text)
-    told = []
+    reported = []
     saves = iter((text + "[search]\npreset = 1\n", text + "[search]\npatience = 7\n"))
     await asyncio.sleep(0.7)
     await asyncio.to_thread(file.write_text, next(saves))
     async with asyncio.timeout(20):
         async for event in store.subscribe(0):
             if isinstance(event.data, Watch):
-                told.append((event.data.good, event.data.text))
-                if len(told) == 2:
+                reported.append((event.data.good, event.data.text))
+                if len(reported) == 2:
                     break
                 await asyncio.to_thread(file.write_text, next(saves))
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await store.close()
-    assert [good for good, _ in told] == [False, True]
-    assert told[1][1] == "for what begins from now on: search.patience"
+    assert [good for good, _ in reported] == [False, True]
+    assert reported[1][1] == "for what begins from now on: search.patience"
     assert [found.config.search.patience for found in taken if found.config] == [7]
 
 

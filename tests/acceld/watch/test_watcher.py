@@ -43,11 +43,11 @@ class Scripted:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Gate]] = []
-        self.judged_by: dict[int, str] = {}
+        self.evaluated_by: dict[int, str] = {}
 
     async def __call__(self, watched: Watched, kernel: Kernel, gate: Gate) -> Evaluation:
         rows = int(kernel.text.split("rows = ")[1].split()[0])
-        self.judged_by[rows] = watched.workload
+        self.evaluated_by[rows] = watched.workload
         self.asked.append((str(rows), gate))
         if rows == 0:
             return Evaluation(Status.COMPILE_ERROR, kernel.sha256, failure=Failure("partition_limit", "no rows", 2))
@@ -79,8 +79,8 @@ class Runs:
 
 
 class Session:
-    def __init__(self, watcher: Watcher, judge: Scripted, runs: Runs, steps: list[Step], watched: Watched) -> None:
-        self.watcher, self.judge, self.runs, self.steps, self.watched = watcher, judge, runs, steps, watched
+    def __init__(self, watcher: Watcher, evaluator: Scripted, runs: Runs, steps: list[Step], watched: Watched) -> None:
+        self.watcher, self.evaluator, self.runs, self.steps, self.watched = watcher, evaluator, runs, steps, watched
 
     async def after(self, stage: str, count: int = 1) -> list[Step]:
         """Wait until ``stage`` has been told ``count`` times."""
@@ -118,12 +118,12 @@ async def watching(tmp_path: Path, policy: Policy | None = None, device: Chip | 
     file = tmp_path / "kernel.py"
     file.write_text(SOURCE.format(rows=8))
     steps: list[Step] = []
-    judge, runs = Scripted(), Runs()
+    evaluator, runs = Scripted(), Runs()
     watched = Watched(file, "nki_legacy")
-    tell: Callable[[Step], None] = steps.append
-    watcher = Watcher([watched], judge, tell, policy=policy, optimizer=runs, quiet_s=0.05, device=device)
+    report: Callable[[Step], None] = steps.append
+    watcher = Watcher([watched], evaluator, report, policy=policy, optimizer=runs, quiet_s=0.05, device=device)
     task = asyncio.create_task(watcher.run())
-    session = Session(watcher, judge, runs, steps, watched)
+    session = Session(watcher, evaluator, runs, steps, watched)
     try:
         await session.after("correct")
         await asyncio.sleep(0.3)
@@ -163,20 +163,20 @@ async def test_a_save_is_timed_compared_and_then_checked(tmp_path: Path) -> None
         predicted = next(step for step in session.steps if step.stage == "predicted")
         assert predicted.good and "80.0 µs -> ≈ 40.0 µs sim trn1 ±12 %, 2.00x" in predicted.text
         assert "read from HBM 8.0 MB -> 4.0 MB (-50 %) against the last save" in [step.text for step in session.steps]
-        assert session.judge.asked[-2:] == [("4", Gate.TIMING), ("4", Gate.SEARCH)]
+        assert session.evaluator.asked[-2:] == [("4", Gate.TIMING), ("4", Gate.SEARCH)]
 
 
 async def test_a_comment_costs_nothing_and_going_back_is_known(tmp_path: Path) -> None:
     async with watching(tmp_path) as session:
-        session.judge.asked.clear()
+        session.evaluator.asked.clear()
         session.steps.clear()
         session.watched.path.write_text(SOURCE.format(rows=8) + "# a note\n")
         await session.after("unchanged")
-        assert session.judge.asked == []
+        assert session.evaluator.asked == []
         await session.save(4)
-        asked = len(session.judge.asked)
+        asked = len(session.evaluator.asked)
         assert await session.save(8, "seen") == ["seen"]
-        assert len(session.judge.asked) == asked
+        assert len(session.evaluator.asked) == asked
 
 
 async def test_what_is_broken_stops_at_its_tier_with_its_line(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ OWN = "import numpy as np\nimport neuronxcc.nki.language as nl\nTILE = 128\n\n@j
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (("import numpy as np\n", ""), r"imports differ: np \(numpy\)"),
         (("neuronxcc.nki.language as nl", "neuronxcc.nki.isa as nl"), "imports differ: nl"),
@@ -260,25 +260,25 @@ OWN = "import numpy as np\nimport neuronxcc.nki.language as nl\nTILE = 128\n\n@j
     ],
 )
 def test_a_kernel_that_offers_less_than_the_file_is_no_drop_in(
-    tmp_path: Path, change: tuple[str, str], told: str
+    tmp_path: Path, change: tuple[str, str], reported: str
 ) -> None:
     file = tmp_path / "kernel.py"
     file.write_text(OWN)
     check_drop_in(file, Kernel("import math\n" + OWN.replace("return x", "return -x"), "nki_legacy", "kernel"))
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=reported):
         check_drop_in(file, Kernel(OWN.replace(*change), "nki_legacy", "kernel"))
     with pytest.raises(UsageError, match=r"no \.c file"):
         check_drop_in(file, Kernel("void kernel(float *out) { }", "c", "kernel", filename="kernel.c"))
 
 
 async def test_files_of_one_name_are_each_judged_by_their_own_workload(tmp_path: Path) -> None:
-    judge, files = Scripted(), []
+    evaluator, files = Scripted(), []
     for rows, workload in ((3, "silu"), (4, "rope")):
         file = tmp_path / workload / "kernel.py"
         file.parent.mkdir()
         file.write_text(SOURCE.format(rows=rows))
         files.append(Watched(file, "nki_legacy", workload))
-    watcher = Watcher(files, judge, lambda step: None)
+    watcher = Watcher(files, evaluator, lambda step: None)
     watcher.start()
     await watcher.settled()
-    assert judge.judged_by == {3: "silu", 4: "rope"}
+    assert evaluator.evaluated_by == {3: "silu", 4: "rope"}

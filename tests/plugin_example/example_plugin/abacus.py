@@ -16,7 +16,7 @@ def doctor(config, state_folder):
 
 
 class Abacus:
-    """Judges every kernel as right, and as slow as it is long."""
+    """Evaluates every kernel as right, and as slow as it is long."""
 
     def __init__(self, workplace):
         self._workplace = workplace

@@ -26,7 +26,7 @@ class Compiled:
     compiler_version: str
     outputs: tuple[str, ...] = ()
     """Names of its outputs in the kernel's order, where the compiler told them."""
-    told: str = ""
+    reported: str = ""
     """Output of the compiler."""
 
     @property
@@ -49,8 +49,10 @@ class NeffCache:
             record = json.loads((entry / RECORD).read_text(encoding="utf-8"))
             digest = hashlib.sha256((entry / NEFF).read_bytes()).hexdigest()
             if digest == record["sha256"]:
-                outputs, told = tuple(record.get("outputs", ())), record.get("told", "")
-                return Compiled(key, entry / NEFF, digest, record["route"], record["compiler_version"], outputs, told)
+                outputs, reported = tuple(record.get("outputs", ())), record.get("reported", "")
+                return Compiled(
+                    key, entry / NEFF, digest, record["route"], record["compiler_version"], outputs, reported
+                )
         except FileNotFoundError:
             if not entry.exists():
                 return None
@@ -67,14 +69,14 @@ class NeffCache:
         route: str,
         compiler_version: str,
         outputs: tuple[str, ...] = (),
-        told: str = "",
+        reported: str = "",
     ) -> Compiled:
         """Keep a NEFF. Where another process was first, its entry stays."""
         digest = hashlib.sha256(neff).hexdigest()
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:
             (made / NEFF).write_bytes(neff)
-            record = {"sha256": digest, "route": route, "compiler_version": compiler_version, "told": told}
+            record = {"sha256": digest, "route": route, "compiler_version": compiler_version, "reported": reported}
             (made / RECORD).write_text(json.dumps({**record, "outputs": outputs}), encoding="utf-8")
             try:
                 os.rename(made, self.folder / key)
@@ -84,7 +86,7 @@ class NeffCache:
                 os.rename(made, self.folder / key)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return Compiled(key, self.folder / key / NEFF, digest, route, compiler_version, outputs, told)
+        return Compiled(key, self.folder / key / NEFF, digest, route, compiler_version, outputs, reported)
 
     def drop(self, key: str) -> None:
         """Forget an entry, where there is one."""

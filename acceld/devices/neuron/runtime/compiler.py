@@ -24,7 +24,7 @@ from acceld.model import Failure, Status
 
 SCRIPT = "compile_worker.py"
 MAX_NEFF = 1 << 30
-TOLD_CHARACTERS = 8000
+OUTPUT_CHARACTERS = 8000
 """Characters kept of a compiler's output, from its end."""
 _HELLO_S = 60.0
 
@@ -54,7 +54,7 @@ class CompileJail(StrEnum):
     """The sandbox that the compiler, and the kernel's Python with it, runs in."""
 
     STRICT = "strict"
-    """The jail of every judged process."""
+    """The jail of every evaluated process."""
     WIDE = "wide"
     """The same with what compilers expect of a system; see :class:`acceld.evaluate.sandbox.jail.Jail`."""
     OFF = "off"
@@ -67,7 +67,7 @@ class Exchange(Protocol):
     async def __call__(
         self, python: str, named: Mapping[str, str], record: Mapping[str, Any], *, folder: Path, deadline_s: float
     ) -> tuple[dict[str, Any], bytes]:
-        """Return the answer, with the end of what the worker printed as ``told``.
+        """Return the answer, with the end of what the worker printed as ``reported``.
 
         DeadlineError where it takes longer, DeviceError where the worker ends without an answer.
         """
@@ -83,7 +83,7 @@ async def unjailed(
         answer, data = await worker.ask(record, deadline_s=deadline_s, max_bytes=MAX_NEFF)
     finally:
         await worker.kill()
-    return {**answer, "told": worker.told}, data
+    return {**answer, "reported": worker.output}, data
 
 
 class NeuronCompiler:
@@ -192,10 +192,10 @@ class NeuronCompiler:
             route=str(record.get("route", "")),
             compiler_version=request.compiler_version,
             outputs=tuple(str(one) for one in record.get("outputs") or ()),
-            told=str(record.get("told", ""))[-TOLD_CHARACTERS:],
+            reported=str(record.get("reported", ""))[-OUTPUT_CHARACTERS:],
         )
 
-    def _not_compiled(self, message: str, told: str, request: CompileRequest) -> Failed:
+    def _not_compiled(self, message: str, reported: str, request: CompileRequest) -> Failed:
         """Return a failure with all the compiler said, and a hint where the jail refused what it asked for."""
         failure = compile_failure(message, request.kernel.filename)
         facility = missing_in(message)
@@ -204,12 +204,12 @@ class NeuronCompiler:
                 f"the compiler may have wanted {facility}, which its jail ({self.jail}) refuses: devices.compile_jail"
             )
             failure = replace(failure, hint=hint)
-        return Failed(Status.COMPILE_ERROR, failure, log="\n".join(filter(None, (message, told))))
+        return Failed(Status.COMPILE_ERROR, failure, log="\n".join(filter(None, (message, reported))))
 
     def _refusal(self, record: Mapping[str, object], request: CompileRequest) -> Failed:
         message = str(record.get("message", ""))
         if record.get("kind") == "kernel":
-            return self._not_compiled(message, str(record.get("told", "")), request)
+            return self._not_compiled(message, str(record.get("reported", "")), request)
         if record.get("kind") == "route":
             raise MissingRouteError(message)
         if record.get("kind") == "missing":

@@ -62,7 +62,7 @@ async def read_devices(
         raise DeviceError(f"{program} can not be started: {error}", hint=INSTALL) from error
     try:
         async with asyncio.timeout(_LS_S):
-            out, told = await process.communicate()
+            out, reported = await process.communicate()
     except TimeoutError:
         raise DeviceError(f"{program} did not answer within {_LS_S:g} s", hint="is the driver loaded?") from None
     finally:
@@ -70,8 +70,8 @@ async def read_devices(
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise DeviceError(f"{program} failed: {(out + told).decode(errors='replace')[-600:].strip()}")
-    return parse_neuron_ls(f"{out.decode(errors='replace')}\n{told.decode(errors='replace')}")
+        raise DeviceError(f"{program} failed: {(out + reported).decode(errors='replace')[-600:].strip()}")
+    return parse_neuron_ls(f"{out.decode(errors='replace')}\n{reported.decode(errors='replace')}")
 
 
 def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tuple[Core, ...]:
@@ -79,12 +79,12 @@ def cores_of(devices: Sequence[NeuronDevice], wanted: Iterable[int] = ()) -> tup
 
     Where neuron-ls tells no ids, or the same for several devices, cores are numbered through in order of devices.
     """
-    told = [core for device in devices for core in device.core_ids]
-    through = len(set(told)) != len(told)
+    reported = [core for device in devices for core in device.core_ids]
+    through = len(set(reported)) != len(reported)
     found: list[Core] = []
     for device in sorted(devices, key=lambda one: one.index):
-        for position, told_id in enumerate(device.core_ids):
-            number = len(found) if through else told_id
+        for position, reported_id in enumerate(device.core_ids):
+            number = len(found) if through else reported_id
             found.append(Core(number, device.index, position, device.logical_core_size))
     chosen = set(wanted)
     if missing := chosen - {core.id for core in found}:

@@ -23,8 +23,8 @@ from acceld.model import Failure, Status
 
 Canary = Callable[[Core], Awaitable[str]]
 """Runs a known-good kernel on a core; returns why it fails there, empty where it does not."""
-Told = Callable[[Core, bool, str], Awaitable[object]]
-"""Told when a core goes out of service (False) or comes back (True), and why."""
+OnChange = Callable[[Core, bool, str], Awaitable[object]]
+"""Called when a core goes out of service (False) or comes back (True), and why."""
 Devices = Callable[[], Awaitable[Sequence[NeuronDevice]]]
 FAULTY_CORES = 2
 """Cores on which canaries must fail after a candidate before the candidate is blamed."""
@@ -72,7 +72,7 @@ class CoreLeases:
         isolation: Isolation,
         devices: Devices,
         canary: Canary,
-        told: Told | None = None,
+        on_change: OnChange | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not cores:
@@ -81,7 +81,7 @@ class CoreLeases:
         self._isolation = isolation
         self._devices = devices
         self._canary = canary
-        self._told = told
+        self._on_change = on_change
         self._clock = clock
         self._held: dict[int, Lease] = {}
         self._checking: set[int] = set()
@@ -171,8 +171,8 @@ class CoreLeases:
                 if candidate:
                     self._faults.setdefault(candidate, set()).add(core.id)
             self._serve()
-        if self._told is not None and why:
-            await self._told(core, False, why)
+        if self._on_change is not None and why:
+            await self._on_change(core, False, why)
 
     async def check_again(self) -> None:
         """Try canaries on the cores that are out of service; those that pass come back."""
@@ -180,8 +180,8 @@ class CoreLeases:
             if core.id in self._sick:
                 del self._sick[core.id]
                 await self._checked(core, "")
-                if self._told is not None and core.id not in self._sick:
-                    await self._told(core, True, "a known-good kernel passed on it again")
+                if self._on_change is not None and core.id not in self._sick:
+                    await self._on_change(core, True, "a known-good kernel passed on it again")
 
     @property
     def sick(self) -> tuple[int, ...]:

@@ -63,7 +63,7 @@ class NeuronRunner:
         self._busy_s = busy_s
         self._lnc = lnc
         self._outputs: dict[int, tuple[Tensor, ...]] = {}
-        self.told: list[str] = []
+        self.reported: list[str] = []
         """Messages of the tools beside their answers, each text once."""
 
     @classmethod
@@ -191,7 +191,7 @@ class NeuronRunner:
             except BaseException:  # also cancelled: the core may still be at work
                 self.clean = False
                 raise
-            self.told += [one for one in map(str, answer.get("told") or ()) if one not in self.told]
+            self.reported += [one for one in map(str, answer.get("reported") or ()) if one not in self.reported]
             if answer.get("ok"):
                 return answer, result
             message = str(answer.get("message", ""))
@@ -202,7 +202,7 @@ class NeuronRunner:
             await asyncio.sleep(_BUSY_PAUSE_S)
 
     def _failed(self, kind: str, message: str) -> Failed:
-        log = "\n".join((*self.told, message))
+        log = "\n".join((*self.reported, message))
         if kind == "shape":
             return Failed(Status.INCORRECT_SHAPE, Failure("output_shape", message), log=log)
         if kind == "profiler":

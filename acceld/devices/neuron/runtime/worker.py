@@ -16,7 +16,7 @@ from acceld.errors import DeadlineError, DeviceError
 SCRIPTS = Path(__file__).parent / "scripts"
 Wrap = Callable[[Sequence[str]], Sequence[str]]
 """Puts a jail's launcher before a command."""
-_TOLD = 8000
+_OUTPUT_BYTES = 8000
 _POLL_S = 0.005
 
 
@@ -41,7 +41,7 @@ class Worker:
     def __init__(self, process: asyncio.subprocess.Process, what: str) -> None:
         self._process = process
         self._what = what
-        self._told = bytearray()
+        self._output = bytearray()
         self._listener = asyncio.create_task(self._listen())
 
     @classmethod
@@ -70,15 +70,15 @@ class Worker:
         return self._process.pid
 
     @property
-    def told(self) -> str:
+    def output(self) -> str:
         """The end of what it wrote to stderr."""
-        return self._told.decode(errors="replace")
+        return self._output.decode(errors="replace")
 
     async def _listen(self) -> None:
         assert self._process.stderr is not None
         while part := await self._process.stderr.read(65536):
-            self._told += part
-            del self._told[:-_TOLD]
+            self._output += part
+            del self._output[:-_OUTPUT_BYTES]
 
     async def ask(
         self, record: Mapping[str, Any], data: bytes = b"", *, deadline_s: float, max_bytes: int = frames.MAX_BYTES
@@ -96,8 +96,8 @@ class Worker:
             raise DeadlineError(f"{self._what} did not answer {record.get('op')!r} within {deadline_s:g} s") from None
         except (frames.FrameError, ConnectionError, asyncio.IncompleteReadError) as error:
             await self.kill()
-            told = self.told.strip()[-2000:] or "it said nothing"
-            raise DeviceError(f"{self._what} was lost at {record.get('op')!r}: {error}; {told}") from error
+            output = self.output.strip()[-2000:] or "it said nothing"
+            raise DeviceError(f"{self._what} was lost at {record.get('op')!r}: {error}; {output}") from error
         except asyncio.CancelledError:
             await self.kill()
             raise

@@ -79,7 +79,7 @@ def check(api: str, chip: str, compiler_version: str, workloads: Iterable[Worklo
             (able if found.blocks or not has_block_dimensions(text) else unable).append(one.name)
     yield Finding(name, "ok", f"SDK 2.{sdk}: {', '.join(able)}")
     if unable:
-        told = f"block dimensions, which compile up to SDK 2.{LAST_BLOCK_SDK}: {', '.join(unable)}"
+        reported = f"block dimensions, which compile up to SDK 2.{LAST_BLOCK_SDK}: {', '.join(unable)}"
         yield Finding(
-            name, "note", f"not with their own baselines: {told}", "give another kernel: --workload W KERNEL.py"
+            name, "note", f"not with their own baselines: {reported}", "give another kernel: --workload W KERNEL.py"
         )

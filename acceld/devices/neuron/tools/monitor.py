@@ -93,10 +93,10 @@ def _report(raw: dict[str, Any]) -> MonitorReport:
         _add(errors, stats.get("error_summary"))
         _add(executions, stats.get("execution_summary"))
         for clock in ("total", "device"):
-            for percentile, told in (walk(stats, "latency_stats", f"{clock}_latency") or {}).items():
-                if percentile in PERCENTILES and is_number(told):
+            for percentile, reported in (walk(stats, "latency_stats", f"{clock}_latency") or {}).items():
+                if percentile in PERCENTILES and is_number(reported):
                     key = f"{clock}_{percentile}"
-                    latency_s[key] = max(latency_s.get(key, 0.0), float(told))
+                    latency_s[key] = max(latency_s.get(key, 0.0), float(reported))
         _add(memory, {n: walk(report, "memory_used", "neuron_runtime_used_bytes", n) for n in memory})
     chips = walk(raw, "system_data", "neuron_hw_counters", "neuron_devices") or ()
     corrected, uncorrected = (
@@ -127,8 +127,8 @@ def _percent(figures: Mapping[str, Any]) -> float:
     return float(figures.get("neuroncore_utilization") or 0.0)
 
 
-def _add(sums: dict[str, int], told: Any) -> None:
-    for name, number in (told or {}).items():
+def _add(sums: dict[str, int], reported: Any) -> None:
+    for name, number in (reported or {}).items():
         sums[name] = sums.get(name, 0) + int(number or 0)
 
 

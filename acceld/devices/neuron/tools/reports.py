@@ -103,8 +103,8 @@ class ProfileSummary:
     @property
     def throttled_percent(self) -> float | None:
         """Mean limit on the tensor engine's utilization while throttled, 0-100; None where not told."""
-        told = self.throttle.get("throttle_avg_util_limit_nc0_percent")
-        return None if told is None else 100 * told
+        reported = self.throttle.get("throttle_avg_util_limit_nc0_percent")
+        return None if reported is None else 100 * reported
 
     @property
     def device_ran(self) -> bool:
@@ -166,12 +166,14 @@ def parse_summary(text: str) -> ProfileSummary:
             engines[engine] = 1e6 * summary["total_time"] * cast("float", share)
     if is_number(summary.get("dma_active_time")):
         engines["dma"] = 1e6 * summary["dma_active_time"]
-    numbers = {name: float(told) for name, told in summary.items() if is_number(told)}
+    numbers = {name: float(reported) for name, reported in summary.items() if is_number(reported)}
     return ProfileSummary(
         total_us=1e6 * float(summary["total_time"]),
         engines_us=MappingProxyType(engines),
         counters=MappingProxyType({name: numbers[name] for name in COUNTERS if name in numbers}),
-        throttle=MappingProxyType({name: told for name, told in numbers.items() if name.startswith("throttle_")}),
+        throttle=MappingProxyType(
+            {name: reported for name, reported in numbers.items() if name.startswith("throttle_")}
+        ),
         fields=MappingProxyType(numbers),
         versions=MappingProxyType({name: str(summary[name]) for name in VERSIONS if summary.get(name)}),
     )
@@ -268,10 +270,10 @@ def compile_failure(text: str, filename: str) -> Failure:
     """A compiler's error as the simulator would class it, with the innermost line of the kernel's file."""
     rule = next((rule for pattern, rule in _COMPILE_RULES if pattern.search(text)), "compiler")
     lines = [int(match["line"]) for match in _LINE.finditer(text) if match["file"].endswith(filename)]
-    told = [line.strip() for line in text.splitlines() if line.strip()]
+    reported = [line.strip() for line in text.splitlines() if line.strip()]
     message = next(
-        (line for line in reversed(told) if any(p.search(line) for p, _ in _COMPILE_RULES)),
-        told[-1] if told else "the compiler failed without a word",
+        (line for line in reversed(reported) if any(p.search(line) for p, _ in _COMPILE_RULES)),
+        reported[-1] if reported else "the compiler failed without a word",
     )
     return Failure(rule, message[:2000], line=lines[-1] if lines else 0)
 

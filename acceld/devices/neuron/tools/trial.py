@@ -93,8 +93,8 @@ class Trial:
         for name in ("neuron-ls", "neuron-profile", "neuron-explorer"):
             for words in ((), ("capture",), ("view",)) if name != "neuron-ls" else ((),):
                 if program := tool(name):
-                    told = partial(self._text, program, *words, "--help")
-                    await self._step(f"help: {' '.join((name, *words))}", told)
+                    reported = partial(self._text, program, *words, "--help")
+                    await self._step(f"help: {' '.join((name, *words))}", reported)
         await self._step("neuron-ls", lambda: self._text(self.tools.neuron_ls, "--json-output"))
         core = await self._step("cores", self._find_core)
         if not self.tools.compile_python:
@@ -159,13 +159,13 @@ class Trial:
             raise DeviceError(f"{program} can not be started: {error}", hint=TOOLS) from error
         try:
             async with asyncio.timeout(_HELP_S):
-                out, told = await process.communicate()
+                out, reported = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
             raise DeviceError(f"{program} did not answer within {_HELP_S:g} s") from None
         text = out.decode(errors="replace")[:_TEXT]
-        complaint = told.decode(errors="replace")[:_TEXT]
+        complaint = reported.decode(errors="replace")[:_TEXT]
         return (
             text
             + (f"\n[stderr]\n{complaint}" if complaint else "")
@@ -209,7 +209,7 @@ class Trial:
         facts = facts_of(await asyncio.to_thread(made.neff.read_bytes))
         record["result"] = {
             "signatures": dict(self.compiler.signatures),
-            "told": made.told,
+            "reported": made.reported,
             "outputs": list(made.outputs),
             "neff": {"lnc": facts.lnc, "inputs": facts.inputs, "outputs": facts.outputs},
         }
@@ -257,7 +257,7 @@ class Trial:
                 "rounds_us": profile.details["rounds_us"],
                 "steady": timed.steady,
                 "notes": list(profile.notes),
-                "told": runner.told,
+                "reported": runner.reported,
                 "engines_us": dict(profile.engines_us),
                 "counters": dict(profile.counters),
                 "ended_clean": clean,

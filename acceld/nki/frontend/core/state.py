@@ -110,13 +110,13 @@ class Trace(LoopContext):
             self.write(dst, op, mask, masked=bool(mask), accumulates=accumulates, reduced=reduced) for dst in dsts
         )
         if engine is Engine.DMA and srcs and isinstance(srcs[0], Tensor):
-            self._tell_of_rounding(srcs[0].dtype_name, dsts[0].dtype_name)
+            self._warn_of_rounding(srcs[0].dtype_name, dsts[0].dtype_name)
         kept = tuple((key, value) for key, value in (attrs or {}).items() if value is not None)
         return self.builder.emit(
             Instruction(op, engine, accesses, tuple(operands), tuple(sorted(kept)), mask, pattern, self.line())
         )
 
-    def _tell_of_rounding(self, source: str, target: str) -> None:
+    def _warn_of_rounding(self, source: str, target: str) -> None:
         if source in FLOAT_DTYPES and target in INTEGER_DTYPES:
             self.builder.notice(
                 self.line(), f"how a DMA rounds {source} to {target} is not documented: the nearest is assumed"

@@ -80,7 +80,7 @@ class CurrentFrontEnd:
             except Exception as error:
                 if not sampling or isinstance(error, LimitExceeded) or is_ours(error):
                     raise
-                sampling = False  # what the kernel did wrong must be judged on every iteration
+                sampling = False  # what the kernel did wrong must be evaluated on every iteration
             finally:
                 deactivate()
         raise LimitExceeded("the kernel's assignments do not settle", rule="retrace_limit", line=self.session.last_line)

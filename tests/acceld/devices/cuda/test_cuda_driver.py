@@ -28,7 +28,7 @@ ROW = (
 )
 
 
-def told(text: str) -> Callable[[list[str]], str]:
+def reported(text: str) -> Callable[[list[str]], str]:
     def ask(arguments: list[str]) -> str:
         assert arguments == [f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
         return text
@@ -37,20 +37,20 @@ def told(text: str) -> Callable[[list[str]], str]:
 
 
 def test_nvidia_smi_is_read_with_clocks_and_what_throttles_them() -> None:
-    (gpu,) = installed(told(ROW + "\n"))
+    (gpu,) = installed(reported(ROW + "\n"))
     assert (gpu.name, gpu.capability, gpu.driver, gpu.mig) == ("NVIDIA H100 80GB HBM3", 90, "580.65.06", False)
     assert gpu.clocks == "SM 1755 of 1980 MHz, memory 2619 MHz, throttled 0x0000000000000004"
 
 
 def test_fields_the_tool_does_not_know_are_unknown_not_zero() -> None:
     text = "0, GPU-1, NVIDIA L4, 8.9, 550.54, 23034, [N/A], 2040, [N/A], [N/A], [N/A], [N/A]"
-    (gpu,) = installed(told(text))
+    (gpu,) = installed(reported(text))
     assert gpu.sm_mhz is None and gpu.clocks == "SM ? of 2040 MHz, memory ? MHz"
 
 
 def test_a_leases_condition_is_that_of_its_own_gpu() -> None:
     second = ROW.replace("0, GPU-5f2c", "1, GPU-6").replace("1755", "1200").replace("0x0000000000000004", "Not Active")
-    driver = CudaDriver(told(f"{ROW}\n{second}"))
+    driver = CudaDriver(reported(f"{ROW}\n{second}"))
     assert driver.condition(driver.leases()[0]) == {
         "sm_mhz": 1755,
         "memory_mhz": 2619,
@@ -62,7 +62,7 @@ def test_a_leases_condition_is_that_of_its_own_gpu() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(name for name, one in find_workloads().items() if one.family == "triton"))
-def test_the_least_session_of_every_workload_fits_into_the_deck(name: str) -> None:
+def test_the_least_session_of_every_workload_fits_into_the_input_batch(name: str) -> None:
     one = workload(name)
     inputs = [ArraySpec(a.shape, a.dtype).size_bytes for a in one.arguments if not a.is_scalar]
     outputs = [ArraySpec(o.shape, o.dtype).size_bytes for o in one.outputs]
@@ -71,7 +71,7 @@ def test_the_least_session_of_every_workload_fits_into_the_deck(name: str) -> No
 
 def test_one_lease_for_each_gpu_of_the_first_ones_kind() -> None:
     other = ROW.replace("0, GPU-5f2c", "2, GPU-9").replace("H100 80GB HBM3", "A100-SXM4-80GB").replace("9.0", "8.0")
-    driver = CudaDriver(told("\n".join([ROW, ROW.replace("0, GPU-5f2c", "1, GPU-6"), other])))
+    driver = CudaDriver(reported("\n".join([ROW, ROW.replace("0, GPU-5f2c", "1, GPU-6"), other])))
     assert [lease.name for lease in driver.leases()] == [
         "GPU 0 (NVIDIA H100 80GB HBM3)",
         "GPU 1 (NVIDIA H100 80GB HBM3)",
@@ -89,7 +89,7 @@ def test_what_is_missing_is_named_with_what_to_do(text: str, message: str) -> No
     if "Triton" in message and importlib.util.find_spec("triton") is not None:
         pytest.skip("Triton is installed here")
     with pytest.raises(DeviceError, match=message) as caught:
-        CudaDriver(told(text)).check("triton")
+        CudaDriver(reported(text)).check("triton")
     assert caught.value.hint
 
 
@@ -213,7 +213,7 @@ def test_only_who_may_drive_devices_reaches_them(right: str, said: str) -> None:
 
 
 def test_the_worker_runs_own_code_with_the_gpu_and_the_builder_gets_no_device() -> None:
-    driver = CudaDriver(told(ROW))
+    driver = CudaDriver(reported(ROW))
     worker = driver.running("triton", "/tmp/plan", driver.leases()[0])
     assert worker.own_code and "/proc" in worker.device_paths and worker.memory_bytes > 1 << 40
     builder = driver.building("triton")

@@ -21,7 +21,7 @@ from acceld.evaluate.sandbox.jail import Jail, Level
 from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.evaluate.sandbox.process import SandboxError, Zygote
 from acceld.model import Kernel, Status
-from tests.acceld.devices.neuron.test_neuron_judge import Asking, asking, judging  # noqa: F401  asking is a fixture
+from tests.acceld.devices.neuron.test_neuron_evaluator import Asking, asking, evaluating  # noqa: F401  asking is a fixture
 from tests.standin_neuron.machine import KERNEL
 
 NEEDS = "locks,pool,sockets,user,proc,sys,shared memory,address space"
@@ -43,12 +43,12 @@ async def test_a_compiler_that_needs_processes_and_proc_is_found_a_jail_that_is_
     asking: Asking,  # noqa: F811
     namespaces: str,
 ) -> None:
-    async with judging(tmp_path, monkeypatch, modes={"NEEDS": NEEDS}) as judge:
-        told = judge.statistics()
-        assert (told["compile_jail"], told["compile_route"]) == ("wide", ROUTES["nki_legacy"][0])
-        found = await judge.evaluate(asking(KERNEL))
+    async with evaluating(tmp_path, monkeypatch, modes={"NEEDS": NEEDS}) as evaluator:
+        reported = evaluator.statistics()
+        assert (reported["compile_jail"], reported["compile_route"]) == ("wide", ROUTES["nki_legacy"][0])
+        found = await evaluator.evaluate(asking(KERNEL))
         assert found.status is Status.PASSED, found.failure
-        compiled = told["compiled"]
+        compiled = reported["compiled"]
     (kept,) = json.loads((tmp_path / "state" / "neuron" / "toolchains.json").read_text()).values()
     assert (kept["jail"], kept["route"]) == ("wide", ROUTES["nki_legacy"][0])
     assert "save_neff_name" in kept["signatures"]["neuronxcc.nki.baremetal"]
@@ -59,12 +59,12 @@ async def test_a_compiler_that_needs_processes_and_proc_is_found_a_jail_that_is_
 async def test_where_the_wide_jail_is_not_allowed_the_error_names_what_the_strict_one_refuses(
     need: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, namespaces: str
 ) -> None:
-    with pytest.raises(DeviceError) as told:
-        async with judging(tmp_path, monkeypatch, modes={"NEEDS": need}, compile_jail="strict"):
+    with pytest.raises(DeviceError) as reported:
+        async with evaluating(tmp_path, monkeypatch, modes={"NEEDS": need}, compile_jail="strict"):
             pass
-    assert "outside of it it does" in told.value.message
-    assert named in told.value.message.split("(refused there: ")[1].split(";")[0]
-    assert 'compile_jail = "off"' in told.value.hint
+    assert "outside of it it does" in reported.value.message
+    assert named in reported.value.message.split("(refused there: ")[1].split(";")[0]
+    assert 'compile_jail = "off"' in reported.value.hint
 
 
 async def test_without_a_jail_only_with_consent(
@@ -74,19 +74,19 @@ async def test_without_a_jail_only_with_consent(
     secret.write_text("x")
     modes = {"NEEDS": "home", "HOME_FILE": str(secret)}
     with pytest.raises(DeviceError, match="outside of it it does"):
-        async with judging(tmp_path, monkeypatch, modes=modes):
+        async with evaluating(tmp_path, monkeypatch, modes=modes):
             pass
     (tmp_path / "again").mkdir()
-    async with judging(tmp_path / "again", monkeypatch, modes=modes, compile_jail="off") as judge:
-        assert judge.statistics()["compile_jail"] == "off"
+    async with evaluating(tmp_path / "again", monkeypatch, modes=modes, compile_jail="off") as evaluator:
+        assert evaluator.statistics()["compile_jail"] == "off"
 
 
 async def test_a_broken_toolchain_is_not_called_a_jails_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes = {"NEEDS": "home", "HOME_FILE": "/no/such/file"}
-    with pytest.raises(DeviceError, match="a known-good kernel does not compile here: strict") as told:
-        async with judging(tmp_path, monkeypatch, modes=modes):
+    with pytest.raises(DeviceError, match="a known-good kernel does not compile here: strict") as reported:
+        async with evaluating(tmp_path, monkeypatch, modes=modes):
             pass
-    assert "off, neuronxcc.nki.baremetal" in told.value.message and "/no/such/file" in told.value.message
+    assert "off, neuronxcc.nki.baremetal" in reported.value.message and "/no/such/file" in reported.value.message
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -98,12 +98,12 @@ async def test_a_kernel_that_a_person_vouches_for_widens_the_jail_and_a_candidat
     namespaces: str,
 ) -> None:
     needy = "import multiprocessing\nmultiprocessing.get_context('fork').Lock()\n" + KERNEL
-    async with judging(tmp_path, monkeypatch) as judge:
-        assert judge.statistics()["compile_jail"] == "strict"
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
+        assert evaluator.statistics()["compile_jail"] == "strict"
         kernel = Kernel(needy, "nki_legacy", trusted=trusted)
-        found = await judge.evaluate(dataclasses.replace(asking(KERNEL), kernel=kernel))
+        found = await evaluator.evaluate(dataclasses.replace(asking(KERNEL), kernel=kernel))
         wanted = ("wide", Status.COMPILE_ERROR) if trusted else ("strict", Status.REJECTED)
-        assert judge.statistics()["compile_jail"] == wanted[0]
+        assert evaluator.statistics()["compile_jail"] == wanted[0]
         assert found.status is wanted[1] or trusted
 
 
@@ -129,7 +129,7 @@ def look_around(request: bytes, reply: int) -> None:
     import signal
     import socket
 
-    told: dict[str, str] = {"processes": str(sorted(int(one) for one in os.listdir("/proc") if one.isdigit()))}
+    reported: dict[str, str] = {"processes": str(sorted(int(one) for one in os.listdir("/proc") if one.isdigit()))}
     attempts: dict[str, Callable[[], object]] = {
         "network": lambda: socket.socket(socket.AF_INET),
         "unix": lambda: socket.socket(socket.AF_UNIX),
@@ -142,10 +142,10 @@ def look_around(request: bytes, reply: int) -> None:
     }
     for name, attempt in attempts.items():
         try:
-            told[name] = f"open: {attempt()}"
+            reported[name] = f"open: {attempt()}"
         except OSError as error:
-            told[name] = f"refused: {error.strerror}"
-    os.write(reply, json.dumps(told).encode())
+            reported[name] = f"refused: {error.strerror}"
+    os.write(reply, json.dumps(reported).encode())
 
 
 async def test_the_wide_jail_reaches_nothing_outside_of_its_own_tree(namespaces: str) -> None:
@@ -156,12 +156,12 @@ async def test_the_wide_jail_reaches_nothing_outside_of_its_own_tree(namespaces:
         jail = Jail(processes=8, wide=True, wall_s=20)
         outcome, reply = await zygote.run("look", str(os.getpid()).encode(), jail)
         with reply:
-            told = json.loads(reply.read(10_000))
+            reported = json.loads(reply.read(10_000))
     finally:
         await zygote.stop()
     assert outcome.ended_well
-    assert told.pop("processes") == "[1]"
-    assert all(what.startswith("refused") for what in told.values()), told
+    assert reported.pop("processes") == "[1]"
+    assert all(what.startswith("refused") for what in reported.values()), reported
 
 
 @pytest.mark.parametrize(("level", "processes"), [(Level.L2, 8), (Level.L3, 1)])

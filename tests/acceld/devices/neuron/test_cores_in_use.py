@@ -1,4 +1,4 @@
-"""What the stand-in's cores saw while several runs were judged on them: isolation, turns, strangers, canaries, faults."""
+"""What the stand-in's cores saw while several runs were evaluated on them: isolation, turns, strangers, canaries, faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from acceld.errors import DeviceError
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Kernel, Status
-from tests.acceld.devices.neuron.test_neuron_judge import judging
+from tests.acceld.devices.neuron.test_neuron_evaluator import evaluating
 from tests.standin_neuron.machine import KERNEL, machine_in, small_silu
 
 POISON = KERNEL.replace("def kernel(", "def kernel_poison(")
@@ -31,8 +31,8 @@ def asking(tmp_path: Path) -> Callable[..., EvaluationRequest]:
     return ask
 
 
-def _statistics(judge: Any) -> dict[str, Any]:
-    devices = judge.statistics()["devices"]
+def _statistics(evaluator: Any) -> dict[str, Any]:
+    devices = evaluator.statistics()["devices"]
     assert isinstance(devices, dict)
     return devices
 
@@ -40,9 +40,9 @@ def _statistics(judge: Any) -> dict[str, Any]:
 async def test_runs_share_cores_and_nothing_stirs_in_the_group_of_a_core_that_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Callable[..., EvaluationRequest]
 ) -> None:
-    async with judging(tmp_path, monkeypatch) as judge:
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
         kernels = [f"# {number}\n{KERNEL}" for number in range(6)]
-        found = await asyncio.gather(*(judge.evaluate(asking(text, 1 + n % 2)) for n, text in enumerate(kernels)))
+        found = await asyncio.gather(*(evaluator.evaluate(asking(text, 1 + n % 2)) for n, text in enumerate(kernels)))
         assert all(one.status is Status.PASSED for one in found)
         uses = machine_in(tmp_path).holds()
         assert len({use["core"] for use in uses}) > 1
@@ -51,7 +51,7 @@ async def test_runs_share_cores_and_nothing_stirs_in_the_group_of_a_core_that_is
             same_group = one["core"] // 2 == other["core"] // 2 and one["core"] != other["core"]
             if same_group and "held to time" in (one["what"], other["what"]):
                 assert one["to"] <= other["from"] or other["to"] <= one["from"], (one, other)
-        shares = _statistics(judge)["utilization_by_core"]
+        shares = _statistics(evaluator)["utilization_by_core"]
         assert sum(share > 0 for share in shares.values()) > 1
 
 
@@ -59,16 +59,16 @@ async def test_a_strangers_chip_is_left_alone_and_the_stranger_is_named_where_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Callable[..., EvaluationRequest]
 ) -> None:
     machine = machine_in(tmp_path)
-    async with judging(tmp_path, monkeypatch) as judge:
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
         machine.show_processes({"pid": 1, "command": "python train.py"}, device=0)
-        assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
+        assert (await evaluator.evaluate(asking(KERNEL))).status is Status.PASSED
         assert {use["core"] for use in machine.uses() if use["entry"] == "kernel"} <= {2, 3}
-        assert _statistics(judge)["foreign"] == {0: "1 python train.py"}
+        assert _statistics(evaluator)["foreign"] == {0: "1 python train.py"}
     stranger = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
     held = {"pid": stranger.pid, "command": "python train.py"}
     (tmp_path / "again").mkdir()
     with pytest.raises(DeviceError, match=rf"process {stranger.pid} \(python train.py\)"):
-        async with judging(tmp_path / "again", monkeypatch, cores=(0, 1), holder=held):
+        async with evaluating(tmp_path / "again", monkeypatch, cores=(0, 1), holder=held):
             pass
     assert stranger.returncode is None, "it was left alone"
     stranger.kill()
@@ -78,12 +78,12 @@ async def test_a_strangers_chip_is_left_alone_and_the_stranger_is_named_where_no
 async def test_a_kernel_that_spoils_two_cores_is_at_fault_and_both_stay_out_of_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Callable[..., EvaluationRequest]
 ) -> None:
-    async with judging(tmp_path, monkeypatch) as judge:
-        found = await judge.evaluate(asking(POISON))
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
+        found = await evaluator.evaluate(asking(POISON))
         assert (found.status, found.failure and found.failure.rule) == (Status.RUNTIME_ERROR, "device_fault")
-        sick = _statistics(judge)["out_of_service"]
+        sick = _statistics(evaluator)["out_of_service"]
         assert len(sick) == 2
-        assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
+        assert (await evaluator.evaluate(asking(KERNEL))).status is Status.PASSED
         uses = machine_in(tmp_path).uses()
         assert {use["core"] for use in uses if use["entry"] == "kernel"}.isdisjoint(sick)
         for core in sick:
@@ -94,9 +94,9 @@ async def test_a_kernel_that_spoils_two_cores_is_at_fault_and_both_stay_out_of_s
 async def test_after_a_crash_a_known_good_kernel_passes_on_the_core_before_anybody_else_gets_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Callable[..., EvaluationRequest]
 ) -> None:
-    async with judging(tmp_path, monkeypatch, cores=(0,)) as judge:
-        crashed = await judge.evaluate(asking(KERNEL.replace("def kernel(", "def kernel_oob(")))
+    async with evaluating(tmp_path, monkeypatch, cores=(0,)) as evaluator:
+        crashed = await evaluator.evaluate(asking(KERNEL.replace("def kernel(", "def kernel_oob(")))
         assert crashed.failure is not None and crashed.failure.rule == "out_of_bounds"
-        assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
+        assert (await evaluator.evaluate(asking(KERNEL))).status is Status.PASSED
         entries = [use["entry"] for use in machine_in(tmp_path).uses()]
         assert entries[entries.index("kernel_oob") + 1 :][:1] == ["canary"]

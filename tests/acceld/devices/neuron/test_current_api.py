@@ -9,7 +9,7 @@ import pytest
 from acceld.errors import DeviceError
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Gate, Kernel, Source, Status
-from tests.acceld.devices.neuron.test_neuron_judge import judging
+from tests.acceld.devices.neuron.test_neuron_evaluator import evaluating
 from tests.standin_neuron.machine import CURRENT, CURRENT_LNC2, CURRENT_NARROW, machine_in, small_silu
 
 ROUTES = {"current": "nki.framework.compiled", "driver": "nki.compiler.frontend", "jit": "nki.jit"}
@@ -39,9 +39,9 @@ async def test_a_kernel_goes_from_source_to_turns_with_its_parent(
         if lnc == 1
         else best.replace("512", "256").replace("range(2)", "range(4)").replace("(2 *", "(4 *")
     )
-    async with judging(tmp_path, monkeypatch, backend="neuron", compiler=compiler, lnc=lnc) as judge:
+    async with evaluating(tmp_path, monkeypatch, backend="neuron", compiler=compiler, lnc=lnc) as evaluator:
         parent = Kernel(slower, "nki", lnc=lnc)
-        found = await judge.evaluate(asking(folder, best, chip, lnc, Gate.STRICT, against=(parent,)))
+        found = await evaluator.evaluate(asking(folder, best, chip, lnc, Gate.STRICT, against=(parent,)))
         assert found.status is Status.PASSED, found.failure
         profile = found.profile
         assert profile is not None
@@ -52,12 +52,12 @@ async def test_a_kernel_goes_from_source_to_turns_with_its_parent(
         assert pair["win"] and pair["against"] == parent.sha256
         record = Path(profile.details["neff"]).with_name("record.json").read_text()
         assert f'"route": "{ROUTES[compiler]}' in record
-        wrong = await judge.evaluate(asking(folder, best.replace("operand0=1.0", "operand0=1.5"), chip, lnc))
+        wrong = await evaluator.evaluate(asking(folder, best.replace("operand0=1.0", "operand0=1.5"), chip, lnc))
         assert wrong.status is Status.INCORRECT_NUMERICAL
-        wide = await judge.evaluate(asking(folder, best.replace("(128, 512)", "(256, 512)"), chip, lnc))
+        wide = await evaluator.evaluate(asking(folder, best.replace("(128, 512)", "(256, 512)"), chip, lnc))
         assert wide.status is Status.COMPILE_ERROR and wide.failure is not None and wide.failure.line == 10
         assert {use["core"] for use in machine_in(tmp_path).uses()} <= {0, 1, 2, 3}
-        assert judge.statistics()["devices"]["lnc"] == lnc  # type: ignore[index]
+        assert evaluator.statistics()["devices"]["lnc"] == lnc  # type: ignore[index]
 
 
 @pytest.mark.slow
@@ -65,12 +65,12 @@ async def test_a_kernel_of_one_core_runs_on_half_of_a_logical_core_and_one_of_tw
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = small_silu(tmp_path)
-    async with judging(tmp_path, monkeypatch, backend="neuron", compiler="jit", lnc=2) as judge:
-        found = await judge.evaluate(asking(folder, CURRENT, "trn2", 1))
+    async with evaluating(tmp_path, monkeypatch, backend="neuron", compiler="jit", lnc=2) as evaluator:
+        found = await evaluator.evaluate(asking(folder, CURRENT, "trn2", 1))
         assert found.status is Status.PASSED, found.failure
         used = {use["core"] for use in machine_in(tmp_path).uses() if use["entry"] == "kernel"}
         assert used <= {0, 2, 4, 6}, "the first physical core of a logical one"
     (tmp_path / "one").mkdir()
-    async with judging(tmp_path / "one", monkeypatch, backend="neuron", compiler="jit") as judge:
+    async with evaluating(tmp_path / "one", monkeypatch, backend="neuron", compiler="jit") as evaluator:
         with pytest.raises(DeviceError, match="2 physical cores"):
-            await judge.evaluate(asking(folder, CURRENT_LNC2, "trn2", 2))
+            await evaluator.evaluate(asking(folder, CURRENT_LNC2, "trn2", 2))

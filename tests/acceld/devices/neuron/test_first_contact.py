@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from acceld.config import DevicesConfig
-from acceld.devices.neuron.evaluator import NeuronJudge
+from acceld.devices.neuron.evaluator import NeuronEvaluator
 from acceld.devices.neuron.runtime.cache import NeffCache
 from acceld.devices.neuron.runtime.compiler import NeuronCompiler
 from acceld.devices.neuron.runtime.cores import check_cores, read_devices
@@ -23,10 +23,10 @@ from acceld.devices.neuron.runtime.timing import Clock, Measurement, Round, fold
 from acceld.devices.neuron.tools.reports import parse_neuron_ls
 from acceld.errors import DeviceError
 from acceld.evaluate.case import Failed
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Gate, Status
 from tests.acceld.devices.neuron.test_neuron_compiler import CURRENT, STANDIN, _compiler, _request
-from tests.acceld.devices.neuron.test_neuron_judge import ONE, Asking, asking, judging  # noqa: F401  asking is a fixture
+from tests.acceld.devices.neuron.test_neuron_evaluator import ONE, Asking, asking, evaluating  # noqa: F401  asking is a fixture
 from tests.standin_neuron import neff_file
 from tests.standin_neuron.machine import KERNEL, stand_in_machine, tool
 
@@ -69,7 +69,7 @@ async def test_outputs_with_other_names_are_matched_by_order_and_size_and_the_ve
 ) -> None:
     runner = await running(tmp_path, {"NAMES": "python"}, runtime=runtime)
     assert await runner.run([ONES, ONES], deadline_s=30) == (TWOS,)
-    assert any("result.0_sg00" in one for one in runner.told)
+    assert any("result.0_sg00" in one for one in runner.reported)
     await runner.close()
 
 
@@ -92,7 +92,7 @@ def test_a_neff_tells_its_tensors_and_its_logical_core_size_and_other_bytes_tell
 
 
 @pytest.mark.parametrize(
-    ("told", "names"),
+    ("reported", "names"),
     [
         ([("b", 2), ("a", 4)], ["a", "b"]),
         ([("p", 4), ("q", 2)], ["p", "q"]),
@@ -101,13 +101,15 @@ def test_a_neff_tells_its_tensors_and_its_logical_core_size_and_other_bytes_tell
         ([("p", 4), ("q", 4)], None),
     ],
 )
-def test_tensors_are_paired_by_name_then_order_then_size(told: list[tuple[str, int]], names: list[str] | None) -> None:
+def test_tensors_are_paired_by_name_then_order_then_size(
+    reported: list[tuple[str, int]], names: list[str] | None
+) -> None:
     wanted = [{"name": name, "nbytes": size, "dtype": "u1", "shape": [size]} for name, size in (("a", 4), ("b", 2))]
     if names is not None:
-        assert neff.pair(wanted, told, "outputs") == names
+        assert neff.pair(wanted, reported, "outputs") == names
         return
     with pytest.raises(ValueError, match=r"the kernel has a u1.*the NEFF has p of 4 bytes"):
-        neff.pair(wanted, told, "outputs")
+        neff.pair(wanted, reported, "outputs")
 
 
 @pytest.mark.parametrize("noise", ["warnings", "stderr", "warnings stderr"])
@@ -120,8 +122,8 @@ async def test_tools_that_warn_or_speak_on_stderr_are_understood(noise: str, tmp
     assert await runner.run([ONES, ONES], deadline_s=30) == (TWOS,)
     measured = await runner.time("trn1", deadline_s=60, iterations=2)
     assert isinstance(measured, Measurement)
-    assert any("saved output" in one for one in runner.told)
-    assert ("older than the tools" in "".join(runner.told)) is ("warnings" in noise)
+    assert any("saved output" in one for one in runner.reported)
+    assert ("older than the tools" in "".join(runner.reported)) is ("warnings" in noise)
     await runner.close()
 
 
@@ -131,18 +133,20 @@ async def test_what_the_compiler_said_is_in_the_verdict(
     asking: Asking,  # noqa: F811
 ) -> None:
     speaking = KERNEL.replace("    out = nl", "    print('a word of the compiler')\n    out = nl")
-    async with judging(tmp_path, monkeypatch) as judge:
-        found = await judge.evaluate(asking(speaking))
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
+        found = await evaluator.evaluate(asking(speaking))
         assert found.status is Status.PASSED and found.profile is not None
         assert any("a word of the compiler" in one for one in found.profile.details["tools"])
-        too_wide = await judge.evaluate(asking(speaking.replace("nl.arange(128)[:, None]", "nl.arange(256)[:, None]")))
+        too_wide = await evaluator.evaluate(
+            asking(speaking.replace("nl.arange(128)[:, None]", "nl.arange(256)[:, None]"))
+        )
         assert too_wide.status is Status.COMPILE_ERROR
         assert "Traceback" in too_wide.log and "a word of the compiler" in too_wide.log
 
 
 async def test_a_machine_whose_canary_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeviceError, match=r"did not add two arrays: runtime_error, .*NRT 1006"):
-        async with judging(tmp_path, monkeypatch, scenario="oob"):
+        async with evaluating(tmp_path, monkeypatch, scenario="oob"):
             pass
 
 
@@ -171,7 +175,7 @@ async def test_device_time_stamps_stand_without_the_profiler(tmp_path: Path) -> 
     measured = await runner.time("trn2", deadline_s=60)
     assert isinstance(measured, Measurement)
     assert measured.best.method == "nrtpy device"
-    assert any("the profiler failed" in one for one in runner.told)
+    assert any("the profiler failed" in one for one in runner.reported)
     await runner.close()
 
 
@@ -225,8 +229,8 @@ async def test_routes_are_tried_in_turn_and_calls_take_the_options_that_this_ver
 async def test_a_route_that_is_gone_or_broken_leaves_the_next_which_is_remembered(
     api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with judging(tmp_path, monkeypatch, backend="neuron", compiler="several", modes={"API": api}) as judge:
-        assert judge.statistics()["compile_route"] == ROUTES["nki"][1]
+    async with evaluating(tmp_path, monkeypatch, backend="neuron", compiler="several", modes={"API": api}) as evaluator:
+        assert evaluator.statistics()["compile_route"] == ROUTES["nki"][1]
     kept = json.loads((tmp_path / "state" / "neuron" / "toolchains.json").read_text())
     assert [one["route"] for one in kept.values()] == [ROUTES["nki"][1]]
 
@@ -238,7 +242,7 @@ def test_the_daemon_and_the_worker_name_the_same_routes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("reported", "said"),
     [
         ({"nc_count": 8, "neuroncore_ids": [0, 1, 2, 3]}, r"nc_count 8 and 4 core ids: \[0, 1, 2, 3\]"),
         (
@@ -248,8 +252,8 @@ def test_the_daemon_and_the_worker_name_the_same_routes() -> None:
         ({"nc_count": 4, "logical_neuroncore_config": 2}, ""),
     ],
 )
-def test_logical_and_physical_cores_have_to_fit_together(told: dict[str, object], said: str) -> None:
-    devices = parse_neuron_ls(json.dumps([{"neuron_device": 0, "memory_size": 1, **told}]))
+def test_logical_and_physical_cores_have_to_fit_together(reported: dict[str, object], said: str) -> None:
+    devices = parse_neuron_ls(json.dumps([{"neuron_device": 0, "memory_size": 1, **reported}]))
     if not said:
         check_cores(devices, "trn2")
         return
@@ -267,12 +271,16 @@ async def test_a_run_hears_first_how_it_is_timed_and_that_its_wins_could_not_be_
     async def on_notice(run: int, level: str, text: str) -> None:
         heard.append((run, level, text))
 
-    async with judging(tmp_path, monkeypatch, on_notice=on_notice) as judge:
-        assert judge.statistics()["clock"] == {"method": "nrtpy device", "resolution_us": 0.001, "least_win_us": 0.002}
+    async with evaluating(tmp_path, monkeypatch, on_notice=on_notice) as evaluator:
+        assert evaluator.statistics()["clock"] == {
+            "method": "nrtpy device",
+            "resolution_us": 0.001,
+            "least_win_us": 0.002,
+        }
         coarse = Clock("neuron-profile total_time", 55.56)
-        monkeypatch.setattr(judge._machine, "clock", coarse)
-        await judge.evaluate(asking(KERNEL, Gate.TIMING, run=7))
-        await judge.evaluate(asking(KERNEL, Gate.TIMING, run=7))
+        monkeypatch.setattr(evaluator._machine, "clock", coarse)
+        await evaluator.evaluate(asking(KERNEL, Gate.TIMING, run=7))
+        await evaluator.evaluate(asking(KERNEL, Gate.TIMING, run=7))
     (_, level, first), (_, warned, second) = (one for one in heard if one[0] == 7)
     assert (level, warned) == ("info", "warning")
     assert "neuron-profile total_time: resolution 55.56 us, least visible win 111.12 us" in first
@@ -294,19 +302,19 @@ async def test_a_profiler_that_fails_ends_the_start_by_its_own_name(
     )
     devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python)
 
-    async def nobody() -> Judge:
+    async def nobody() -> SimulatedEvaluator:
         raise AssertionError
 
-    judge = NeuronJudge("neuron_legacy", ONE, devices, tmp_path / "state", nobody)
+    evaluator = NeuronEvaluator("neuron_legacy", ONE, devices, tmp_path / "state", nobody)
     with pytest.raises(ProfilerError, match="the profiler failed, not the kernel"):
-        await judge.start()
+        await evaluator.start()
 
 
 async def test_a_package_that_is_not_there_is_asked_for_once_a_jail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(DeviceError, match="nki can not be imported") as told:
-        async with judging(tmp_path, monkeypatch, backend="neuron", compiler="legacy"):
+    with pytest.raises(DeviceError, match="nki can not be imported") as reported:
+        async with evaluating(tmp_path, monkeypatch, backend="neuron", compiler="legacy"):
             pass
-    assert 1 < told.value.message.count("nki can not be imported") <= 3
-    assert "backend optimizations disabled" not in told.value.message
+    assert 1 < reported.value.message.count("nki can not be imported") <= 3
+    assert "backend optimizations disabled" not in reported.value.message

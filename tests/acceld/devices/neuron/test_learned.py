@@ -15,7 +15,7 @@ from acceld.devices.neuron.runtime.cores import Isolation
 from acceld.devices.neuron.screen import SAMPLE_ONE_IN
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.model import Kernel, Status
-from tests.acceld.devices.neuron.test_neuron_judge import NARROWEST, judging
+from tests.acceld.devices.neuron.test_neuron_evaluator import NARROWEST, evaluating
 from tests.standin_neuron.machine import KERNEL, small_silu, stand_in_machine
 
 pytestmark = pytest.mark.slow
@@ -57,22 +57,22 @@ async def test_wins_among_the_sample_of_what_screening_drops_are_told_and_end_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, parent = str(small_silu(tmp_path)), Kernel(KERNEL, "nki_legacy")
-    told: list[tuple[int, str, str]] = []
+    reported: list[tuple[int, str, str]] = []
 
     async def notice(run: int, level: str, text: str) -> None:
-        told.append((run, level, text))
+        reported.append((run, level, text))
 
     def asking(kernel: Kernel, number: int, *, screen: bool = True) -> EvaluationRequest:
         wanted = {"chip": "trn1", "backend": "neuron_legacy", "run": 1, "workload_folder": folder}
         return EvaluationRequest(kernel, "small_silu", candidate=number, against=(parent,), screen=screen, **wanted)  # type: ignore[arg-type]
 
-    async with judging(tmp_path, monkeypatch, on_notice=notice) as judge:
-        assert (await judge.evaluate(asking(parent, 1, screen=False))).status is Status.PASSED
+    async with evaluating(tmp_path, monkeypatch, on_notice=notice) as evaluator:
+        assert (await evaluator.evaluate(asking(parent, 1, screen=False))).status is Status.PASSED
         (dropped,) = _texts(False, 1)
-        first = await judge.evaluate(asking(Kernel(dropped, "nki_legacy"), 2))
+        first = await evaluator.evaluate(asking(Kernel(dropped, "nki_legacy"), 2))
         assert first.status is Status.UNTESTED and first.profile is not None and first.profile.latency_us is None
         for number, text in enumerate(_texts(True, 2), 3):
-            found = await judge.evaluate(asking(Kernel(text, "nki_legacy"), number))
+            found = await evaluator.evaluate(asking(Kernel(text, "nki_legacy"), number))
             assert found.status is Status.PASSED and found.profile is not None
             assert found.profile.details["screen"] | {"predicted_ratio": 0, "band_percent": 0} == {
                 "predicted_ratio": 0,
@@ -80,11 +80,11 @@ async def test_wins_among_the_sample_of_what_screening_drops_are_told_and_end_it
                 "measured": True,
                 "wrong": True,
             }
-        assert judge.statistics()["screen"] == {"on": False, "dropped": 1, "sampled": 2, "wrong": 2}
-        assert [text for _, _, text in told] == [
+        assert evaluator.statistics()["screen"] == {"on": False, "dropped": 1, "sampled": 2, "wrong": 2}
+        assert [text for _, _, text in reported] == [
             "screening would have dropped c3, which is faster than its parent",
             "screening would have dropped c4, which is faster than its parent",
             "screening is off: 1 dropped, 2 measured all the same, 2 of these were wins",
         ]
-        again = await judge.evaluate(asking(Kernel(_texts(False, 2)[1], "nki_legacy"), 5))
+        again = await evaluator.evaluate(asking(Kernel(_texts(False, 2)[1], "nki_legacy"), 5))
         assert again.status is Status.PASSED, "measured, since screening is off"

@@ -42,14 +42,14 @@ class Pool:
         self.chips = list(chips)
         self.bad = set(bad)
         self.canaries: list[int] = []
-        self.told: list[tuple[int, bool]] = []
+        self.reported: list[tuple[int, bool]] = []
         self.now = 0.0
         self.leases = CoreLeases(
             cores_of(chips),
             isolation=isolation,
             devices=self._devices,
             canary=self._canary,
-            told=self._told,
+            on_change=self._reported,
             clock=lambda: self.now,
         )
 
@@ -60,9 +60,9 @@ class Pool:
         self.canaries.append(core.id)
         return "it adds wrongly" if core.id in self.bad else ""
 
-    async def _told(self, core: Core, in_service: bool, reason: str) -> None:
+    async def _reported(self, core: Core, in_service: bool, reason: str) -> None:
         assert reason
-        self.told.append((core.id, in_service))
+        self.reported.append((core.id, in_service))
 
     async def spoil(self, candidate: str) -> int:
         """One lease that ends unclean; the core it was."""
@@ -178,10 +178,10 @@ async def test_a_core_that_goes_out_of_service_and_comes_back_is_told_of() -> No
     assert await pool.spoil("c1") == 0
     assert pool.leases.sick == (0,)
     await pool.leases.check_again()
-    assert pool.told == [(0, False), (0, False)]
+    assert pool.reported == [(0, False), (0, False)]
     pool.bad.clear()
     await pool.leases.check_again()
-    assert pool.told[-1] == (0, True)
+    assert pool.reported[-1] == (0, True)
     assert not pool.leases.sick
 
 

@@ -76,11 +76,11 @@ def test_what_is_no_report_is_a_device_error(line: str) -> None:
 
 async def test_the_program_is_listened_to_and_each_rise_of_memory_errors_is_told_once(tmp_path: Path) -> None:
     program = tool(tmp_path, "neuron-monitor")
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     heard = asyncio.Event()
 
     async def on_errors(chip: int, more: int) -> None:
-        told.append((chip, more))
+        reported.append((chip, more))
         heard.set()
 
     monitor = Monitor(program, on_errors, {"ACCELD_STANDIN": "1", "STANDIN_STATE": str(tmp_path)})
@@ -89,12 +89,12 @@ async def test_the_program_is_listened_to_and_each_rise_of_memory_errors_is_told
         async with asyncio.timeout(20):
             while monitor.last is None:  # noqa: ASYNC110  it has no event for this
                 await asyncio.sleep(0.01)
-            assert monitor.last.utilization_percent == {0: 42.0} and not told
+            assert monitor.last.utilization_percent == {0: 42.0} and not reported
             (tmp_path / "partial").write_text('{"mem_ecc_uncorrected": 2}')
             (tmp_path / "partial").rename(tmp_path / "monitor.json")
             await heard.wait()
             await asyncio.sleep(0.3)
-        assert told == [(0, 2)]
+        assert reported == [(0, 2)]
     finally:
         await monitor.stop()
     assert monitor.last is None

@@ -71,7 +71,7 @@ def test_a_summary_keeps_units_and_leaves_out_what_is_not_there() -> None:
     assert "hardware_flops" not in parsed.counters and parsed.counters["hbm_read_bytes"] == 117440512
     assert parsed.throttled_percent == pytest.approx(58.6) and parsed.device_ran
     assert set(parsed.throttle) == {"throttle_avg_util_limit_nc0_percent", "throttle_active_nc0_time_ns"}
-    assert set(parsed.fields) == {name for name, told in summary.items() if not isinstance(told, str)}
+    assert set(parsed.fields) == {name for name, reported in summary.items() if not isinstance(reported, str)}
     assert parsed.versions == {"instance_type": "trn1.32xlarge", "driver_version": "2.30.2.0"}
 
 

@@ -66,10 +66,10 @@ async def test_the_trial_goes_on_after_a_failure_and_the_advice_names_it(tmp_pat
     assert await tried.run(), tried.report
     failed = {step["name"] for step in tried.report["steps"] if "error" in step}
     assert "run, capture" in failed and not failed & {"run, nrtpy", "time, nrtpy"}
-    told = {one.name: one for one in advice(json.loads(trial.scrubbed(tried.report)))}
-    assert "5 GiB of device memory" in told["run, capture"].text
-    assert told["time, nrtpy"].state == "ok" and "least visible win 0.002 us" in told["time, nrtpy"].text
-    assert 'devices.compile_jail = "off"' in told["compile"].todo
+    reported = {one.name: one for one in advice(json.loads(trial.scrubbed(tried.report)))}
+    assert "5 GiB of device memory" in reported["run, capture"].text
+    assert reported["time, nrtpy"].state == "ok" and "least visible win 0.002 us" in reported["time, nrtpy"].text
+    assert 'devices.compile_jail = "off"' in reported["compile"].todo
 
 
 def test_a_report_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,9 +145,9 @@ def test_a_machine_with_half_of_the_tools_gets_a_report_that_names_each_missing_
         (machine.folder / name).unlink()
     done = acceld(machine, tmp_path, "--neuron", "--api", "nki_legacy", "--out", "report.json")
     assert done.returncode == 1, done.stdout + done.stderr
-    told = done.stdout
+    reported = done.stdout
     for what in ("neuron-ls", "neuron-monitor", "neuron-explorer or neuron-profile", "nrtpy or spike", "libnrt.so.1"):
-        assert what in told, told
+        assert what in reported, reported
     steps = {step["name"]: step for step in json.loads((tmp_path / "report.json").read_text())["steps"]}
     assert "can not be started" in steps["neuron-ls"]["error"]
     assert "compile-python" in steps["versions, jail off"]["error"]
@@ -193,10 +193,10 @@ def test_aws_environments_are_found_by_themselves_and_asked_what_they_hold(
     }
     packages = tmp_path / "packages"
     for name, (file, version) in held.items():
-        told = packages / f"{name.replace('-', '_')}-{version}.dist-info"
-        told.mkdir(parents=True)
-        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        (told / "RECORD").write_text(f"{file},,\n")
+        reported = packages / f"{name.replace('-', '_')}-{version}.dist-info"
+        reported.mkdir(parents=True)
+        (reported / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (reported / "RECORD").write_text(f"{file},,\n")
     python = tmp_path / "aws_neuronx_venv_pytorch_2_7" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')

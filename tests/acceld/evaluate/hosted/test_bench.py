@@ -23,7 +23,7 @@ from acceld.evaluate.sandbox.ladder import probe_level
 from acceld.evaluate.sandbox.process import Outcome, Reply, SandboxError
 from acceld.model import Kernel, Status
 from acceld.workloads import load_workload
-from tests.acceld.evaluate.hosted.test_hosted_judge import WORKLOAD
+from tests.acceld.evaluate.hosted.test_hosted_evaluator import WORKLOAD
 
 CPU = load_workload(WORKLOAD)
 DRAWS = (Draw("own", 1), Draw("own", 2), Draw("own", 1, again=True), Draw("integers", 3))
@@ -77,7 +77,7 @@ class TestRecords:
         assert _timed(Outcome(None, 9, FINISHED), reply, json.dumps(record).encode()).failed is None
 
     @pytest.mark.parametrize(
-        ("told", "kept"),
+        ("reported", "kept"),
         [
             ({"registers": 40, "spilled": 1.5}, {"registers": 40.0, "spilled": 1.5}),
             ({"a": True, "b": "9", "c": None, "d": float("nan"), "e": float("inf"), "f": 1}, {"f": 1.0}),
@@ -86,8 +86,8 @@ class TestRecords:
             (None, {}),
         ],
     )
-    def test_of_a_builders_figures_only_finite_numbers_are_taken(self, told: Any, kept: dict[str, float]) -> None:
-        assert _counters({"counters": told}) == kept
+    def test_of_a_builders_figures_only_finite_numbers_are_taken(self, reported: Any, kept: dict[str, float]) -> None:
+        assert _counters({"counters": reported}) == kept
 
     def test_a_builder_can_not_fill_a_record(self) -> None:
         assert len(_counters({"counters": {f"n{number}": number for number in range(1000)}})) == 64

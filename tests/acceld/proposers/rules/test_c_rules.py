@@ -85,7 +85,7 @@ def test_every_rewrite_of_a_baseline_computes_the_same(name: str, tmp_path: Path
 @pytest.mark.parametrize("name", SMALL)
 def test_rewrites_one_after_another_compute_the_same(name: str, tmp_path: Path) -> None:
     rng = random.Random(11)
-    sources, told = [_source(name)], [""]
+    sources, reported = [_source(name)], [""]
     for _ in range(5):
         text, steps = _source(name), []
         for _ in range(4):
@@ -97,9 +97,9 @@ def test_rewrites_one_after_another_compute_the_same(name: str, tmp_path: Path) 
             text = rewrite(text, "c", one.site, variant)
             steps.append(f"{one.site.rule} line {one.site.line} {variant.name}")
         sources.append(text)
-        told.append(" > ".join(steps))
+        reported.append(" > ".join(steps))
     want, *others = _outputs(name, sources, tmp_path)
-    for title, got in zip(told[1:], others, strict=True):
+    for title, got in zip(reported[1:], others, strict=True):
         np.testing.assert_allclose(got, want, rtol=5e-5, atol=5e-6, err_msg=title)
 
 

@@ -90,12 +90,12 @@ class LoadedNeff:
         infos = ctypes.POINTER(TensorInfos)()
         library.call("nrt_get_model_tensor_info", self._model, ctypes.byref(infos))
         first = ctypes.addressof(infos.contents) + TensorInfos.first.offset
-        told = (TensorInfo * infos.contents.count).from_address(first)
+        reported = (TensorInfo * infos.contents.count).from_address(first)
         self._sets = (self._new_set(), self._new_set())
         self._tensors: dict[str, tuple[ctypes.c_void_p, int]] = {}
         self.inputs: list[str] = []
         self.outputs: list[str] = []
-        for one in told:
+        for one in reported:
             self._add(one.name, one.usage == INPUT, one.size)
 
     def _new_set(self) -> ctypes.c_void_p:

@@ -40,9 +40,9 @@ def facts_of(data: bytes) -> Facts:
     lnc = fields[-1]
     try:
         variables = _variables(data[HEADER_BYTES:])
-        told = sorted(variables.items(), key=lambda item: int(item[1]["var_id"]))
-        inputs = tuple((name, int(one["size"])) for name, one in told if one.get("type") == "input")
-        outputs = tuple((name, int(one["size"])) for name, one in told if one.get("type") == "output")
+        reported = sorted(variables.items(), key=lambda item: int(item[1]["var_id"]))
+        inputs = tuple((name, int(one["size"])) for name, one in reported if one.get("type") == "input")
+        outputs = tuple((name, int(one["size"])) for name, one in reported if one.get("type") == "output")
     except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError):
         return Facts(lnc, (), ())
     return Facts(lnc, inputs, outputs)
@@ -58,22 +58,22 @@ def _variables(data: bytes) -> dict[str, Any]:
     return {}
 
 
-def pair(wanted: list[dict[str, Any]], told: list[tuple[str, int]], what: str) -> list[str]:
+def pair(wanted: list[dict[str, Any]], reported: list[tuple[str, int]], what: str) -> list[str]:
     """Return the NEFF's name of each tensor of the kernel, by name where all agree, else by order and size.
 
-    ValueError, with both lists, where neither fits. ``wanted`` holds name, nbytes, dtype and shape; ``told`` names and bytes.
+    ValueError, with both lists, where neither fits. ``wanted`` holds name, nbytes, dtype and shape; ``reported`` names and bytes.
     """
-    sizes = dict(told)
-    if len(wanted) == len(told) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):
+    sizes = dict(reported)
+    if len(wanted) == len(reported) and all(sizes.get(one["name"]) == one["nbytes"] for one in wanted):
         return [one["name"] for one in wanted]
-    if [one["nbytes"] for one in wanted] == [size for _, size in told]:
-        return [name for name, _ in told]
+    if [one["nbytes"] for one in wanted] == [size for _, size in reported]:
+        return [name for name, _ in reported]
     by_size: dict[int, list[str]] = {}
-    for name, size in told:
+    for name, size in reported:
         by_size.setdefault(size, []).append(name)
     alone = all(len(names) == 1 for names in by_size.values())
     if alone and sorted(sizes.values()) == sorted(one["nbytes"] for one in wanted):
         return [by_size[one["nbytes"]][0] for one in wanted]
     mine = ", ".join("{} {}{} of {} bytes".format(o["name"], o["dtype"], o["shape"], o["nbytes"]) for o in wanted)
-    theirs = ", ".join(f"{name} of {size} bytes" for name, size in told) or "none"
+    theirs = ", ".join(f"{name} of {size} bytes" for name, size in reported) or "none"
     raise ValueError(f"{what} do not fit: the kernel has {mine}; the NEFF has {theirs}")

@@ -10,7 +10,7 @@ Records in, records out, until ``close`` or the pipe's end. Operations:
 
 All but ``hello`` name a ``slot`` (0 where left out): several NEFFs stay loaded, so that rounds of them can alternate.
 
-Every answer may have ``told``, what tools said besides. An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``,
+Every answer may have ``reported``, the other output of its tools. An error answer has ``ok: false``, ``kind`` (``nrt``, ``missing``,
 ``protocol``, ``proof``, ``profiler``: the tool itself failed, or ``shape``: tensors that are not those of the kernel) and
 ``message``. Runtimes, best first: ``nrtpy``, ``spike``, ``libnrt`` (AWS's library by ctypes; the profiler times),
 ``capture`` (neuron-explorer or neuron-profile, which load and run the NEFF themselves). ``nki.baremetal`` is none of
@@ -92,10 +92,10 @@ def call(command: list[str], folder: str) -> str:
     return said
 
 
-def names_in(told: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
+def names_in(reported: list[tuple[str, int]], wanted: list[dict[str, Any]], what: str) -> list[str]:
     """Return the NEFF's names of the kernel's tensors. RunnerError, with both lists, where they do not fit."""
     try:
-        names: list[str] = neff_file.pair(wanted, told, what)
+        names: list[str] = neff_file.pair(wanted, reported, what)
     except ValueError as error:
         raise RunnerError("shape", str(error)) from error
     own = [one["name"] for one in wanted]
@@ -109,12 +109,12 @@ def sizes_of(info: Any, known: dict[str, int]) -> list[tuple[str, int]]:
 
     What it does not tell is taken from ``known``, the sizes that the NEFF names.
     """
-    told = []
+    reported = []
     for name in info:
         one = info[name] if isinstance(info, dict) else None
         size = one.get("size") if isinstance(one, dict) else getattr(one, "size", None)
-        told.append((str(name), size if isinstance(size, int) else known.get(str(name), -1)))
-    return told
+        reported.append((str(name), size if isinstance(size, int) else known.get(str(name), -1)))
+    return reported
 
 
 def view(profiler: str, neff: str, trace: Path, folder: str) -> str:
@@ -135,9 +135,9 @@ class CaptureRuntime:
         self.neff = request["neff"]
         self.outputs, self.neff_outputs = request["outputs"], request["neff_outputs"]
         self.input_specs = request["inputs"]
-        told = request["neff_inputs"]
+        reported = request["neff_inputs"]
         self.input_names = (
-            names_in(told, self.input_specs, "inputs") if told else [one["name"] for one in self.input_specs]
+            names_in(reported, self.input_specs, "inputs") if reported else [one["name"] for one in self.input_specs]
         )
         self.folder = Path(request["folder"])
         self.traces = Path(request["traces"])
@@ -153,8 +153,8 @@ class CaptureRuntime:
         """One execution on given inputs."""
         for number, (name, part) in enumerate(zip(self.input_names, split(data, self.input_specs))):  # noqa: B905
             self.give(number, name, part)
-        told = self._capture(self.folder / "check.ntff", "--save-output")
-        saved = {match["name"]: self.folder / match["file"] for match in SAVED.finditer(told)}
+        reported = self._capture(self.folder / "check.ntff", "--save-output")
+        saved = {match["name"]: self.folder / match["file"] for match in SAVED.finditer(reported)}
         ordered = [name for name, _ in self.neff_outputs if name in saved]
         ordered += [name for name in saved if name not in ordered]
         try:
@@ -205,11 +205,13 @@ class PythonRuntime:
         self.traces.mkdir(parents=True, exist_ok=True)
         self.model = self.model_class.load_from_neff(request["neff"], core_id=0)
         known = dict((*request["neff_inputs"], *request["neff_outputs"]))
-        told = sizes_of(self.model.input_tensors_info, known)
+        reported = sizes_of(self.model.input_tensors_info, known)
         own = [(one["name"], one["nbytes"]) for one in self.input_specs]
-        if any(size < 0 for _, size in told) and sorted(name for name, _ in told) == sorted(name for name, _ in own):
-            told = own
-        self.input_names = names_in(told, self.input_specs, "inputs")
+        if any(size < 0 for _, size in reported) and sorted(name for name, _ in reported) == sorted(
+            name for name, _ in own
+        ):
+            reported = own
+        self.input_names = names_in(reported, self.input_specs, "inputs")
         self.known = known
         self.output_order = [name for name, _ in request["neff_outputs"]]
 
@@ -377,7 +379,7 @@ def main() -> None:
         try:
             SAID.clear()
             record, data = runner.answer(*got)
-            record = dict(record, ok=True, told=list(SAID))
+            record = dict(record, ok=True, reported=list(SAID))
         except RunnerError as error:
             record, data = {"ok": False, "kind": error.kind, "message": str(error)}, b""
         except Exception as error:  # noqa: BLE001 nrtpy's errors carry the NRT status in their text; the caller reads it

@@ -13,7 +13,7 @@ from acceld.watch.answers import evaluation_from
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Interleaved:
     """A speed-up over another kernel, measured interleaved with it, with its 95 % interval; ``win``: beyond interval and twice the resolution."""
 
     ratio: float
@@ -35,23 +35,23 @@ class Turns:
         return f"{self.ratio:.2f}x ({self.low:.2f} – {self.high:.2f})" + (" tie" if tie else "")
 
 
-SAME = Turns(1.0, 1.0, 1.0, 0.0, win=False)
+SAME = Interleaved(1.0, 1.0, 1.0, 0.0, win=False)
 """Of two kernels that are built to the same program."""
 
 
 def measured(
     client: Client, place: Mapping[str, str], kernel: Kernel, other: Kernel | None
-) -> tuple[Evaluation, Turns | None]:
+) -> tuple[Evaluation, Interleaved | None]:
     """The daemon's strict verdict on a kernel, and how it does interleaved with ``other``; None where they took none.
 
     ``place`` has workload, workload_folder, backend and chip.
     """
     against = [plain(other)] if other is not None else []
     asked = {**place, "gate": Gate.STRICT.value, "kernel": plain(kernel), "against": against}
-    told = client.send("POST", "/v1/evaluations", asked)
-    found = evaluation_from(told)
-    if told["paired"]:
-        return found, Turns.from_plain(told["paired"][0])
+    reported = client.send("POST", "/v1/evaluations", asked)
+    found = evaluation_from(reported)
+    if reported["paired"]:
+        return found, Interleaved.from_plain(reported["paired"][0])
     if other is None or found.status is not Status.PASSED:
         return found, None
     alone = evaluation_from(client.send("POST", "/v1/evaluations", {**place, "kernel": plain(other)}))

@@ -1,4 +1,4 @@
-"""Kernels are judged on the stand-in for a Trainium machine as they would be on one, failures included."""
+"""Kernels are evaluated on the stand-in for a Trainium machine as they would be on one, failures included."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from acceld.config import DevicesConfig, EvaluateConfig
-from acceld.devices.neuron.evaluator import NeuronJudge, Notice
+from acceld.devices.neuron.evaluator import NeuronEvaluator, Notice
 from acceld.devices.neuron.proving import JailName
 from acceld.errors import DeviceError
 from acceld.evaluate.correctness.admission import Admission, Admissions
 from acceld.evaluate.interface import EvaluationRequest
-from acceld.evaluate.simulated.evaluator import Judge
+from acceld.evaluate.simulated.evaluator import SimulatedEvaluator
 from acceld.model import Gate, Kernel, Source, Status
 from tests.standin_neuron.machine import KERNEL, NARROW, small_silu, stand_in_machine
 
@@ -25,7 +25,7 @@ WRONG = KERNEL.replace("operand0=1.0", "operand0=1.5")
 
 
 @asynccontextmanager
-async def judging(
+async def evaluating(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -38,17 +38,17 @@ async def judging(
     on_notice: Notice | None = None,
     modes: dict[str, str] | None = None,
     compile_jail: JailName = "auto",
-) -> AsyncIterator[NeuronJudge]:
+) -> AsyncIterator[NeuronEvaluator]:
     """A judge of a stand-in machine; ``holder`` is a process that neuron-ls shows on its first chip."""
     machine = stand_in_machine(tmp_path, scenario=scenario, compiler=compiler, lnc=lnc, modes=modes)
     if holder is not None:
         machine.show_processes(holder)
     monkeypatch.setenv("PATH", str(machine.folder), prepend=":")
     state = tmp_path / "state"
-    simulator = Judge(ONE, state)
+    simulator = SimulatedEvaluator(ONE, state)
     await simulator.start()
 
-    async def predicts() -> Judge:
+    async def predicts() -> SimulatedEvaluator:
         return simulator
 
     devices = DevicesConfig(
@@ -57,12 +57,12 @@ async def judging(
         cores=cores,
         compile_jail=compile_jail,
     )
-    judge = NeuronJudge(backend, ONE, devices, state, predicts, on_notice=on_notice)
+    evaluator = NeuronEvaluator(backend, ONE, devices, state, predicts, on_notice=on_notice)
     try:
-        await judge.start()
-        yield judge
+        await evaluator.start()
+        yield evaluator
     finally:
-        await judge.stop(0.0)
+        await evaluator.stop(0.0)
         await simulator.stop(0.0)
 
 
@@ -84,9 +84,9 @@ def asking(tmp_path: Path) -> Asking:
 async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
 ) -> None:
-    async with judging(tmp_path, monkeypatch) as judge:
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
         parent = Kernel(NARROW, "nki_legacy")
-        found = await judge.evaluate(asking(KERNEL, Gate.STRICT, against=(parent,)))
+        found = await evaluator.evaluate(asking(KERNEL, Gate.STRICT, against=(parent,)))
         assert found.status is Status.PASSED
         assert found.gate is Gate.STRICT
         profile, correctness = found.profile, found.correctness
@@ -104,21 +104,21 @@ async def test_a_kernel_is_compiled_checked_and_timed_against_its_parent(
         assert profile.details["prediction"]["paired_band"]["mixed"] >= 2 * pair["resolution_percent"]
         assert await asyncio.to_thread(Path(profile.details["neff"]).is_file)
         monkeypatch.setattr(Admissions, "known", lambda _, loaded: Admission("a constant passes"))
-        weak = await judge.evaluate(asking(KERNEL, Gate.STRICT))
+        weak = await evaluator.evaluate(asking(KERNEL, Gate.STRICT))
         assert (weak.status, weak.failure and weak.failure.rule) == (Status.SUSPECT, "admission")
-        dropped = await judge.evaluate(asking(NARROWEST, against=(Kernel(KERNEL, "nki_legacy"),), screen=True))
+        dropped = await evaluator.evaluate(asking(NARROWEST, against=(Kernel(KERNEL, "nki_legacy"),), screen=True))
         assert dropped.status is Status.UNTESTED
         assert dropped.profile is not None
         assert dropped.profile.latency_us is None
         assert not dropped.profile.details["screen"]["measured"]
-        wrong = await judge.evaluate(asking(WRONG))
+        wrong = await evaluator.evaluate(asking(WRONG))
         assert (wrong.status, wrong.failure and wrong.failure.rule) == (Status.INCORRECT_NUMERICAL, "tolerance")
-        told = judge.statistics()
-        assert told["compiled"] == 4
-        devices = told["devices"]
+        reported = evaluator.statistics()
+        assert reported["compiled"] == 4
+        devices = reported["devices"]
         assert isinstance(devices, dict)
         assert 0 < devices["utilization"] < 1
-        monitor = told["monitor"]
+        monitor = reported["monitor"]
         assert isinstance(monitor, dict) and monitor["utilization_percent"] == {0: 42.0}
 
 
@@ -133,16 +133,16 @@ async def test_each_way_a_kernel_fails_is_a_verdict_and_the_machine_goes_on(
         "kernel_lost_events": (Status.RUNTIME_ERROR, "no_proof"),
         "kernel_hang": (Status.TIMEOUT, "deadline"),
     }
-    async with judging(tmp_path, monkeypatch) as judge:
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
         for name, verdict in expected.items():
-            found = await judge.evaluate(asking(KERNEL.replace("def kernel(", f"def {name}(")))
+            found = await evaluator.evaluate(asking(KERNEL.replace("def kernel(", f"def {name}(")))
             assert (found.status, found.failure and found.failure.rule) == verdict, name
         too_wide = KERNEL.replace("nl.arange(128)[:, None]", "nl.arange(256)[:, None]")
-        found = await judge.evaluate(asking(too_wide))
+        found = await evaluator.evaluate(asking(too_wide))
         assert found.status is Status.COMPILE_ERROR
         assert found.failure is not None
         assert found.failure.line
-        assert (await judge.evaluate(asking(KERNEL))).status is Status.PASSED
+        assert (await evaluator.evaluate(asking(KERNEL))).status is Status.PASSED
 
 
 @pytest.mark.slow
@@ -151,12 +151,12 @@ async def test_a_candidate_that_touches_the_machine_is_refused_or_finds_nothing(
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("key")
-    async with judging(tmp_path, monkeypatch) as judge:
-        found = await judge.evaluate(asking("import socket\n" + KERNEL))
+    async with evaluating(tmp_path, monkeypatch) as evaluator:
+        found = await evaluator.evaluate(asking("import socket\n" + KERNEL))
         assert found.status is Status.REJECTED
         trusted = Kernel(f"STOLEN = open({str(secret)!r}).read()\n" + KERNEL, "nki_legacy", trusted=True)
         request = asking(KERNEL)
-        found = await judge.evaluate(
+        found = await evaluator.evaluate(
             EvaluationRequest(trusted, "small_silu", "trn1", "neuron_legacy", workload_folder=request.workload_folder)
         )
         assert found.status is Status.COMPILE_ERROR
@@ -167,15 +167,15 @@ async def test_a_candidate_that_touches_the_machine_is_refused_or_finds_nothing(
 async def test_a_machine_without_toolchain_or_cores_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nobody() -> Judge:
+    async def nobody() -> SimulatedEvaluator:
         raise AssertionError
 
     with pytest.raises(DeviceError, match="no interpreter with neuronx-cc"):
-        await NeuronJudge("neuron_legacy", ONE, DevicesConfig(), tmp_path, nobody).start()
+        await NeuronEvaluator("neuron_legacy", ONE, DevicesConfig(), tmp_path, nobody).start()
     with pytest.raises(DeviceError, match="neuron-ls"):
         machine = stand_in_machine(tmp_path)
         devices = DevicesConfig(compile_python=machine.compile_python, runner_python=machine.runner_python)
-        await NeuronJudge("neuron_legacy", ONE, devices, tmp_path, nobody).start()
+        await NeuronEvaluator("neuron_legacy", ONE, devices, tmp_path, nobody).start()
 
 
 @pytest.mark.slow
@@ -183,8 +183,8 @@ async def test_a_profiler_that_proves_nothing_is_no_kernels_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asking: Asking
 ) -> None:
     with pytest.raises(DeviceError, match="no proof that the device ran"):
-        async with judging(tmp_path, monkeypatch, scenario="lost events") as judge:
-            await judge.evaluate(asking(KERNEL))
+        async with evaluating(tmp_path, monkeypatch, scenario="lost events") as evaluator:
+            await evaluator.evaluate(asking(KERNEL))
 
 
 @pytest.mark.slow
@@ -192,6 +192,6 @@ async def test_a_machine_whose_cores_add_wrongly_is_not_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(DeviceError, match="did not add"):
-        async with judging(tmp_path, monkeypatch, scenario="oob"):
+        async with evaluating(tmp_path, monkeypatch, scenario="oob"):
             pass
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

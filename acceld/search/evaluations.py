@@ -13,8 +13,8 @@ from acceld.store.reads.records import find_evaluation, load_candidate
 from acceld.targets import SIMULATOR
 
 
-class Judging:
-    """Judges candidates by an evaluator, or by what the store knows of the same work."""
+class CandidateEvaluations:
+    """Evaluates candidates by an evaluator, or by what the store knows of the same work."""
 
     def __init__(self, run: Run, store: Store, evaluator: Evaluator, context: str) -> None:
         self._run = run
@@ -25,7 +25,7 @@ class Judging:
         self.baseline: Candidate | None = None
         """What a device times children against besides their parent, and what each host of a fleet must pass first."""
 
-    async def judge(
+    async def evaluate(
         self, candidate: Candidate, gate: Gate, priority: Priority, useful_below_us: float | None = None
     ) -> Candidate:
         """Return the candidate with its verdict at a gate; siblings with the same work share one evaluation.
@@ -61,8 +61,8 @@ class Judging:
         try:
             known = await self._known(request)
             evaluation = known or await self._evaluator.evaluate(request)
-            judged = evaluation if known is None else replace(known, id=0, reused=True)
-            written = await self._write(candidate, judged, request)
+            evaluated = evaluation if known is None else replace(known, id=0, reused=True)
+            written = await self._write(candidate, evaluated, request)
             future.set_result(evaluation)
         finally:
             future.cancel()
@@ -73,7 +73,7 @@ class Judging:
         """Return the candidate after the strict gate."""
         if candidate.evaluation is not None and candidate.evaluation.gate is Gate.STRICT:
             return candidate
-        return await self.judge(candidate, Gate.STRICT, Priority.STRICT)
+        return await self.evaluate(candidate, Gate.STRICT, Priority.STRICT)
 
     async def _known(self, request: EvaluationRequest) -> Evaluation | None:
         """An earlier verdict on the same work, or a timing that says enough."""
@@ -89,7 +89,7 @@ class Judging:
         """Return the kernels that a device compares a candidate with: its parent and the baseline."""
         if candidate.parent is None or self._run.spec.backend == SIMULATOR:
             return ()
-        assert self.baseline is not None, "the baseline is judged before its children"
+        assert self.baseline is not None, "the baseline is evaluated before its children"
         parent = await self._store.read(load_candidate, candidate.parent)
         return (parent, self.baseline)
 

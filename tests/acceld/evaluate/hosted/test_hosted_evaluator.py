@@ -16,7 +16,7 @@ from acceld.devices.cpu.driver import CpuDriver
 from acceld.errors import DeviceError, UsageError
 from acceld.evaluate.baselines import baseline_kernel
 from acceld.evaluate.correctness.admission import Admission, Admissions
-from acceld.evaluate.hosted.evaluator import HostedJudge
+from acceld.evaluate.hosted.evaluator import HostedEvaluator
 from acceld.evaluate.interface import EvaluationRequest
 from acceld.evaluate.selftest.attacks import load_attacks
 from acceld.model import Evaluation, Gate, Kernel, Source, Status
@@ -42,27 +42,27 @@ class _Unmeasured(CpuDriver):
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def judge(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostedJudge]:
+async def evaluator(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostedEvaluator]:
     """A running judge of host kernels."""
     config = replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2)
-    made = HostedJudge(config, tmp_path_factory.mktemp("state"), _Unmeasured())
+    made = HostedEvaluator(config, tmp_path_factory.mktemp("state"), _Unmeasured())
     await made.start()
     yield made
     await made.stop(1)
 
 
-async def _judged(
-    judge: HostedJudge, text: str, api: str, *, gate: Gate = Gate.SEARCH, trusted: bool = False
+async def _evaluated(
+    evaluator: HostedEvaluator, text: str, api: str, *, gate: Gate = Gate.SEARCH, trusted: bool = False
 ) -> Evaluation:
     kernel = Kernel(text, api, filename="kernel.c" if api == "c" else "kernel.py", trusted=trusted)
     request = EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD), gate=gate)
-    return await judge.evaluate(request)
+    return await evaluator.evaluate(request)
 
 
-async def test_the_baseline_passes_every_distribution_with_a_measured_latency(judge: HostedJudge) -> None:
+async def test_the_baseline_passes_every_distribution_with_a_measured_latency(evaluator: HostedEvaluator) -> None:
     loaded = load_workload(WORKLOAD)
     text = baseline_kernel(loaded, "c").text
-    found = await _judged(judge, text, "c", gate=Gate.STRICT, trusted=True)
+    found = await _evaluated(evaluator, text, "c", gate=Gate.STRICT, trusted=True)
     assert found.status is Status.PASSED, found.failure
     assert found.profile is not None and found.correctness is not None
     assert found.profile.source is Source.MEASURED
@@ -71,15 +71,15 @@ async def test_the_baseline_passes_every_distribution_with_a_measured_latency(ju
     names = {check.name.split(" ")[0] for check in found.correctness.checks}
     assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= names
     assert found.correctness.accelopt_verdict is True
-    admitted = judge._admissions.known(loaded)
+    admitted = evaluator._admissions.known(loaded)
     assert admitted is not None and "every input matters in 4 parts each" in admitted.text
 
 
 async def test_a_win_on_a_workload_that_tells_nothing_is_suspect(
-    judge: HostedJudge, monkeypatch: pytest.MonkeyPatch
+    evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Admissions, "known", lambda _, loaded: Admission("outputs do not react to argument 'b'"))
-    found = await _judged(judge, ATTACKS["H01_row_order"].kernel.text, "c", gate=Gate.STRICT)
+    found = await _evaluated(evaluator, ATTACKS["H01_row_order"].kernel.text, "c", gate=Gate.STRICT)
     assert found.status is Status.SUSPECT and found.failure is not None
     assert (
         found.failure.rule == "admission"
@@ -99,14 +99,14 @@ REFEREED = {
 
 
 @pytest.mark.parametrize("statement", REFEREED)
-async def test_right_outputs_do_not_excuse_what_the_referee_forbids(judge: HostedJudge, statement: str) -> None:
-    assert (await _judged(judge, RIGHT + "}", "c")).status is Status.PASSED
-    found = await _judged(judge, f"{RIGHT}{statement}\n}}", "c")
+async def test_right_outputs_do_not_excuse_what_the_referee_forbids(evaluator: HostedEvaluator, statement: str) -> None:
+    assert (await _evaluated(evaluator, RIGHT + "}", "c")).status is Status.PASSED
+    found = await _evaluated(evaluator, f"{RIGHT}{statement}\n}}", "c")
     assert (found.status, found.failure and found.failure.rule) == REFEREED[statement]
 
 
-async def test_elements_that_are_never_written_are_named_as_such(judge: HostedJudge) -> None:
-    found = await _judged(judge, ATTACKS["H01_row_order"].kernel.text.replace("i < 128", "i < 127"), "c")
+async def test_elements_that_are_never_written_are_named_as_such(evaluator: HostedEvaluator) -> None:
+    found = await _evaluated(evaluator, ATTACKS["H01_row_order"].kernel.text.replace("i < 128", "i < 127"), "c")
     assert found.status is Status.INCORRECT_NUMERICAL and found.failure is not None
     assert found.failure.rule == "unwritten" and "(192)" in found.failure.message
 
@@ -117,31 +117,31 @@ async def test_a_strict_gate_goes_by_parts_where_inputs_are_large(tmp_path: Path
     call_bytes = 4 * sum(math.prod(shape) for shape in shapes)
     driver = _Unmeasured()
     driver.batch_bytes = 4 * call_bytes
-    made = HostedJudge(replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2), tmp_path, driver)
+    made = HostedEvaluator(replace(EvaluateConfig(), build_s=10, check_s=2, time_s=20, memory_gib=2), tmp_path, driver)
     await made.start()
     try:
-        found = await _judged(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
+        found = await _evaluated(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
         assert found.status is Status.PASSED, found.failure
         assert found.correctness is not None and found.correctness.accelopt_verdict is True
         names = [check.name.split(" ")[0] for check in found.correctness.checks]
         assert {"own", "integers", "special", "metamorphic/0-permute", "repeated"} <= set(names)
         driver.batch_bytes = 2 * call_bytes
         with pytest.raises(UsageError, match="too much to time"):
-            await _judged(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
+            await _evaluated(made, baseline_kernel(loaded, "c").text, "c", gate=Gate.STRICT, trusted=True)
     finally:
         await made.stop(1)
 
 
-async def test_a_faster_kernel_is_timed_interleaved_with_the_baseline(judge: HostedJudge) -> None:
+async def test_a_faster_kernel_is_timed_interleaved_with_the_baseline(evaluator: HostedEvaluator) -> None:
     text = ATTACKS["H01_row_order"].kernel.text
-    found = await _judged(judge, text, "c")
+    found = await _evaluated(evaluator, text, "c")
     assert found.status is Status.PASSED and found.profile is not None
     (pair,) = found.profile.details["paired"]
     assert pair["win"] and pair["ratio"] > 2
     assert pair["against"] == baseline_kernel(load_workload(WORKLOAD), "c").sha256
 
 
-async def test_a_request_that_names_another_kernel_is_compared_with_that_one(judge: HostedJudge) -> None:
+async def test_a_request_that_names_another_kernel_is_compared_with_that_one(evaluator: HostedEvaluator) -> None:
     fast, base = (
         Kernel(ATTACKS["H01_row_order"].kernel.text, "c", filename="kernel.c"),
         baseline_kernel(load_workload(WORKLOAD), "c"),
@@ -150,34 +150,34 @@ async def test_a_request_that_names_another_kernel_is_compared_with_that_one(jud
     def asking(kernel: Kernel, other: Kernel) -> EvaluationRequest:
         return EvaluationRequest(kernel, "", "host", backend="cpu", workload_folder=str(WORKLOAD), against=(other,))
 
-    first = await judge.evaluate(asking(fast, base))
+    first = await evaluator.evaluate(asking(fast, base))
     assert first.profile is not None and first.profile.details["paired"][0]["win"]
-    again = await judge.evaluate(asking(fast, replace(base, text=base.text + "/* the same */")))
+    again = await evaluator.evaluate(asking(fast, replace(base, text=base.text + "/* the same */")))
     assert not again.reused and again.profile is not None
     (pair,) = again.profile.details["paired"]
     assert pair["against"] != base.sha256 and pair["win"]
-    assert (await judge.evaluate(asking(fast, replace(base, text=base.text + "/* the same */")))).reused
-    lost = await judge.evaluate(asking(base, fast))
+    assert (await evaluator.evaluate(asking(fast, replace(base, text=base.text + "/* the same */")))).reused
+    lost = await evaluator.evaluate(asking(base, fast))
     assert lost.profile is not None
     (pair,) = lost.profile.details["paired"]
     assert pair["ratio"] < 0.5 and not pair["win"]
 
 
-async def test_a_compile_error_names_the_kernels_own_line(judge: HostedJudge) -> None:
+async def test_a_compile_error_names_the_kernels_own_line(evaluator: HostedEvaluator) -> None:
     text = "void kernel(const float *a, const float *b, float *out)\n{\n    out[0] = c[0];\n}\n"
-    found = await _judged(judge, text, "c")
+    found = await _evaluated(evaluator, text, "c")
     assert found.status is Status.COMPILE_ERROR and found.failure is not None
     assert found.failure.line == 3 and "'c' undeclared" in found.failure.message
 
 
-async def test_another_signature_is_told_the_right_one(judge: HostedJudge) -> None:
-    found = await _judged(judge, "void kernel(float *a, float *out)\n{\n    out[0] = a[0];\n}\n", "c")
+async def test_another_signature_is_told_the_right_one(evaluator: HostedEvaluator) -> None:
+    found = await _evaluated(evaluator, "void kernel(float *a, float *out)\n{\n    out[0] = a[0];\n}\n", "c")
     assert found.status is Status.COMPILE_ERROR and found.failure is not None
     assert "void kernel(const float *a, const float *b, float *out);" in found.failure.hint
 
 
-async def test_a_kernel_without_its_function_is_a_compile_error(judge: HostedJudge) -> None:
-    found = await _judged(judge, "int helper(int x) { return x; }\n", "c")
+async def test_a_kernel_without_its_function_is_a_compile_error(evaluator: HostedEvaluator) -> None:
+    found = await _evaluated(evaluator, "int helper(int x) { return x; }\n", "c")
     assert found.status is Status.COMPILE_ERROR and found.failure is not None
     assert found.failure.rule == "link"
 
@@ -195,49 +195,51 @@ async def test_a_kernel_without_its_function_is_a_compile_error(judge: HostedJud
     ],
 )
 async def test_numpy_kernels_end_in_the_status_that_says_what_is_wrong(
-    judge: HostedJudge, text: str, status: Status
+    evaluator: HostedEvaluator, text: str, status: Status
 ) -> None:
-    assert (await _judged(judge, text, "numpy")).status is status
+    assert (await _evaluated(evaluator, text, "numpy")).status is status
 
 
-async def test_a_failing_numpy_kernel_names_its_line(judge: HostedJudge) -> None:
-    found = await _judged(judge, "def kernel(a, b):\n    x = a\n    return x.nothing\n", "numpy")
+async def test_a_failing_numpy_kernel_names_its_line(evaluator: HostedEvaluator) -> None:
+    found = await _evaluated(evaluator, "def kernel(a, b):\n    x = a\n    return x.nothing\n", "numpy")
     assert found.failure is not None and found.failure.line == 3
 
 
-async def test_the_same_artefact_is_not_measured_twice(judge: HostedJudge) -> None:
+async def test_the_same_artefact_is_not_measured_twice(evaluator: HostedEvaluator) -> None:
     text = "def kernel(a, b):\n    return b.T.dot(a.T).T.copy()\n"
-    assert not (await _judged(judge, text, "numpy")).reused
-    assert (await _judged(judge, text, "numpy")).reused
+    assert not (await _evaluated(evaluator, text, "numpy")).reused
+    assert (await _evaluated(evaluator, text, "numpy")).reused
 
 
-async def test_without_a_compiler_c_is_refused_and_says_what_to_install(judge: HostedJudge, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setitem(judge._driver.__dict__, "compiler", None)
+async def test_without_a_compiler_c_is_refused_and_says_what_to_install(
+    evaluator: HostedEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(evaluator._driver.__dict__, "compiler", None)
     with pytest.raises(DeviceError, match="no C compiler") as caught:
-        await _judged(judge, "", "c", trusted=True)
+        await _evaluated(evaluator, "", "c", trusted=True)
     assert "--api numpy" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", QUICK)
-async def test_no_attack_fools_the_judge(judge: HostedJudge, name: str) -> None:
-    await _try(judge, name)
+async def test_no_attack_fools_the_judge(evaluator: HostedEvaluator, name: str) -> None:
+    await _try(evaluator, name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ATTACKS.keys() - set(QUICK)))
-async def test_no_other_attack_fools_the_judge(judge: HostedJudge, name: str) -> None:
-    await _try(judge, name)
+async def test_no_other_attack_fools_the_judge(evaluator: HostedEvaluator, name: str) -> None:
+    await _try(evaluator, name)
 
 
-async def _try(judge: HostedJudge, name: str) -> None:
+async def _try(evaluator: HostedEvaluator, name: str) -> None:
     """Try an attack as a candidate, and with the policy off, so that the walls behind it are tried."""
     attack = ATTACKS[name]
     text, api = attack.kernel.text, attack.kernel.api
-    as_candidate = await _judged(judge, text, api)
+    as_candidate = await _evaluated(evaluator, text, api)
     if attack.honest:
         assert as_candidate.status is Status.PASSED, as_candidate.failure
         return
-    unpoliced = await _judged(judge, text, api, trusted=True)
+    unpoliced = await _evaluated(evaluator, text, api, trusted=True)
     for found, named in ((as_candidate, attack.caught_by), (unpoliced, attack.unpoliced)):
         if found.failure is not None:
             assert f"{found.status.value}.{found.failure.rule}" in named, found.failure

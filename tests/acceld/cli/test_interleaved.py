@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from acceld.cli.by_turns import SAME, Turns
 from acceld.cli.commands.verify import Case, broken_by
+from acceld.cli.interleaved import SAME, Interleaved
 from acceld.model import Kernel
 
 KERNEL = Kernel("text", "c")
@@ -15,9 +15,9 @@ WINNER = Case("r1 c2", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"
 FILE = Case("mine.c", KERNEL, "w", "", "host", "cpu", other=Kernel("other", "c"))
 
 
-def _turns(ratio: float, band_percent: float = 2.0) -> Turns:
+def _turns(ratio: float, band_percent: float = 2.0) -> Interleaved:
     half = ratio * band_percent / 200
-    return Turns(ratio, ratio - half, ratio + half, band_percent, win=ratio > 1 + band_percent / 100)
+    return Interleaved(ratio, ratio - half, ratio + half, band_percent, win=ratio > 1 + band_percent / 100)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def _turns(ratio: float, band_percent: float = 2.0) -> Turns:
         (FILE, None, ""),
     ],
 )
-def test_what_was_faster_must_be_so_beyond_the_band_again(case: Case, turns: Turns | None, reason: str) -> None:
+def test_what_was_faster_must_be_so_beyond_the_band_again(case: Case, turns: Interleaved | None, reason: str) -> None:
     assert broken_by(case, turns, 5.0) == reason
 
 
