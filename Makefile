@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 SECONDS_OF_FUZZING ?= 600
 
-.PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-fleet bench-history corpus faults snapshots dist clean
+.PHONY: run test test-all test-llm test-exports fuzz check bench bench-sim bench-sandbox bench-search bench-tui bench-fleet bench-history corpus faults snapshots docs pictures dist clean
 
 run: $(VENV)/.installed
 	$(BIN)/acceld optimize rmsnorm_matmul --home .acceld --preset quick --wait
@@ -62,6 +62,13 @@ faults: $(VENV)/.installed-dev
 
 snapshots: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/tui --snapshot-update
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	$(BIN)/zensical build --strict --clean -f zensical.toml
+
+pictures: $(VENV)/.installed
+	$(BIN)/python scripts/pictures.py
 
 dist: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[release]'

@@ -47,7 +47,7 @@ def documented_commands() -> list[str]:
     found = set()
     for page in pages:
         for language, block in re.findall(
-            r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+            r"^```(\w*)[^\n]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
         ):
             if language not in ("", "console", "sh", "bash"):
                 continue

@@ -1,0 +1,81 @@
+"""The documentation site builds without a warning, has every page in its navigation, and loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+SETTINGS = ROOT / "zensical.toml"
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
+LOADED = re.compile(
+    r"<(?:script|img|iframe|source)\b[^>]*\ssrc=[\"']?(https?:)?//|<link\b[^>]*\shref=[\"']?(https?:)?//"
+)
+
+
+def pages(nav: Any) -> Iterator[str]:
+    """Yield the pages of a navigation, in order."""
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, dict):
+        for value in nav.values():
+            yield from pages(value)
+    else:
+        for entry in nav:
+            yield from pages(entry)
+
+
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build the site of ``folder`` as ``make docs`` does."""
+    command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean", "-f", "zensical.toml"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the pages and their settings."""
+    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(SETTINGS, tmp_path)
+    return tmp_path
+
+
+def test_every_page_stands_in_the_navigation_once() -> None:
+    listed = list(pages(tomllib.loads(SETTINGS.read_text(encoding="utf-8"))["project"]["nav"]))
+    assert sorted(listed) == sorted(path.name for path in DOCS.glob("*.md"))
+
+
+def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(copy: Path) -> None:
+    done = build(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No issues found" in done.stdout + done.stderr
+    built = list((copy / "build" / "site").rglob("*.html"))
+    assert len(built) > len(list(DOCS.glob("*.md")))  # and the page for what is not there
+    assert not [page.name for page in built if LOADED.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("link", ["[x](nowhere.md)", "[x](tui.md#nowhere)"])
+def test_a_broken_link_or_anchor_fails_the_build(copy: Path, link: str) -> None:
+    page = copy / "docs" / "watch.md"
+    page.write_text(f"{page.read_text(encoding='utf-8')}\n{link}\n", encoding="utf-8")
+    assert build(copy).returncode != 0
+
+
+def test_pictures_are_there_and_load_no_fonts() -> None:
+    shown = {
+        (page.parent / path).resolve()
+        for page in [ROOT / "README.md", *DOCS.glob("*.md")]
+        for path in PICTURE.findall(page.read_text(encoding="utf-8"))
+    }
+    assert shown and not [path for path in shown if not path.is_file()]
+    drawn = set((DOCS / "pictures").glob("*.svg"))
+    assert drawn <= shown, "a picture that no page shows"
+    assert not [path.name for path in drawn if "@font-face" in path.read_text(encoding="utf-8")]
