@@ -45,13 +45,13 @@ class Trial:
     """Part of the published gate only."""
     kept: bool = False
     """Its data set stays on disk for later candidates."""
-    lean: bool = False
-    """The program runs as it is timed: without the instructions that the performance model drops."""
+    as_timed: bool = False
+    """The program runs as it is timed: without what the performance model leaves out, what it merges done once."""
 
     @property
     def name(self) -> str:
         """Name for people; a fresh seed stays secret while the run goes on."""
-        if self.lean:
+        if self.as_timed:
             return f"{self.variant}/as timed"
         if self.published:
             return f"published/seed {self.seed}"
@@ -104,17 +104,21 @@ def search_trial(seeds: Seeds) -> Trial:
     return Trial(OWN, seeds.seed(OWN), kept=True)
 
 
-def strict_trials(workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False) -> list[Trial]:
+def strict_trials(
+    workload: Workload, seeds: Seeds, *, expensive: bool, shared: bool = False, modelled: bool = False
+) -> list[Trial]:
     """The trials of the strict gate, cheapest to fail first; the search gate has passed.
 
-    ``shared``: seeds are the run's, so that its candidates are all tried on the same data sets.
+    ``shared``: seeds are the run's, so that its candidates are all tried on the same data sets. ``modelled``: a performance
+    model times the program; on the data set on which loops are shuffled it also runs as it is timed.
     """
     variants = strict_variants(workload)
     if expensive:
         related = [name for name in variants if name.startswith("metamorphic/")]
         tried = [name for name in variants if name not in related[1:]]
         own = search_trial(seeds)
-        return [*(Trial(name, seeds.seed(name), kept=True) for name in tried), replace(own, shuffled=True)]
+        timed = [replace(own, as_timed=True)] if modelled else []
+        return [*(Trial(name, seeds.seed(name), kept=True) for name in tried), *timed, replace(own, shuffled=True)]
     own_seeds = [
         seeds.seed(f"{OWN}/{number}") if shared else fresh_seed()
         for number in range(FRESH_SEEDS if workload.sample is None else 1)
@@ -122,7 +126,7 @@ def strict_trials(workload: Workload, seeds: Seeds, *, expensive: bool, shared: 
     return [
         *(Trial(name, seeds.seed(name) if shared else fresh_seed(), kept=shared) for name in variants),
         *(Trial(OWN, seed, kept=shared) for seed in own_seeds[:-1]),
-        Trial(OWN, own_seeds[-1], kept=True),
+        Trial(OWN, own_seeds[-1], kept=True, as_timed=modelled),
         Trial(OWN, own_seeds[-1], shuffled=True, kept=shared),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from acceld.config import EvaluateConfig
@@ -128,9 +128,7 @@ class Checker:
         loaded = case.workload
         cost = await asyncio.to_thread(self._floors.of_numpy, loaded, OWN)
         expensive = cost is not None and cost.seconds > EXPENSIVE_S
-        trials = strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data)
-        if _dropped(case):  # what is timed must do the work
-            trials.append(replace(trials[-1], shuffled=False, lean=True))
+        trials = strict_trials(loaded, seeds, expensive=expensive, shared=self._share_data, modelled=True)
         failed = await first_failure(trials, lambda trial: self._try(case, trial, Gate.STRICT), self._idle)
         case.order(trials)
         return failed
@@ -170,7 +168,7 @@ class Checker:
             assert case.traced is not None
             case.spend({"reference": data.seconds})
             deadline_s = self._deadline_s(loaded)
-            tried = await self._children.attempt(case.traced, data, trial, deadline_s, dropped=_dropped(case))
+            tried = await self._children.attempt(case.traced, data, trial, deadline_s)
             if isinstance(tried, Failed):
                 return tried
             case.spend(tried.seconds)
@@ -185,8 +183,8 @@ class Checker:
                     floors = await self._floors_here(loaded, trial)
                     verdict = check_errors(loaded, trial, tried.errors, floors or data.floors, noise)
         hint = (
-            "The performance model leaves out work that the outputs need."
-            if trial.lean
+            "The performance model leaves out or merges work that the outputs need."
+            if trial.as_timed
             else HINTS.get(trial.variant, "")
         )
         return case.checked(verdict, gate, hint, trial)
@@ -224,9 +222,3 @@ class Checker:
             return self._config.check_s
         own = self._own_seconds.get(loaded.hash)
         return _FIRST_CHECK_S if own is None else max(_LEAST_CHECK_S, _OWN_TIMES * own)
-
-
-def _dropped(case: TracedCase) -> Sequence[int]:
-    """Return the instructions that the program's latency does not count, because their results reach no output."""
-    found: Sequence[int] = case.profile.details.get("dropped", ()) if case.profile is not None else ()
-    return found

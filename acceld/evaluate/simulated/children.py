@@ -12,7 +12,7 @@ import math
 import os
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,14 +192,13 @@ class Children:
         deadline_s: float,
         *,
         float64: bool = False,
-        dropped: Sequence[int] = (),
     ) -> Tried | Failed:
-        """Execute a traced program on a data set and compare, in a fresh process; without what is ``dropped`` if the trial is lean."""
+        """Execute a traced program on a data set and compare, in a fresh process."""
         header: dict[str, Any] = {
             "folder": str(data.folder),
             "shuffle": data.seed if trial.shuffled else None,
             "float64": float64,
-            "dropped": list(dropped) if trial.lean else None,
+            "as_timed": trial.as_timed,
         }
         header["max_bytes"] = self._memory_bytes
         outcome, reply = await self._judge.run(

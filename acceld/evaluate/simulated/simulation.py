@@ -26,7 +26,7 @@ from acceld.nki.errors import KernelFailure, MissingRule, ProgramError
 from acceld.nki.ir.codec import decode, program_hash
 from acceld.nki.ir.operations import RANDOM
 from acceld.nki.ir.program import Program
-from acceld.nki.timing.timeline import lean
+from acceld.nki.timing.timeline import as_timed
 from acceld.nki.verify import output_coverage
 
 _NOTICES = 50
@@ -77,12 +77,16 @@ def attempt(request: bytes, reply: int) -> None:
     seconds: dict[str, float] = {}
     try:
         program = decode(payload)
-        if header["dropped"] is not None:
-            program = lean(program, header["dropped"])
         started = time.monotonic()
+        program, turns = as_timed(program) if header["as_timed"] else (program, {})
         arrays = [one for one in datasets.read_inputs(folder) if isinstance(one, np.ndarray)]
         outputs = simulator.run(
-            program, arrays, shuffle=header["shuffle"], float64=header["float64"], max_bytes=header["max_bytes"]
+            program,
+            arrays,
+            shuffle=header["shuffle"],
+            float64=header["float64"],
+            max_bytes=header["max_bytes"],
+            turns=turns,
         )
         seconds["execute"] = time.monotonic() - started
         started = time.monotonic()

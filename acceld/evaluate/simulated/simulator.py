@@ -74,8 +74,14 @@ def profile_from(raw: dict[str, Any]) -> Profile:
 
 
 def run(
-    program: Program, inputs: Sequence[NDArray[Any]], *, shuffle: int | None, float64: bool, max_bytes: int
+    program: Program,
+    inputs: Sequence[NDArray[Any]],
+    *,
+    shuffle: int | None,
+    float64: bool,
+    max_bytes: int,
+    turns: Mapping[int, Sequence[int]] | None = None,
 ) -> list[NDArray[Any]]:
-    """Execute the program on arrays in the kernel's layout. KernelFailure where it fails."""
-    options = ExecuteOptions(float64=float64, shuffle_affine=shuffle, max_bytes=max_bytes)
+    """Execute the program on arrays in the kernel's layout, all of it or what ``turns`` says. KernelFailure where it fails."""
+    options = ExecuteOptions(float64=float64, shuffle_affine=shuffle, max_bytes=max_bytes, turns=turns or {})
     return execute(program, inputs, options)

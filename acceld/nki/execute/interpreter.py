@@ -14,8 +14,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from acceld.nki.execute.kernels import build
 from acceld.nki.execute.machine import Env, Machine, crash
 from acceld.nki.execute.pair import Pair
 from acceld.nki.execute.products import fused_loops, fused_matmul, layout_order
+from acceld.nki.execute.timed import Timed
 from acceld.nki.execute.windows import Nothing, Window, window_function
 from acceld.nki.ir.def_use import Use, reduce_command, uses_of
 from acceld.nki.ir.numerics import NUMPY_DTYPES, Array, is_integer
@@ -45,7 +46,9 @@ class ExecuteOptions:
 
     ``float64``: every float in float64, no rounding to narrow formats. ``uninitialized``: what memory nobody wrote
     holds. ``shuffle_affine``: a seed to run affine loops in random order. ``check_onezero``: fail where an operand
-    hinted to hold only 0 and 1 does not. ``deadline_s`` and ``max_bytes`` bound time and memory.
+    hinted to hold only 0 and 1 does not. ``deadline_s`` and ``max_bytes`` bound time and memory. ``turns``: by number of an
+    instruction in program order, which of its executions are done, left out or taken from others (:mod:`acceld.nki.ir.turns`);
+    not with ``shuffle_affine``.
     """
 
     float64: bool = False
@@ -55,6 +58,7 @@ class ExecuteOptions:
     deadline_s: float | None = None
     max_bytes: int = 8 * 1024**3
     random_seed: int = 0
+    turns: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
 DEFAULT_OPTIONS = ExecuteOptions()
@@ -81,6 +85,10 @@ class _Execution:
         self.trips = {number: loop.trips for number, loop in self.loops.items()}
         self.skipped: set[int] = set()
         self.live = 0
+        self.timed = Timed(options.turns, self._take)
+        self.places = (
+            {id(node): (at, loops) for at, (node, loops) in enumerate(program.walk())} if options.turns else {}
+        )
         self.lockstep = frozenset(
             number for number, loop in self.loops.items() if loop.kind is LoopKind.SPMD and _has_barrier(loop)
         )
@@ -159,6 +167,7 @@ class _Execution:
             or tuple(loop.id for loop in use.loops) != buffer.scope
             or len(instruction.dsts) != 1
             or not is_whole(buffer, use.access)
+            or self._is_timed(instruction)
             or sum(other.instruction is instruction for other in found) != 1
             or any(loop.id in self.lockstep for loop in use.loops)
         ):
@@ -252,15 +261,18 @@ class _Execution:
             else:
                 store.array = copy_in(buffer, store.layout, values)
 
-    def _allocate(self, store: Store) -> None:
-        self.live += store.layout.nbytes
+    def _take(self, size: int, line: int = 0) -> None:
+        self.live += size
         if self.live > self.options.max_bytes:
             raise LimitExceeded(
                 f"the program needs more than {self.options.max_bytes} bytes to execute",
                 rule="memory_limit",
-                line=store.layout.buffer.line,
+                line=line,
                 hint="use smaller tensors, or raise the limit",
             )
+
+    def _allocate(self, store: Store) -> None:
+        self._take(store.layout.nbytes, store.layout.buffer.line)
         try:
             store.allocate()
         except (MemoryError, ValueError) as error:
@@ -284,11 +296,17 @@ class _Execution:
         try:
             context = Context(self.machine, instruction, self.trips)
             step = build(context)
+            if self._is_timed(instruction):
+                step = self.timed.step(*self.places[id(instruction)], context, step)
         except KernelFailure:
             raise
         except _NUMPY_ERRORS as error:
             raise _translated(instruction, error) from error
         return self._guarded(instruction, step, context)
+
+    def _is_timed(self, instruction: Instruction) -> bool:
+        place = self.places.get(id(instruction))
+        return place is not None and place[0] in self.timed
 
     def _guarded(self, instruction: Instruction, step: Step, context: Context) -> Run:
         if not instruction.mask:
@@ -429,6 +447,8 @@ class _Execution:
         if found is None or any(inner.id in self.refills for inner in found[0]):
             return None
         loops, instruction = found
+        if self._is_timed(instruction):
+            return None
         context = Context(self.machine, instruction, self.trips)
         rows = instruction.srcs[0].dims[0].count if isinstance(instruction.srcs[0], Access) else 0
         if context.general or rows * math.prod(inner.trips for inner in loops) > self.machine.max_elements // 1024:

@@ -164,6 +164,21 @@ class Tile:
             values = values.reshape(view.shape)
         write(view, values, self.dtype, float64=self.machine.float64)
 
+    def stored(self, env: Env, window: Window) -> Array:
+        """Return a copy of the bits of the elements inside the window."""
+        if self.scattered or isinstance(window, Mask):
+            flat, inside = self._positions(env, window)
+            return self.store.array.view(self.numpy_dtype)[flat if inside is None else flat[inside]]
+        return self.view(env, window).copy()
+
+    def restore(self, env: Env, window: Window, stored: Array) -> None:
+        """Write the bits that :meth:`stored` returned for a window of the same shape."""
+        if self.scattered or isinstance(window, Mask):
+            flat, inside = self._positions(env, window)
+            self.store.array.view(self.numpy_dtype)[flat if inside is None else flat[inside]] = stored
+        else:
+            self.view(env, window)[...] = stored
+
     def _ranges(self, window: Window) -> list[tuple[int, int]]:
         ranges = [(0, count) for count in self.access.shape]
         if isinstance(window, Crop):

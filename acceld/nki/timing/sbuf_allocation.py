@@ -66,6 +66,8 @@ class Machine:
     """Bytes saved, by the line that computed the value."""
     dropped: tuple[int, ...] = ()
     """Instructions, by their number in program order, none of whose executions reaches a store."""
+    became: bytearray = field(default_factory=bytearray)
+    """For each event 0 where it is left out, 1 for an operation, 2 where its values are in their place already."""
 
     def add(self, engine: int, busy: float, waits: tuple[int, ...], line: int, kind: str) -> int:
         """Append an operation and return its number."""
@@ -163,6 +165,7 @@ class _Planner:
             kept = {t.number for event, t in enumerate(stream.templates) if needed[event]} if dead else set()
             self.machine.dropped = tuple(sorted(dead - kept))
         resident, pending = self.resident, self.pending
+        self.machine.became = became = bytearray(len(stream.inputs))
         for event, ins in enumerate(stream.inputs):
             outs = stream.outputs[event]
             if needed is not None and not needed[event]:
@@ -171,6 +174,7 @@ class _Planner:
             self.now = event
             number = -1
             if stream.repeat[event]:
+                became[event] = 2
                 missing = [value for value in outs if not resident[value] and self.saved[value] < 0]
                 if missing:
                     depth = 1 + max((self.depth[v] for v in ins if not resident[v]), default=0)
@@ -187,6 +191,7 @@ class _Planner:
     def _execute(self, event: int) -> int:
         """Emit the event's operation, after whatever brings its operands back."""
         stream = self.stream
+        self.machine.became[event] = 1
         ins, outs = stream.inputs[event], stream.outputs[event]
         resident, space, pinned = self.resident, stream.value_space, self.pinned
         template = stream.templates[event]

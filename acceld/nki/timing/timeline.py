@@ -7,7 +7,6 @@ and DMA (:mod:`acceld.nki.timing.list_schedule`). Very long programs are unrolle
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Any
 
 from acceld.chips import ChipSpec, chip_spec
 from acceld.nki.ir.program import Loop, Node, Program
+from acceld.nki.ir.turns import LEFT_OUT, OWN, made, taken
 from acceld.nki.timing import compiler_current, compiler_legacy, uncertainty
 from acceld.nki.timing.cost import CostModel
 from acceld.nki.timing.expansion import Prepared, prepare, shape_variants
@@ -23,7 +23,7 @@ from acceld.nki.timing.list_schedule import Schedule, schedule
 from acceld.nki.timing.loop_fusion import fuse
 from acceld.nki.timing.parameters import PARAMS_VERSION, TimelineParams, default_params
 from acceld.nki.timing.sbuf_allocation import ENGINES, Machine, plan
-from acceld.nki.timing.value_numbering import expand
+from acceld.nki.timing.value_numbering import Stream, expand
 
 MAX_EVENTS = 200_000
 """Executions unrolled in full; longer programs are extended from two shorter ones."""
@@ -117,7 +117,7 @@ class Timeline:
     extrapolated: bool
     params: TimelineParams
     dropped: tuple[int, ...] = ()
-    """Instructions whose results reach no store, by their number in the program as :func:`lean` reads it."""
+    """Instructions whose results reach no store, by their number in the program as :func:`as_timed` returns it."""
     with_dropped_us: float | None = None
     """The latency with them; None where there are none."""
     machine: Machine | None = field(default=None, repr=False, compare=False)
@@ -195,23 +195,33 @@ def timeline(program: Program, params: TimelineParams | None = None, *, max_even
     return replace(found, dropped=run.machine.dropped, with_dropped_us=whole, warnings=(warning, *found.warnings))
 
 
-def lean(program: Program, dropped: Sequence[int]) -> Program:
-    """Return the program as it is timed: loops fused, and without the instructions that :class:`Timeline` calls dropped."""
-    if default_params(program.api, program.chip).fuse_loops:
+def as_timed(program: Program) -> tuple[Program, Mapping[int, Sequence[int]]]:
+    """Return the program with the loops that the model fuses fused, and which executions it counts as an operation.
+
+    They stand as turns (:mod:`acceld.nki.ir.turns`) by number of the instruction in program order; one whose executions all
+    count is not there. None is there where the model leaves out and merges nothing, or can not time the program in full.
+    """
+    params = default_params(program.api, program.chip)
+    if params.fuse_loops:
         program = fuse(program)
-    numbers, leave = itertools.count(), frozenset(dropped)
-
-    def kept(body: tuple[Node, ...]) -> tuple[Node, ...]:
-        found: list[Node] = []
-        for node in body:
-            if isinstance(node, Loop):
-                inner = kept(node.body)
-                found += [replace(node, body=inner)] if inner else []
-            elif next(numbers) not in leave:
-                found.append(node)
-        return tuple(found)
-
-    return replace(program, body=kept(program.body))
+    loops = program.loops.values()
+    trips = {loop.id: loop.trips for loop in loops}
+    found: dict[int, list[int]] = {}
+    if not (params.eliminate_dead or params.value_numbering) or any(loop.at_run_time for loop in loops):
+        return program, found
+    if _executions(program.body, trips) > MOST_EVENTS:
+        return program, found
+    _, stream, machine = _planned(program, CostModel(chip_spec(program.chip), params, program.buffers), trips)
+    shared = {stream.outputs[event][0] for event, became in enumerate(machine.became) if became == 2}
+    for event, became in enumerate(machine.became):
+        outs = stream.outputs[event]
+        turn = LEFT_OUT if not became else taken(outs[0]) if became == 2 else OWN
+        if became == 1 and outs and outs[0] in shared:
+            turn = made(outs[0])
+        if turn != OWN:
+            template = stream.templates[event]
+            found.setdefault(template.number, [OWN] * template.executions)[stream.turn[event]] = turn
+    return program, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +233,17 @@ class _Run:
 
 
 def _run(program: Program, model: CostModel, trips: Mapping[int, int]) -> _Run:
+    prepared, _, machine = _planned(program, model, trips)
+    times = schedule(machine, model.params, model.chip)
+    return _Run(prepared, machine, times, _figures(machine, times))
+
+
+def _planned(program: Program, model: CostModel, trips: Mapping[int, int]) -> tuple[Prepared, Stream, Machine]:
     params = model.params
-    legacy = params.model == "compiler_legacy"
-    compiler = compiler_legacy if legacy else compiler_current
+    compiler = compiler_legacy if params.model == "compiler_legacy" else compiler_current
     prepared = prepare(program, model, compiler.place, trips)
     stream = expand(prepared, numbering=params.value_numbering)
-    machine = plan(stream, model, params, model.chip)
-    times = schedule(machine, params, model.chip)
-    return _Run(prepared, machine, times, _figures(machine, times))
+    return prepared, stream, plan(stream, model, params, model.chip)
 
 
 def _figures(machine: Machine, times: Schedule) -> dict[str, float]:

@@ -32,6 +32,8 @@ class Stream:
     replaced: list[tuple[int, ...]] = field(default_factory=list)
     """Values that each event overwrites where they lie; none where the compiler renames."""
     repeat: list[bool] = field(default_factory=list)
+    turn: list[int] = field(default_factory=list)
+    """Which execution of its instruction each event is, masked ones counted."""
     value_bytes: list[float] = field(default_factory=list)
     """Of each partition; 0 in HBM."""
     value_row: list[int] = field(default_factory=list)
@@ -197,6 +199,7 @@ class _Expander:
         stream.inputs.append(ins)
         stream.outputs.append(outs)
         stream.repeat.append(repeat)
+        stream.turn.append(at)
 
     def _register(self, event: int) -> int:
         """Return a new value of accumulators, which take no room in SBUF."""
