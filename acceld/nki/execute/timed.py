@@ -21,7 +21,7 @@ Room = Callable[[int], None]
 
 
 class Timed:
-    """What instructions make for others to take, while it is needed.
+    """Keeps what instructions make for others to take, while it is needed.
 
     ``turns`` says by number of the instruction what becomes of each of its executions (:mod:`acceld.nki.ir.turns`).
     """
