@@ -105,8 +105,11 @@ def prepare(program: Program, model: CostModel, place: Engines, trips: Mapping[i
         for access in node.accesses:
             if access.buffer in written:
                 accesses[access.buffer].append(access)
+    handed, left = _handed_over(program, model, nodes, place)
+    if left:
+        program = _in_psum(program, left)
+        model = CostModel(model.chip, model.params, program.buffers)
     grids = make_grids(program.buffers, accesses, full)
-    handed = _handed_over(program, model, nodes, place)
     varying = _varying(nodes)
     folding = accumulating(node for node, _ in nodes)
     merged = _merged(nodes, model)
@@ -523,16 +526,18 @@ def _keeps_values(
 
 def _handed_over(
     program: Program, model: CostModel, nodes: list[tuple[Instruction, tuple[Loop, ...]]], place: Engines
-) -> set[int]:
-    """Return the instructions whose results the legacy compiler leaves in PSUM (one reader, within a bank), and their readers.
+) -> tuple[set[int], set[int]]:
+    """Return broadcasts and readers whose tile the legacy compiler leaves in PSUM, and the buffers it puts there.
 
-    As many at the same time as there are banks.
+    These have one reader and fit a bank, and the kernel gives them no address. There are as many at the same time as the
+    kernel's own tiles in PSUM leave banks.
 
-    Those of unplaced tensor_scalars on the scalar engine, and broadcasts to all partitions; in a sequential loop the
-    latter are copied to SBUF (the one measured kernel that has such a loop says so).
+    Results of unplaced tensor_scalars on the scalar engine, which take part in PSUM like tiles that a kernel declares there,
+    and broadcasts to all partitions; in a sequential loop the latter are copied to SBUF (the one measured kernel that has
+    such a loop says so).
     """
     if model.params.small_operand_elements == 0:
-        return set()
+        return set(), set()
     writers: dict[int, list[int]] = defaultdict(list)
     readers: dict[int, list[int]] = defaultdict(list)
     for number, (node, _) in enumerate(nodes):
@@ -557,7 +562,9 @@ def _handed_over(
                 continue
             made = writers[src.buffer][0]
             writer = nodes[made][0]
-            small = prod(src.shape[1:]) * 4 <= model.chip.psum_bank_bytes
+            tile = program.buffers[src.buffer]
+            movable = tile.space is Space.SBUF and tile.address is None and tile.partition_axis == 0
+            small = movable and prod(tile.shape[1:]) * 4 <= model.chip.psum_bank_bytes
             scaled = (
                 writer.op == "tensor_scalar"
                 and writer.engine is Engine.UNKNOWN
@@ -570,10 +577,57 @@ def _handed_over(
             if small and (scaled or spread):
                 pairs.append((made, number))
     found: set[int] = set()
+    left: set[int] = set()
     held: list[int] = []  # readers of what lies in PSUM now, a bank each
+    declared = _declared_banks(program, model, nodes) if pairs else np.zeros(0, np.int64)
     for made, number in sorted(pairs):
         held = [reader for reader in held if reader >= made]
-        if len(held) < model.chip.psum_banks:
+        if len(held) + declared[made : number + 1].max() < model.chip.psum_banks:
             held.append(number)
-            found |= {number, made} if nodes[made][0].op == "broadcast_partition" else {number}
-    return found
+            found.add(number)
+            if nodes[made][0].op == "broadcast_partition":
+                found.add(made)
+            else:
+                left.add(nodes[made][0].dsts[0].buffer)
+    return found, left
+
+
+def _declared_banks(
+    program: Program, model: CostModel, nodes: Sequence[tuple[Instruction, tuple[Loop, ...]]]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return how many banks the kernel's own tiles in PSUM hold at each instruction.
+
+    A tile is held from its first use to its last one, and all through a loop around these outside of which it was declared.
+    """
+    spans: dict[int, list[int]] = {}
+    around: dict[int, list[int]] = {}
+    for number, (node, loops) in enumerate(nodes):
+        for loop in loops:
+            around.setdefault(loop.id, [number, number])[1] = number
+        for access in node.accesses:
+            if program.buffers[access.buffer].space is Space.PSUM:
+                spans.setdefault(access.buffer, [number, number])[1] = number
+    banks = model.chip.psum_banks
+    addressed = np.zeros((banks, len(nodes)), np.int64)
+    others = np.zeros(len(nodes) + 1, np.int64)
+    for buffer, (first, last) in spans.items():
+        tile = program.buffers[buffer]
+        carried = next((loop.id for loop in nodes[first][1] if loop.id not in tile.scope), None)
+        if carried is not None:
+            first, last = min(first, around[carried][0]), max(last, around[carried][1])
+        free = [size for axis, size in enumerate(tile.shape) if axis != tile.partition_axis]
+        taken = -(-prod(free) * DTYPE_BYTES[tile.dtype] // model.chip.psum_bank_bytes)
+        if tile.address is not None:
+            bank = tile.address[1] // model.chip.psum_bank_bytes
+            addressed[bank : bank + taken, first : last + 1] = 1
+        else:
+            others[first] += taken
+            others[last + 1] -= taken
+    return np.asarray(addressed.sum(axis=0) + others.cumsum()[:-1])
+
+
+def _in_psum(program: Program, buffers: set[int]) -> Program:
+    """Return the program with these buffers in PSUM."""
+    return replace(
+        program, buffers=tuple(replace(b, space=Space.PSUM) if b.id in buffers else b for b in program.buffers)
+    )

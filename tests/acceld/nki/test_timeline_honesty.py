@@ -320,6 +320,66 @@ def kernel(x):
     assert held == pytest.approx(1.5 * straight, rel=0.2)  # eight of sixteen lie in SBUF, which takes twice as long
 
 
+_SCALED = """
+import neuronxcc.nki.compiler as ncc
+
+def kernel(x):
+    out = nl.ndarray((128, 2048), dtype=nl.float32, buffer=nl.shared_hbm)
+    p, f = nl.arange(128)[:, None], nl.arange(512)[None, :]
+    tile = nl.load(x[0:128, 0:512])
+    other = nl.copy(tile)
+    BEFORE
+    for k in nl.affine_range(4):
+        half = HALF
+        nl.store(out[p, 512 * k + f], value=nisa.tensor_tensor(half, other, op=nl.add))
+    AFTER
+    return out
+"""
+_HALF = "nisa.tensor_scalar(data=tile, op0=nl.multiply, operand0=0.5)"
+
+
+def _scaled(half: str = _HALF, before: str = "pass", after: str = "pass") -> Timeline:
+    text = _SCALED.replace("HALF", half).replace("BEFORE", before).replace("AFTER", after)
+    head = _HEAD.replace("@nki.jit\n", "")
+    text = text.replace("def kernel", "@nki.jit\ndef kernel")
+    return timeline(trace(head + text, [TensorSpec((128, 512), "float32")]))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=8192))",
+        "nl.ndarray((2, nl.par_dim(128), 512), dtype=nl.float32, buffer=ncc.sbuf.mod_alloc(base_addr=8192, num_free_tiles=(2,)))[0]",
+    ],
+)
+def test_a_tile_that_a_kernel_places_in_sbuf_is_not_handed_over_in_psum(place: str) -> None:
+    placed = _scaled(half=f"{place}\n        half[p, f] = {_HALF}")
+    plain = _scaled(half="nisa.activation(op=nl.copy, data=tile)")
+    assert placed.engines["vector"] == pytest.approx(plain.engines["vector"])
+    assert placed.engines["vector"] > _scaled().engines["vector"]
+
+
+@pytest.mark.parametrize("place", ["ncc.psum.mod_alloc(base_bank={bank})", "nl.psum"])
+def test_banks_that_a_kernel_declares_are_not_there_to_hand_over_in(place: str) -> None:
+    def held(banks: int) -> float:
+        before, after = ["pass"], ["pass"]
+        for bank in range(banks):
+            tile = f"nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer={place.format(bank=bank)})"
+            before += [f"bank{bank} = {tile}", f"bank{bank}[p, f] = nl.copy(tile)"]
+            after.append(f"nl.store(out[p, 512 + f], value=nl.copy(bank{bank}[p, f]))")
+        return _scaled(before="\n    ".join(before), after="\n    ".join(after)).engines["vector"]
+
+    assert held(7) == pytest.approx(held(0))
+    assert held(8) > 1.3 * held(0)
+
+
+def test_a_result_left_in_psum_costs_what_a_tile_declared_there_does() -> None:
+    declared = "nl.ndarray((nl.par_dim(128), 512), dtype=nl.float32, buffer=nl.psum)"
+    left, by_hand = _scaled(), _scaled(half=f"{declared}\n        half[p, f] = {_HALF}")
+    assert (left.latency_us, left.engines) == (by_hand.latency_us, by_hand.engines)
+    assert left.psum_peak_banks == by_hand.psum_peak_banks == 1
+
+
 _SUM_OF_SQUARES = (
     _HEAD
     + """
